@@ -1,0 +1,32 @@
+"""Contraction plans, compiled once per structure."""
+
+from .pairs import PairEnvironment, PairPlan, pair_plan, slice_gram_plan
+from .plans import (
+    DensePlan,
+    GramPlan,
+    InnerPlan,
+    SweepPlan,
+    dense_plan,
+    gram_plan,
+    inner_plan,
+    sweep_plan,
+)
+from .program import Array, Program, Update
+
+__all__ = [
+    "Array",
+    "DensePlan",
+    "GramPlan",
+    "InnerPlan",
+    "PairEnvironment",
+    "PairPlan",
+    "Program",
+    "SweepPlan",
+    "Update",
+    "dense_plan",
+    "gram_plan",
+    "inner_plan",
+    "pair_plan",
+    "slice_gram_plan",
+    "sweep_plan",
+]

@@ -1,0 +1,194 @@
+"""Pair environments: everything but two cores, for all candidate edges at once.
+
+To score the growth of edge (i, j) one needs the residual contracted with all other cores (the *pair
+gradient*) and the Gram of those cores. Pairs share partial contractions: a set of nodes is cut into three
+groups, and every pair lies within the union of two of them, so dropping one group at a time covers all pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..structure import Edge, Structure
+from .plans import EnvironmentBuilder
+from .program import Array, Program
+
+__all__ = ["PairEnvironment", "PairPlan", "SliceGramPlan", "pair_plan", "slice_gram_plan"]
+
+# Entries of a pair Gram that is worth forming; above, the Gram is contracted anew for each slice.
+PAIR_GRAM_ENTRIES = 100_000
+# Entries of a shared Gram of a larger set.
+SHARED_GRAM_ENTRIES = 2_000_000
+
+
+@dataclass(frozen=True)
+class PairOutput:
+    """Registers of one edge's environment."""
+
+    gradient: int
+    gram: int | None
+    is_pair_gram: bool
+    gram_nodes: tuple[int, ...]
+
+
+@dataclass
+class PairEnvironment:
+    """Environment of the pair ``edge = (i, j)`` without the edge itself.
+
+    Attributes
+    ----------
+    gradient
+        Target contracted with all other cores, ``(d_i n_i, d_j n_j)`` where ``n`` counts the other bonds.
+    gram
+        ``(n_i^2, n_j^2)`` with ket before bra in each factor when `is_pair_gram`; otherwise the Gram of the
+        nodes outside `gram_nodes` (None: of no node), to be finished by a `SliceGramPlan`.
+    """
+
+    edge: Edge
+    gradient: Array
+    gram: Array | None
+    is_pair_gram: bool
+    gram_nodes: tuple[int, ...]
+    gram_legs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """Environments of several pairs in one program."""
+
+    program: Program
+    cores: tuple[int, ...]
+    target: int
+    outputs: dict[Edge, PairOutput]
+    structure: Structure
+
+    def run(self, target: Array, cores: list[Array]) -> list[PairEnvironment]:
+        """Contract; `target` has one axis per node (size 1 for internal ones)."""
+        values = dict(zip(self.cores, cores))
+        values[self.target] = target
+        slots = self.program.run(values)
+        found = []
+        for (i, j), out in self.outputs.items():
+            n_i, n_j = (self.structure.bond_product(a, without=b) for a, b in ((i, j), (j, i)))
+            rows, columns = self.structure.leg_dim(i) * n_i, self.structure.leg_dim(j) * n_j
+            gram = None if out.gram is None else self.program.value(slots, out.gram)
+            if out.is_pair_gram:
+                assert gram is not None
+                gram = gram.reshape(n_i * n_i, n_j * n_j)
+            gradient = self.program.value(slots, out.gradient).reshape(rows, columns)
+            legs = () if out.gram is None else self.program.legs[out.gram]
+            found.append(PairEnvironment((i, j), gradient, gram, out.is_pair_gram, out.gram_nodes, legs))
+        return found
+
+
+@lru_cache(maxsize=10_000)
+def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
+    """Plan for the environments of `edges`, partial contractions shared."""
+    builder = EnvironmentBuilder(structure, is_complex=is_complex)
+    program, legs = builder.program, builder.legs
+    everything = tuple(range(structure.num_nodes))
+    target = program.input(everything)
+    wanted = set(edges)
+    outputs: dict[Edge, PairOutput] = {}
+
+    def visit(nodes: tuple[int, ...], rhs: int, gram: int | None, gram_nodes: tuple[int, ...]) -> None:
+        if len(nodes) == 2:
+            i, j = nodes
+            bonds_i, bonds_j = (_other_bonds(builder, a, b) for a, b in ((i, j), (j, i)))
+            gradient = program.arrange(rhs, (i, *legs.bra(bonds_i), j, *legs.bra(bonds_j)))
+            is_pair = gram is not None and gram_nodes == nodes
+            if is_pair:
+                assert gram is not None
+                gram = program.arrange(
+                    gram, (*bonds_i, *legs.bra(bonds_i), *bonds_j, *legs.bra(bonds_j))
+                )
+            outputs[i, j] = PairOutput(gradient, gram, is_pair, gram_nodes)
+            return
+        for group in _groups(structure, nodes):
+            rest = tuple(k for k in nodes if k not in group)
+            if not any((i, j) in wanted and (i, j) not in outputs for i in rest for j in rest if i < j):
+                continue
+            smaller = builder.absorb_target(rhs, group, rest)
+            bonds = legs.open_bonds(rest)
+            entries = math.prod(legs.sizes[b] for b in bonds) ** 2
+            limit = PAIR_GRAM_ENTRIES if len(rest) == 2 else SHARED_GRAM_ENTRIES
+            if gram_nodes == nodes and entries <= limit:
+                visit(rest, smaller, builder.absorb_gram(gram, group, bonds), rest)
+            else:
+                visit(rest, smaller, gram, gram_nodes)
+
+    if structure.num_nodes == 2:
+        # Nothing else to contract: the Gram of no node at all is 1.
+        outputs[0, 1] = PairOutput(target, None, False, everything)
+    else:
+        visit(everything, target, None, everything)
+    chosen = {e: outputs[e] for e in edges}
+    kept = [r for o in chosen.values() for r in (o.gradient, o.gram) if r is not None]
+    return PairPlan(program.finish(kept), tuple(builder.cores), target, chosen, structure)
+
+
+@dataclass(frozen=True)
+class SliceGramPlan:
+    """Gram of node i's environment when node j holds a slice and edge (i, j) is absent."""
+
+    program: Program
+    cores: tuple[int, ...]
+    shared: int | None
+    node: int
+    result: int
+    size: int
+
+    def run(self, cores: list[Array], piece: Array, shared: Array | None) -> Array:
+        """Gram as a matrix, ket rows and bra columns."""
+        values = dict(zip(self.cores, cores))
+        values[self.cores[self.node]] = piece
+        if self.shared is not None:
+            values[self.shared] = shared
+        slots = self.program.run(values)
+        return self.program.value(slots, self.result).reshape(self.size, self.size)
+
+
+@lru_cache(maxsize=20_000)
+def slice_gram_plan(
+    structure: Structure,
+    i: int,
+    j: int,
+    gram_nodes: tuple[int, ...],
+    gram_legs: tuple[int, ...],
+    is_complex: bool,
+) -> SliceGramPlan:
+    """Plan that finishes a shared Gram over `gram_nodes` for the pair (i, j), slice at `j`."""
+    builder = EnvironmentBuilder(structure, is_complex=is_complex)
+    program, legs = builder.program, builder.legs
+    builder.cores[j] = program.input((j, *_other_bonds(builder, j, i)))
+    shared = program.input(gram_legs) if gram_legs else None
+    bonds = _other_bonds(builder, i, j)
+    absorbed = tuple(k for k in gram_nodes if k != i)
+    gram = builder.absorb_gram(shared, absorbed, bonds)
+    result = program.arrange(gram, (*bonds, *legs.bra(bonds)))
+    size = math.prod(legs.sizes[b] for b in bonds)
+    return SliceGramPlan(program.finish([result]), tuple(builder.cores), shared, j, result, size)
+
+
+def _other_bonds(builder: EnvironmentBuilder, node: int, neighbour: int) -> tuple[int, ...]:
+    pair = (node, neighbour) if node < neighbour else (neighbour, node)
+    skip = builder.legs.edge.get(pair)
+    return tuple(b for b in builder.legs.bonds[node] if b != skip)
+
+
+def _groups(structure: Structure, nodes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Three groups of nearly equal size, strongly joined nodes together."""
+    rest = list(nodes)
+    groups: list[tuple[int, ...]] = []
+    for count in ((len(nodes) + 2) // 3, (len(nodes) + 1) // 3, len(nodes) // 3):
+        group: list[int] = []
+        while rest and len(group) < count:
+            near = group or rest
+            best = max(rest, key=lambda k: sum(math.log(structure.rank(k, j)) for j in near if j != k))
+            group.append(best)
+            rest.remove(best)
+        groups.append(tuple(sorted(group)))
+    return [g for g in groups if g]

@@ -1,0 +1,118 @@
+"""Pairwise contraction order, found once per topology and size class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from opt_einsum.paths import DynamicProgramming, greedy
+
+__all__ = ["find_path", "size_class"]
+
+# Beyond this many operands an optimal search costs more than it saves on networks of our size.
+OPTIMAL_OPERANDS = 10
+# Flops plus 64 x the entries written: on real machines a write costs about that many multiply-adds.
+MINIMIZE = "combo-64"
+
+Path = tuple[tuple[int, int], ...]
+
+
+def size_class(size: int) -> int:
+    """Half-octave of a size. Paths are shared within a class, so that growth by one does not search again."""
+    return round(2 * math.log2(size)) if size > 1 else 0
+
+
+def find_path(
+    operands: Sequence[Sequence[int]], output: Sequence[int], size_of: Callable[[int], int]
+) -> Path:
+    """Order of pairwise contractions, as pairs of positions in a list that results are appended to.
+
+    Parameters
+    ----------
+    operands
+        Legs of every operand.
+    output
+        Legs that stay.
+    size_of
+        Size of a leg.
+    """
+    if len(operands) == 1:
+        return ()
+    if len(operands) == 2:
+        return ((0, 1),)
+    number: dict[int, int] = {}
+    for legs in operands:
+        for leg in legs:
+            number.setdefault(leg, len(number))
+    key = tuple(tuple(number[x] for x in legs) for legs in operands)
+    kept = tuple(sorted(number[x] for x in output if x in number))
+    classes = tuple(size_class(size_of(x)) for x in number)
+    return _search(key, kept, classes)
+
+
+@lru_cache(maxsize=100_000)
+def _search(operands: tuple[tuple[int, ...], ...], output: tuple[int, ...], classes: tuple[int, ...]) -> Path:
+    sizes = {leg: max(2, round(2 ** (c / 2))) if c else 1 for leg, c in enumerate(classes)}
+    optimal = len(operands) <= OPTIMAL_OPERANDS
+    rust = _rust()
+    if rust is not None:
+        inputs = [[chr(leg + 192) for leg in legs] for legs in operands]
+        out = [chr(leg + 192) for leg in output]
+        named = {chr(leg + 192): float(s) for leg, s in sizes.items()}
+        if optimal:
+            ssa = rust.optimize_optimal(inputs, out, named, minimize=MINIMIZE, use_ssa=True)
+        else:
+            ssa = rust.optimize_greedy(inputs, out, named, use_ssa=True)
+        return tuple(_pairs(ssa, len(operands)))
+    finder = DynamicProgramming(minimize=MINIMIZE) if optimal else greedy
+    path = finder([frozenset(legs) for legs in operands], frozenset(output), sizes)
+    return tuple(_ssa(path, len(operands)))
+
+
+@lru_cache(maxsize=1)
+def _rust() -> Any:
+    """The compiled path finder, where the extra `tensorgrow[fast]` is installed."""
+    try:
+        import cotengrust
+    except ImportError:
+        return None
+    return cotengrust
+
+
+def _pairs(ssa: Sequence[Sequence[int]], count: int) -> list[tuple[int, int]]:
+    """Make every step a pair (finders may leave scalars alone or join three at once)."""
+    out: list[tuple[int, int]] = []
+    rename = {k: k for k in range(count)}
+    produced = count
+    position = count
+    for step in ssa:
+        members = [rename[k] for k in step]
+        head = members[0]
+        for other in members[1:]:
+            out.append((head, other))
+            head = produced
+            produced += 1
+        rename[position] = head
+        position += 1
+    used = {k for pair in out for k in pair}
+    loose = [k for k in range(produced) if k not in used]
+    while len(loose) > 1:
+        out.append((loose[0], loose[1]))
+        loose = [*loose[2:], produced]
+        produced += 1
+    return out
+
+
+def _ssa(path: Sequence[Sequence[int]], count: int) -> list[tuple[int, int]]:
+    """Turn positions in a shrinking list into positions in a growing one."""
+    live = list(range(count))
+    steps: list[tuple[int, ...]] = []
+    produced = count
+    for step in path:
+        chosen = tuple(live[k] for k in step)
+        live = [x for k, x in enumerate(live) if k not in step] + [produced]
+        steps.append(chosen)
+        produced += 1
+    return _pairs(steps, count)

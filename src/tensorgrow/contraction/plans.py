@@ -1,0 +1,218 @@
+"""Compiled plans per structure: ALS sweep, dense tensor, inner product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..structure import Structure
+from .paths import OPTIMAL_OPERANDS
+from .program import INSTRUCTION_FLOPS, Array, Legs, Program, Update
+from .tree import Tree, best_tree, leaves, star
+
+__all__ = [
+    "DensePlan",
+    "EnvironmentBuilder",
+    "GramPlan",
+    "InnerPlan",
+    "SweepPlan",
+    "dense_plan",
+    "gram_plan",
+    "inner_plan",
+    "sweep_plan",
+]
+
+# Programs this small are dominated by dispatch: then an unshared plan may win and is worth compiling.
+TRY_STAR_BELOW = 2_000 * INSTRUCTION_FLOPS
+# So is one whose arithmetic is this many times the reading of the target: dense graphs have wide cuts.
+TRY_STAR_ABOVE = 1_000
+
+
+class EnvironmentBuilder:
+    """Emits the two partial contractions of a node set: with the target, and with itself.
+
+    Written for ``min ||T - X E||``: the right-hand side is ``T E^H`` and the Gram ``E E^H``, so the target
+    meets conjugated cores (bra legs) and a Gram has ket and bra legs.
+    """
+
+    def __init__(self, structure: Structure, *, is_complex: bool) -> None:
+        self.legs = Legs(structure)
+        self.program = Program(self.legs.sizes, is_complex=is_complex)
+        self.cores = [self.program.input(self.legs.ket(k)) for k in range(structure.num_nodes)]
+        self._bras: dict[int, int] = {}
+
+    def bra(self, node: int) -> int:
+        """Register of the conjugated core, made once until the core changes."""
+        if node not in self._bras:
+            self._bras[node] = self.program.conj(self.cores[node], self.legs.bra(self.legs.ket(node)))
+        return self._bras[node]
+
+    def core_changed(self, node: int) -> None:
+        """Forget the conjugate of a core that was updated."""
+        self._bras.pop(node, None)
+
+    def absorb_target(self, target: int, nodes: tuple[int, ...], rest: tuple[int, ...]) -> int:
+        """Contract conjugated cores of `nodes` into `target`, leaving the legs of `rest`."""
+        keep = (*rest, *self.legs.bra(self.legs.open_bonds(rest)))
+        return self.program.contract([target, *(self.bra(k) for k in nodes)], keep)
+
+    def absorb_gram(self, gram: int | None, nodes: tuple[int, ...], bonds: tuple[int, ...]) -> int:
+        """Contract cores and conjugated cores of `nodes` into `gram`, leaving `bonds`, ket and bra."""
+        keep = (*bonds, *self.legs.bra(bonds))
+        known = [] if gram is None else [gram]
+        if len(known) + 2 * len(nodes) <= OPTIMAL_OPERANDS:
+            pairs = [r for k in nodes for r in (self.cores[k], self.bra(k))]
+            return self.program.contract([*known, *pairs], keep)
+        joint = self.program.contract(
+            [self.cores[k] for k in nodes], (*nodes, *self.legs.open_bonds(nodes))
+        )
+        twin = self.program.conj(joint, self.legs.bra(self.program.legs[joint]))
+        return self.program.contract([*known, joint, twin], keep)
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """One ALS sweep: every node once, partial contractions shared through a dimension tree.
+
+    Attributes
+    ----------
+    leg_order
+        Axis order in which the target is to be stored, so that every set of the tree is a run of axes.
+    """
+
+    program: Program
+    cores: tuple[int, ...]
+    target: int
+    leg_order: tuple[int, ...]
+    target_shape: tuple[int, ...]
+
+    def run(self, target: Array, cores: list[Array], update: Update) -> None:
+        """Sweep once; `update` gets each node's Gram and right-hand side and returns its new core."""
+        values = dict(zip(self.cores, cores))
+        values[self.target] = target
+        self.program.run(values, update)
+
+
+@lru_cache(maxsize=20_000)
+def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
+    """The cheaper of the best dimension tree and no sharing at all."""
+    plan = _compile_sweep(structure, is_complex, best_tree(structure))
+    n = structure.num_nodes
+    is_small = n <= 6 and plan.program.cost < TRY_STAR_BELOW
+    is_wide = plan.program.flops > TRY_STAR_ABOVE * max(structure.num_entries, structure.num_parameters)
+    if n > 2 and (is_small or is_wide):
+        alone = _compile_sweep(structure, is_complex, star(structure.num_nodes))
+        if alone.program.cost < plan.program.cost:
+            return alone
+    return plan
+
+
+def _compile_sweep(structure: Structure, is_complex: bool, tree: Tree) -> SweepPlan:
+    builder = EnvironmentBuilder(structure, is_complex=is_complex)
+    program, legs = builder.program, builder.legs
+    order = leaves(tree)
+    target = program.input(order)
+
+    def visit(vertex: Tree, rhs: int, gram: int | None) -> None:
+        if isinstance(vertex, int):
+            bonds = legs.bonds[vertex]
+            ready = None if gram is None else program.arrange(gram, (*bonds, *legs.bra(bonds)))
+            program.solve(
+                vertex, ready, program.arrange(rhs, (vertex, *legs.bra(bonds))), builder.cores[vertex]
+            )
+            builder.core_changed(vertex)
+            return
+        for child in vertex:
+            mine = leaves(child)
+            others = tuple(k for sibling in vertex if sibling is not child for k in leaves(sibling))
+            visit(
+                child,
+                builder.absorb_target(rhs, others, mine),
+                builder.absorb_gram(gram, others, legs.open_bonds(mine)),
+            )
+
+    visit(tree, target, None)
+    shape = tuple(structure.leg_dim(k) for k in order)
+    return SweepPlan(program.finish(), tuple(builder.cores), target, order, shape)
+
+
+@dataclass(frozen=True)
+class DensePlan:
+    """The represented tensor, axes in the order of the legs."""
+
+    program: Program
+    cores: tuple[int, ...]
+    result: int
+
+    def run(self, cores: list[Array], shape: tuple[int, ...]) -> Array:
+        """Contract all cores and give the result the shape of the data."""
+        slots = self.program.run(dict(zip(self.cores, cores)))
+        return self.program.value(slots, self.result).reshape(shape)
+
+
+@lru_cache(maxsize=20_000)
+def dense_plan(structure: Structure, is_complex: bool) -> DensePlan:
+    """Plan for the represented tensor."""
+    legs = Legs(structure)
+    program = Program(legs.sizes, is_complex=is_complex)
+    nodes = range(structure.num_nodes)
+    cores = [program.input(legs.ket(k)) for k in nodes]
+    result = program.arrange(program.contract(cores, tuple(nodes)), tuple(nodes))
+    return DensePlan(program.finish([result]), tuple(cores), result)
+
+
+@dataclass(frozen=True)
+class InnerPlan:
+    """``<a, b>`` of two networks over the same legs, without the dense tensors."""
+
+    program: Program
+    cores: tuple[int, ...]
+    result: int
+
+    def run(self, conjugated: list[Array], plain: list[Array]) -> Array:
+        """Contract; the first network's cores must come conjugated."""
+        slots = self.program.run(dict(zip(self.cores, [*conjugated, *plain])))
+        return self.program.value(slots, self.result)
+
+
+@lru_cache(maxsize=2_000)
+def inner_plan(first: Structure, second: Structure, is_complex: bool) -> InnerPlan:
+    """Plan for the inner product of two networks with equal dangling legs."""
+    a, b = Legs(first), Legs(second)
+    order, offset = first.order, len(a.sizes)
+    sizes = [*a.sizes, *b.sizes]
+    program = Program(sizes, is_complex=is_complex)
+    left = [program.input(a.ket(k)) for k in range(first.num_nodes)]
+    # Internal nodes and edges of the second network get numbers of their own; data legs are shared.
+    right = [
+        program.input(tuple(x if x < order else x + offset for x in b.ket(k)))
+        for k in range(second.num_nodes)
+    ]
+    loose = [*range(order, first.num_nodes), *(k + offset for k in range(order, second.num_nodes))]
+    result = program.contract([*left, *right], loose)
+    return InnerPlan(program.finish([result]), (*left, *right), result)
+
+
+@dataclass(frozen=True)
+class GramPlan:
+    """Gram matrix of the environment of one node."""
+
+    program: Program
+    cores: tuple[int, ...]
+    result: int
+
+    def run(self, cores: list[Array]) -> Array:
+        """Tensor with the bonds of the node twice: ket, then bra."""
+        slots = self.program.run(dict(zip(self.cores, cores)))
+        return self.program.value(slots, self.result)
+
+
+@lru_cache(maxsize=20_000)
+def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
+    """Plan for the Gram of the environment of `node`; the node itself takes no part."""
+    builder = EnvironmentBuilder(structure, is_complex=is_complex)
+    others = tuple(k for k in range(structure.num_nodes) if k != node)
+    bonds = builder.legs.bonds[node]
+    gram = builder.absorb_gram(None, others, bonds)
+    result = builder.program.arrange(gram, (*bonds, *builder.legs.bra(bonds)))
+    return GramPlan(builder.program.finish([result]), tuple(builder.cores), result)

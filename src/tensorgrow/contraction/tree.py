@@ -1,0 +1,168 @@
+"""Dimension trees: which partial contractions the node updates of a sweep share.
+
+A vertex of the tree is a set S of nodes. Its two partial results are the target contracted with all cores
+outside S, and the Gram matrix of those cores. Both children reuse them, so the target is read twice per sweep
+instead of once per node. The best tree is found by dynamic programming over a family of sets: all of them for
+small networks, the intervals of one good ordering for large ones.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..structure import Structure
+from .paths import size_class
+from .program import INSTRUCTION_FLOPS
+
+__all__ = ["Tree", "best_tree", "leaves", "star"]
+
+Tree = int | tuple["Tree", ...]
+
+# 3^n / 2 splits: 30,000 for 10 nodes.
+ALL_SUBSETS_UP_TO = 10
+
+Ints = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float64]
+
+
+def leaves(tree: Tree) -> tuple[int, ...]:
+    """Nodes of a tree from left to right."""
+    if isinstance(tree, int):
+        return (tree,)
+    return tuple(k for child in tree for k in leaves(child))
+
+
+def star(num_nodes: int) -> Tree:
+    """Every node its own child of the root: no sharing."""
+    return tuple(range(num_nodes)) if num_nodes > 1 else 0
+
+
+def best_tree(structure: Structure) -> Tree:
+    """Binary tree with the cheapest sweep under a simple flop model."""
+    n = structure.num_nodes
+    if n == 1:
+        return 0
+    classes = tuple(size_class(structure.leg_dim(k)) for k in range(n))
+    bonds = tuple((e, size_class(r)) for e, r in structure.ranks.items())
+    return _best_tree(n, classes, bonds)
+
+
+@lru_cache(maxsize=20_000)
+def _best_tree(n: int, classes: tuple[int, ...], bonds: tuple[tuple[tuple[int, int], int], ...]) -> Tree:
+    half_octave = 0.5 * np.log(2.0)
+    log_dims = half_octave * np.array(classes, dtype=float)
+    log_ranks = np.zeros((n, n))
+    for (i, j), c in bonds:
+        log_ranks[i, j] = log_ranks[j, i] = half_octave * c
+    if n <= ALL_SUBSETS_UP_TO:
+        order = np.arange(n)
+        members, parents, lefts, rights, starts, levels = _all_subsets(n)
+    else:
+        order = _spectral_order(log_ranks)
+        members, parents, lefts, rights, starts, levels = _intervals(n)
+    log_dims = log_dims[order]
+    log_ranks = log_ranks[np.ix_(order, order)]
+
+    dims = members @ log_dims
+    rows = members @ log_ranks
+    inner = 0.5 * np.einsum("sn,sn->s", rows, members)
+    cut = np.einsum("sn,sn->s", rows, 1.0 - members)
+    cost = _split_cost(dims, inner, cut, members.sum(1), parents, lefts, rights)
+
+    best = np.zeros(len(members))
+    choice = np.zeros(len(members), dtype=np.intp)
+    for first, last in levels:
+        total = cost[first:last] + best[lefts[first:last]] + best[rights[first:last]]
+        heads = starts[(starts >= first) & (starts < last)]
+        lowest = np.minimum.reduceat(total, heads - first)
+        lengths = np.diff(np.append(heads, last))
+        hits = np.flatnonzero(total == np.repeat(lowest, lengths))
+        _, position = np.unique(parents[first + hits], return_index=True)
+        picked = first + hits[position]
+        best[parents[picked]] = total[picked - first]
+        choice[parents[picked]] = picked
+
+    def build(s: int) -> Tree:
+        if members[s].sum() == 1:
+            return int(order[int(members[s].argmax())])
+        return (build(int(lefts[choice[s]])), build(int(rights[choice[s]])))
+
+    return build(int(parents[-1]))
+
+
+def _split_cost(
+    dims: Floats, inner: Floats, cut: Floats, count: Floats, parents: Ints, lefts: Ints, rights: Ints
+) -> Floats:
+    """Flops of both steps S -> A and S -> B. All sizes are logarithms; x joins A and B, a and b leave S."""
+    x = inner[parents] - inner[lefts] - inner[rights]
+    a, b = cut[lefts] - x, cut[rights] - x
+    target = 4.0 * np.exp(dims[parents] + a + b + x)
+    joint = 4.0 * (
+        np.where(count[lefts] > 1, np.exp(dims[lefts] + cut[lefts]), 0.0)
+        + np.where(count[rights] > 1, np.exp(dims[rights] + cut[rights]), 0.0)
+    )
+
+    def gram(kept: Floats, gone: Floats, d: Floats) -> Floats:
+        joined = np.exp(2 * (kept + gone + x)) + np.exp(d + 2 * gone + 2 * x)
+        in_turn = np.exp(2 * kept + 2 * gone + d + x) + np.exp(2 * kept + gone + d + 2 * x)
+        return 2.0 * np.minimum(joined, in_turn)
+
+    grams = gram(a, b, dims[rights]) + gram(b, a, dims[lefts])
+    dispatch = INSTRUCTION_FLOPS * (6.0 + 2.0 * (count[parents] - 2.0))
+    return np.asarray(target + joint + grams + dispatch)
+
+
+Family = tuple[Floats, Ints, Ints, Ints, Ints, list[tuple[int, int]]]
+
+
+def _family(members: Floats, splits: list[tuple[int, int, int]]) -> Family:
+    """Sort splits (set, left, right) by the size of the set and mark where each set and each size begins."""
+    sizes = members.sum(1)
+    splits.sort(key=lambda t: (sizes[t[0]], t[0]))
+    table = np.array(splits, dtype=np.intp).reshape(-1, 3)
+    parents, lefts, rights = table.T.copy()
+    starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
+    level_of = sizes[parents]
+    edges = np.flatnonzero(np.r_[True, level_of[1:] != level_of[:-1]])
+    levels = [(int(f), int(l)) for f, l in zip(edges, np.append(edges[1:], len(parents)))]
+    return members, parents, lefts, rights, starts, levels
+
+
+@lru_cache(maxsize=16)
+def _all_subsets(n: int) -> Family:
+    masks = np.arange(1 << n)
+    members = ((masks[:, None] >> np.arange(n)) & 1).astype(float)
+    splits = []
+    for s in range(1, 1 << n):
+        low = s & -s
+        rest = s ^ low
+        part = rest
+        while part:  # the left side keeps the lowest node, so each split is listed once
+            part = (part - 1) & rest
+            splits.append((s, part | low, s ^ part ^ low))
+    return _family(members, splits)
+
+
+@lru_cache(maxsize=64)
+def _intervals(n: int) -> Family:
+    pairs = list(combinations(range(n + 1), 2))
+    index = {pair: k for k, pair in enumerate(pairs)}
+    members = np.zeros((len(pairs), n))
+    for (first, last), k in index.items():
+        members[k, first:last] = 1.0
+    splits = [(k, index[f, m], index[m, l]) for (f, l), k in index.items() for m in range(f + 1, l)]
+    return _family(members, splits)
+
+
+def _spectral_order(log_ranks: Floats) -> Ints:
+    """Order that keeps strongly joined nodes close: the Fiedler vector of the rank-weighted graph."""
+    weights = log_ranks + 1e-3  # a faint complete graph, so that pieces without edges get an order too
+    np.fill_diagonal(weights, 0.0)
+    laplacian = np.diag(weights.sum(1)) - weights
+    _, vectors = np.linalg.eigh(laplacian)
+    fiedler = vectors[:, 1]
+    return np.argsort(fiedler * np.sign(fiedler[np.abs(fiedler).argmax()]), kind="stable")

@@ -1,0 +1,42 @@
+"""Our exceptions: each says what was given, what is needed and what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "DataError",
+    "FileFormatError",
+    "MemoryLimitError",
+    "OptionError",
+    "StructureError",
+    "TensorgrowError",
+]
+
+
+class TensorgrowError(Exception):
+    """Base class of every error raised on purpose by tensorgrow."""
+
+
+class StructureError(TensorgrowError, ValueError):
+    """A structure, edge, node or rank that does not make sense."""
+
+
+class DataError(TensorgrowError, ValueError):
+    """Data that cannot be decomposed: wrong dtype, NaN, empty, wrong shape."""
+
+
+class OptionError(TensorgrowError, ValueError):
+    """An option with an invalid value, or options that contradict each other."""
+
+
+class FileFormatError(TensorgrowError, ValueError):
+    """A file that is not ours, is damaged, or was written by a newer version."""
+
+
+class MemoryLimitError(TensorgrowError, MemoryError):
+    """The estimated memory is above the limit; nothing was allocated yet."""
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise `OptionError` unless `value` is one of `choices`."""
+    if value not in choices:
+        raise OptionError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, choices))}")

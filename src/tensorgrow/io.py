@@ -1,0 +1,92 @@
+"""Files: safetensors for numbers, one JSON header for everything else. Reading one can never run code."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ._version import __version__
+from .errors import FileFormatError
+
+__all__ = ["FORMAT_VERSION", "read_file", "write_file"]
+
+FORMAT_VERSION = 1
+HEADER_KEY = "tensorgrow"
+
+
+def write_file(
+    path: str | Path, kind: str, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Write atomically: a kill at any moment leaves the previous file or the new one, never half of one."""
+    path = Path(path)
+    complex_names = [name for name, t in tensors.items() if t.is_complex()]
+    stored = {
+        # safetensors refuses complex128, so complex numbers are stored as pairs of real ones.
+        name: (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).detach().cpu().clone().contiguous()
+        for name, t in tensors.items()
+    }
+    document = {
+        "format_version": FORMAT_VERSION,
+        "library_version": __version__,
+        "kind": kind,
+        "complex": complex_names,
+        **header,
+    }
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    os.close(handle)
+    try:
+        save_file(stored, temporary, metadata={HEADER_KEY: json.dumps(document)})
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Header and tensors of a file of one of `kinds`; one clear `FileFormatError` for anything else."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            names = list(file.keys())
+            if HEADER_KEY not in metadata:
+                raise FileFormatError(f"{path} is a safetensors file, but not one written by tensorgrow")
+            header = json.loads(metadata[HEADER_KEY])
+            version = header["format_version"]
+            if version > FORMAT_VERSION:
+                raise FileFormatError(
+                    f"{path} has format version {version}, written by tensorgrow "
+                    f"{header.get('library_version')}; this is {__version__}, which reads up to version "
+                    f"{FORMAT_VERSION}. Upgrade tensorgrow to read it"
+                )
+            if header["kind"] not in kinds:
+                raise FileFormatError(f"{path} holds a {header['kind']}; {' or '.join(kinds)} is needed")
+            tensors = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise FileFormatError(
+            f"{path} is not a tensorgrow file or is damaged (truncated download, other format): {error}"
+        ) from error
+    for name in header["complex"]:
+        tensors[name] = torch.view_as_complex(tensors[name])
+    return header, tensors
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

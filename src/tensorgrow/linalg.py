@@ -1,0 +1,153 @@
+"""Small dense linear algebra: regularised normal equations, spectra, square roots."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["is_single", "leading_pair", "solve_normal", "sqrt_and_inverse", "tail_norms"]
+
+# Below this a scaled Gram is treated as singular in that direction.
+EIGEN_CUTOFF = 1e-13
+EIGEN_CUTOFF_SINGLE = 1e-6
+
+Array = Any
+
+
+def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, float]:
+    r"""Solve ``X G = M`` for a Hermitian positive semi-definite ``G``.
+
+    The Gram is scaled to unit diagonal, ``ridge`` is added and a Cholesky factor taken. When that fails the
+    pseudo-inverse with an eigenvalue cut-off is used. Everything is done in double precision.
+
+    Parameters
+    ----------
+    gram
+        ``(m, m)`` entries in any shape, ket rows and bra columns; None stands for the number 1.
+    rhs
+        ``(d, ...)`` with ``m`` entries after the first axis.
+    ridge
+        Added to the unit diagonal of the scaled Gram.
+
+    Returns
+    -------
+    solution
+        Same type and shape as `rhs`.
+    explained
+        By how much the squared residual falls against ``X = 0``: ``2 Re<X, M> - <X G, X>``.
+    """
+    if isinstance(rhs, np.ndarray):
+        return _solve_numpy(gram, rhs, ridge)
+    working = torch.complex128 if rhs.is_complex() else torch.float64
+    flat = rhs.reshape(rhs.shape[0], -1).to(working)
+    if gram is None:
+        return rhs, float(torch.linalg.vector_norm(flat)) ** 2
+    matrix = gram.reshape(flat.shape[1], flat.shape[1]).to(working)
+    diagonal = matrix.diagonal().real
+    scale = (diagonal + (diagonal.max() * 1e-20 + 1e-300)).rsqrt()
+    scaled = matrix.T * scale * scale[:, None]
+    scaled.diagonal().add_(ridge)
+    flat = flat * scale
+    factor, info = torch.linalg.cholesky_ex(scaled)
+    if int(info):
+        x = _pseudo_solve(scaled, flat.T, is_single(rhs.dtype)).T
+    else:
+        x = torch.cholesky_solve(flat.T, factor).T
+    explained = (x.conj() * flat).sum().real + ridge * torch.linalg.vector_norm(x) ** 2
+    return (x * scale).to(rhs.dtype).reshape(rhs.shape), float(explained)
+
+
+def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, float]:
+    """`solve_normal` for arrays: the same steps, but cheap to dispatch on small systems."""
+    flat = rhs.reshape(rhs.shape[0], -1)
+    is_complex = flat.dtype.kind == "c"
+    working = np.complex128 if is_complex else np.float64
+    if flat.dtype != working:
+        flat = flat.astype(working)
+    if gram is None:
+        return rhs, float(np.vdot(flat, flat).real)
+    m = flat.shape[1]
+    matrix = gram.reshape(m, m)
+    if m == 1:
+        value = max(float(matrix[0, 0].real), 1e-300)
+        solution, explained = flat / value, float(np.vdot(flat, flat).real) / value
+    else:
+        diagonal = matrix.diagonal().real
+        scale = 1.0 / np.sqrt(diagonal + (float(diagonal.max()) * 1e-20 + 1e-300))
+        # X G = M  <=>  G^T X^T = M^T, and G^T is the conjugate of the Hermitian G.
+        scaled = np.multiply(matrix.conj() if is_complex else matrix, scale, order="C", dtype=working)
+        scaled *= scale[:, None]
+        scaled.reshape(-1)[:: m + 1] += ridge
+        flat = flat * scale
+        x = _factor_and_solve(scaled, flat).T
+        if x.size == 0:
+            right = torch.from_numpy(flat).T
+            x = _pseudo_solve(torch.from_numpy(scaled), right, is_single(rhs.dtype)).T.numpy()
+        explained = float(np.vdot(x, flat).real) + ridge * float(np.vdot(x, x).real)
+        solution = x * scale
+    return solution.astype(rhs.dtype, copy=False).reshape(rhs.shape), explained
+
+
+@lru_cache(maxsize=1)
+def _lapack() -> Any:
+    """SciPy's thin LAPACK wrappers where SciPy is installed: ten times cheaper to call on small systems."""
+    try:
+        from scipy.linalg import lapack
+    except ImportError:
+        return None
+    return lapack
+
+
+def _factor_and_solve(matrix: Array, right: Array) -> Array:
+    """Solve ``matrix x = right^T`` by Cholesky; an empty array when `matrix` is not positive definite."""
+    lapack = _lapack()
+    if lapack is not None:
+        solver = lapack.zposv if matrix.dtype.kind == "c" else lapack.dposv
+        _, x, info = solver(matrix, right.T, lower=1)
+        return x if info == 0 else np.empty(0)
+    factor, info = torch.linalg.cholesky_ex(torch.from_numpy(matrix))
+    if int(info):
+        return np.empty(0)
+    return torch.cholesky_solve(torch.from_numpy(right).T, factor).numpy()
+
+
+def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:
+    values, vectors = torch.linalg.eigh(matrix)
+    keep = values > values[-1] * (EIGEN_CUTOFF_SINGLE if single else EIGEN_CUTOFF)
+    basis = vectors[:, keep]
+    return (basis / values[keep]) @ (basis.mH @ right)
+
+
+def is_single(dtype: Any) -> bool:
+    """Whether a NumPy or torch dtype is single precision, real or complex."""
+    return str(dtype).rsplit(".", 1)[-1] in ("float32", "complex64")
+
+
+def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:
+    """Approximate leading factors of ``matrix ~ u v^T`` by power iteration; `u` has norm 1."""
+    v = start
+    u = matrix @ v.conj()
+    for _ in range(iterations):
+        norm = abs(float((u.conj() @ u).real)) ** 0.5
+        u = u / (norm + 1e-300)
+        v = u.conj() @ matrix
+        u = matrix @ v.conj()
+    return u / (abs(float((u.conj() @ u).real)) ** 0.5 + 1e-300), v
+
+
+def sqrt_and_inverse(gram: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hermitian square root of a Gram matrix and its inverse, tiny eigenvalues raised to a floor."""
+    values, vectors = torch.linalg.eigh((gram + gram.mH) / 2)
+    floor = float(values[-1].clamp_min(0)) * 1e-14 + 1e-300
+    roots = values.clamp_min(floor).sqrt().to(vectors.dtype)
+    return (vectors * roots) @ vectors.mH, (vectors / roots) @ vectors.mH
+
+
+def tail_norms(singular_values: torch.Tensor) -> torch.Tensor:
+    """``t[r]`` is the norm of all singular values from number ``r`` on; one longer than the input."""
+    squares = singular_values.double() ** 2
+    tails = squares.flip(0).cumsum(0).flip(0)
+    return torch.cat([tails, tails.new_zeros(1)]).sqrt()

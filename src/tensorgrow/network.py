@@ -1,0 +1,318 @@
+"""A tensor network: a structure and its cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import opt_einsum
+import torch
+
+from . import gauge, moves
+from .contraction import dense_plan, inner_plan
+from .errors import DataError, FileFormatError, StructureError
+from .io import write_file
+from .structure import Structure
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["NETWORK_KIND", "RandomState", "TensorNetwork", "as_generator"]
+
+NETWORK_KIND = "network"
+
+RandomState = int | np.random.Generator | torch.Generator | None
+
+# Entries of an intermediate while listed entries are computed; more are done in chunks.
+CHUNK_ENTRIES = 1 << 22
+
+
+def as_generator(random_state: RandomState) -> torch.Generator:
+    """A torch generator from a seed, a NumPy or torch generator, or None (a fresh random seed)."""
+    if isinstance(random_state, torch.Generator):
+        return random_state
+    generator = torch.Generator()
+    if random_state is None:
+        generator.seed()
+    elif isinstance(random_state, np.random.Generator):
+        generator.manual_seed(int(random_state.integers(2**63)))
+    else:
+        generator.manual_seed(int(random_state))
+    return generator
+
+
+class TensorNetwork:
+    r"""Cores joined along the edges of a `Structure`.
+
+    .. math:: \hat x_{i_1 \dots i_p} = \sum_{\text{edges}} \prod_k G^{(k)}_{i_k, \dots}
+
+    Core ``k`` has shape ``structure.core_shape(k)``: the dangling leg first, then one axis per edge of rank
+    above 1, neighbours ascending. Networks are values: every method returns a new one.
+
+    Examples
+    --------
+    >>> net = TensorNetwork.random(Structure.tensor_ring((4, 5, 6), 2), random_state=0)
+    >>> tuple(net.to_dense().shape)
+    (4, 5, 6)
+    """
+
+    __slots__ = ("cores", "structure")
+
+    structure: Structure
+    cores: tuple[torch.Tensor, ...]
+
+    def __init__(self, structure: Structure, cores: Iterable[Any]) -> None:
+        self.structure = structure
+        self.cores = tuple(c if isinstance(c, torch.Tensor) else torch.as_tensor(c) for c in cores)
+        shapes = tuple(tuple(c.shape) for c in self.cores)
+        if shapes != structure.core_shapes:
+            raise StructureError(
+                f"the cores have shapes {shapes}, but the structure needs {structure.core_shapes}"
+            )
+
+    @classmethod
+    def random(
+        cls,
+        structure: Structure,
+        *,
+        random_state: RandomState = None,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+    ) -> TensorNetwork:
+        """Independent standard normal entries."""
+        generator = as_generator(random_state)
+        cores = [
+            torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
+            for shape in structure.core_shapes
+        ]
+        return cls(structure, cores).to(device)
+
+    # -- properties ------------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Common dtype of the cores."""
+        return self.cores[0].dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the cores are."""
+        return self.cores[0].device
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the cores are complex."""
+        return self.cores[0].is_complex()
+
+    @property
+    def num_parameters(self) -> int:
+        """Total entries over all cores."""
+        return self.structure.num_parameters
+
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> TensorNetwork:
+        """The same network on another device or in another precision."""
+        if isinstance(device, torch.dtype):
+            device, dtype = None, device
+        return TensorNetwork(self.structure, [c.to(device=device, dtype=dtype) for c in self.cores])
+
+    # -- contraction -----------------------------------------------------------------------------------
+
+    def to_dense(self) -> torch.Tensor:
+        """The represented tensor, of shape ``structure.dims``."""
+        plan = dense_plan(self.structure, self.is_complex)
+        dense: torch.Tensor = plan.run(list(self.cores), self.structure.dims)
+        return dense.contiguous()
+
+    def entries(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
+        """Values at listed positions.
+
+        Parameters
+        ----------
+        indices
+            Integers of shape ``(n, order)``.
+
+        Returns
+        -------
+        torch.Tensor
+            The ``n`` values. The dense tensor is only formed when it has fewer entries than were asked for.
+        """
+        where = self._check_indices(indices)
+        n = where.shape[0]
+        if n >= self.structure.num_entries:
+            return self.to_dense()[tuple(where.T)]
+        labels = {e: opt_einsum.get_symbol(1 + k) for k, e in enumerate(self.structure.edges)}
+        batch = opt_einsum.get_symbol(0)
+        inputs, shapes = [], []
+        for k in range(self.structure.num_nodes):
+            bonds = [labels[(k, j) if k < j else (j, k)] for j in self.structure.neighbours[k]]
+            inputs.append("".join([batch, *bonds]))
+            shapes.append((1, *self.structure.core_shape(k)[1:]))
+        equation = ",".join(inputs) + "->" + batch
+        optimize = "dp" if len(inputs) <= 16 else "auto"
+        path, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
+        widest = max(int(info.largest_intermediate), *(math.prod(s) for s in shapes))
+        step = max(1, CHUNK_ENTRIES // widest)
+        values = []
+        for first in range(0, n, step):
+            rows = where[first : first + step]
+            operands = [
+                self.cores[k][rows[:, k]]
+                if k < self.structure.order
+                else self.cores[k].expand(len(rows), *self.cores[k].shape[1:])
+                for k in range(self.structure.num_nodes)
+            ]
+            values.append(opt_einsum.contract(equation, *operands, optimize=path))
+        return torch.cat(values) if values else self.cores[0].new_empty(0)
+
+    def inner(self, other: TensorNetwork) -> complex | float:
+        """``<self, other>``, conjugate-linear in `self`, without forming either tensor."""
+        if self.structure.dims != other.structure.dims:
+            raise StructureError(
+                f"inner product of networks over {self.structure.dims} and {other.structure.dims}"
+            )
+        is_complex = self.is_complex or other.is_complex
+        dtype = torch.promote_types(self.dtype, other.dtype)
+        left = [c.conj().resolve_conj().to(dtype) for c in self.cores]
+        right = [c.to(dtype) for c in other.cores]
+        plan = inner_plan(self.structure, other.structure, is_complex)
+        value = plan.run(left, right).reshape(()).item()
+        return complex(value) if is_complex else float(value)
+
+    def norm(self) -> float:
+        """Frobenius norm of the represented tensor, without forming it."""
+        return math.sqrt(max(self.inner(self).real, 0.0))
+
+    def einsum(self) -> tuple[str, tuple[torch.Tensor, ...]]:
+        """Equation and operands: ``einsum(*net.einsum()[0:1], *net.einsum()[1])`` is the dense tensor.
+
+        Dangling legs get the first symbols, in order; an internal node's axis of size 1 is summed over.
+        """
+        n = self.structure.num_nodes
+        edge = {e: opt_einsum.get_symbol(n + k) for k, e in enumerate(self.structure.edges)}
+        inputs = [
+            opt_einsum.get_symbol(k)
+            + "".join(edge[(k, j) if k < j else (j, k)] for j in self.structure.neighbours[k])
+            for k in range(n)
+        ]
+        output = "".join(opt_einsum.get_symbol(k) for k in range(self.structure.order))
+        return ",".join(inputs) + "->" + output, self.cores
+
+    # -- moves -----------------------------------------------------------------------------------------
+
+    def grow_edge(
+        self,
+        i: int,
+        j: int,
+        *,
+        slices: tuple[torch.Tensor, torch.Tensor] | None = None,
+        noise: float = 1e-2,
+        random_state: RandomState = None,
+    ) -> TensorNetwork:
+        """Raise the rank of edge ``(i, j)`` by one, keeping all weights.
+
+        The new slices are `slices`, or normal entries of size `noise`; ``noise=0`` leaves the represented
+        tensor exactly as it is (Proposition 1 of the paper).
+        """
+        self.structure._check_nodes(i, j)
+        if slices is None:
+            generator = as_generator(random_state)
+            made = []
+            for node, other in ((i, j), (j, i)):
+                count = self.structure.leg_dim(node) * self.structure.bond_product(node, without=other)
+                new = torch.randn(count, generator=generator, dtype=self.dtype, device=generator.device)
+                made.append(noise * new)
+            slices = (made[0], made[1])
+        return TensorNetwork(*moves.grow(self.structure, self.cores, i, j, *slices))
+
+    def shrink_edge(self, i: int, j: int, *, by: int = 1) -> TensorNetwork:
+        """Lower the rank of edge ``(i, j)``, dropping its weakest components in the balanced gauge."""
+        rank = self.structure.rank(i, j)
+        if not 1 <= by < rank:
+            raise StructureError(f"edge ({i}, {j}) has rank {rank} and cannot shrink by {by}")
+        cores = gauge.balance(self.structure, self.cores)
+        return TensorNetwork(*moves.shrink(self.structure, cores, i, j, range(rank - by)))
+
+    def split_node(
+        self, node: int, axes: Sequence[int], *, rank: int | None = None, threshold: float = 1e-12
+    ) -> TensorNetwork:
+        """Split `node` by a truncated SVD; the part without the dangling leg becomes an internal node.
+
+        Parameters
+        ----------
+        axes
+            Axes of the core that stay together (0 is the dangling leg).
+        rank, threshold
+            Rank of the new edge, by default the smallest that drops at most `threshold`, relative, of the
+            core's norm in the gauge of its environment.
+        """
+        if not 0 <= node < self.structure.num_nodes:
+            raise StructureError(f"node {node} does not exist; nodes are 0..{self.structure.num_nodes - 1}")
+        whitened, inverses = moves.whitened_core(self.structure, self.cores, node)
+        structure, cores, _ = moves.split(
+            self.structure,
+            self.cores,
+            node,
+            axes,
+            rank=rank,
+            threshold=threshold,
+            inverse_roots=inverses,
+            whitened=whitened,
+        )
+        return TensorNetwork(structure, cores)
+
+    def merge_nodes(self, target: int, absorbed: int) -> TensorNetwork:
+        """Contract internal node `absorbed` into `target`; the represented tensor is unchanged."""
+        self.structure._check_nodes(target, absorbed)
+        return TensorNetwork(*moves.merge(self.structure, self.cores, target, absorbed))
+
+    def balanced(self) -> TensorNetwork:
+        """The same tensor with every edge in the balanced gauge."""
+        return TensorNetwork(self.structure, gauge.balance(self.structure, self.cores))
+
+    # -- files -----------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file that `tensorgrow.load` reads."""
+        header, tensors = self.pack("core")
+        write_file(path, NETWORK_KIND, {"network": header}, tensors)
+
+    def pack(self, prefix: str) -> tuple[dict[str, object], dict[str, torch.Tensor]]:
+        """Header and named tensors for a file; `unpack` is its inverse."""
+        return self.structure.to_dict(), {f"{prefix}.{k}": c for k, c in enumerate(self.cores)}
+
+    @classmethod
+    def unpack(
+        cls, header: Mapping[str, object], tensors: Mapping[str, torch.Tensor], prefix: str
+    ) -> TensorNetwork:
+        """Rebuild a network from what `pack` gave."""
+        structure = Structure.from_dict(header)
+        try:
+            return cls(structure, [tensors[f"{prefix}.{k}"] for k in range(structure.num_nodes)])
+        except KeyError as error:
+            raise FileFormatError(f"the file lacks the tensor {error}; it is damaged") from error
+
+    def __repr__(self) -> str:
+        return f"TensorNetwork({self.structure!r}, dtype={self.dtype}, device={str(self.device)!r})"
+
+    def _check_indices(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
+        where = torch.as_tensor(indices if isinstance(indices, torch.Tensor) else np.asarray(indices))
+        order = self.structure.order
+        if where.dim() != 2 or where.shape[1] != order:
+            raise DataError(f"indices must have shape (n, {order}), not {tuple(where.shape)}")
+        if where.is_floating_point() or where.is_complex() or where.dtype == torch.bool:
+            raise DataError(f"indices must be integers, not {where.dtype}")
+        where = where.to(device=self.device, dtype=torch.int64)
+        dims = torch.tensor(self.structure.dims, device=self.device)
+        bad = ((where < 0) | (where >= dims)).any(1)
+        if bool(bad.any()):
+            first = int(bad.nonzero()[0, 0])
+            raise DataError(
+                f"{int(bad.sum())} of {len(where)} index rows lie outside {self.structure.dims}; "
+                f"the first is row {first}: {where[first].tolist()}"
+            )
+        return where

@@ -1,0 +1,92 @@
+"""The least-squares seam: what ALS and the greedy search ask of data, whatever its form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ..contraction import Update
+from ..network import TensorNetwork
+from ..structure import Edge, Structure
+
+__all__ = ["LeastSquares", "NormalEquations", "PairProblem"]
+
+Array = Any
+
+
+class NormalEquations(NamedTuple):
+    """Least-squares problem of one core, ``X gram = rhs``.
+
+    `gram` has the bonds of the node twice (ket, then bra) and is None for a network of one node; `rhs` has
+    the shape of the core.
+    """
+
+    gram: Array | None
+    rhs: Array
+
+
+class PairProblem(Protocol):
+    """Best new slices for one edge, everything else fixed.
+
+    The slices are a left one for node ``i`` and a right one for node ``j``, both as vectors in the order of
+    their core's axes without the edge.
+    """
+
+    @property
+    def edge(self) -> Edge:
+        """The edge ``(i, j)``."""
+
+    @property
+    def gradient(self) -> Array:
+        """Residual contracted with all cores but two: a matrix, left slice by right slice."""
+
+    def solve_left(self, right: Array) -> tuple[Array, float]:
+        """Best left slice for a right one, and by how much the squared loss falls."""
+
+    def solve_right(self, left: Array) -> tuple[Array, float]:
+        """Best right slice for a left one, and by how much the squared loss falls."""
+
+
+class LeastSquares(Protocol):
+    """Data that a network is fitted to in the least-squares sense.
+
+    Cores travel as *arrays*, a list in whatever form the objective computes in (NumPy on small CPU problems,
+    torch elsewhere).
+    """
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+
+    @property
+    def norm(self) -> float:
+        """Norm of the data: the loss of the zero network."""
+
+    def to_arrays(self, network: TensorNetwork) -> list[Array]:
+        """Cores of a network in the form this objective computes in."""
+
+    def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
+        """The inverse of `to_arrays`."""
+
+    def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
+        """``||data - network||``, computed from the residual itself."""
+
+    def sweep(self, structure: Structure, arrays: list[Array], update: Update) -> None:
+        """Visit every node once in an order that shares work; ``update`` solves it and returns its core."""
+
+    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
+        """Gram matrix and right-hand side of one node."""
+
+    def residual(self, network: TensorNetwork) -> LeastSquares:
+        """The same kind of objective for what is left to explain."""
+
+    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
+        """Data contracted with all cores but two, rows for the first node and columns for the second."""
+
+    def pair_problems(
+        self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
+    ) -> list[PairProblem]:
+        """Slice problems of several edges at once, on the residual of the network."""
+
+    def memory_needed(self, structure: Structure) -> int:
+        """Bytes one sweep and one scoring step take beyond the data itself, estimated."""

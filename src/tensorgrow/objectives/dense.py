@@ -1,0 +1,205 @@
+"""A dense tensor in memory, on CPU or GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..contraction import PairEnvironment, Update, dense_plan, pair_plan, slice_gram_plan, sweep_plan
+from ..linalg import solve_normal
+from ..network import TensorNetwork
+from ..structure import Edge, Structure
+from .base import NormalEquations, PairProblem
+
+__all__ = ["DenseLeastSquares"]
+
+Array = Any
+
+# Above this many entries a CPU target is contracted by torch with all threads; below, dispatch dominates.
+NUMPY_ENTRIES = 1_000_000
+# Scoring needs only rough slices; a larger ridge keeps them tame.
+SLICE_RIDGE = 1e-12
+
+
+class DenseLeastSquares:
+    """``||target - network||`` for a dense target.
+
+    Parameters
+    ----------
+    target
+        The tensor, already of the dtype and on the device to compute in. It is not modified.
+    use_numpy
+        Compute with NumPy instead of torch; by default on the CPU when the target is small.
+    """
+
+    def __init__(self, target: torch.Tensor, *, use_numpy: bool | None = None) -> None:
+        self.target = target
+        self.dims = tuple(target.shape)
+        small = target.device.type == "cpu" and target.numel() <= NUMPY_ENTRIES
+        self.use_numpy = small if use_numpy is None else use_numpy
+        self.is_complex = target.is_complex()
+        self._stored: dict[tuple[int, ...], Array] = {}
+
+    @cached_property
+    def norm(self) -> float:
+        """Frobenius norm of the target, accumulated in double precision."""
+        return _norm(self.target)
+
+    # -- arrays ----------------------------------------------------------------------------------------
+
+    def to_arrays(self, network: TensorNetwork) -> list[Array]:
+        """Cores as NumPy arrays or as tensors on the target's device."""
+        cores = [c.to(device=self.target.device, dtype=self.target.dtype) for c in network.cores]
+        return [c.numpy() for c in cores] if self.use_numpy else cores
+
+    def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
+        """Wrap arrays as a network."""
+        if not self.use_numpy:
+            return TensorNetwork(structure, arrays)
+        return TensorNetwork(structure, [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays])
+
+    @cached_property
+    def _natural(self) -> Array:
+        return self.target.numpy() if self.use_numpy else self.target
+
+    def _in_order(self, structure: Structure, order: tuple[int, ...]) -> Array:
+        """Target with its legs stored in `order` (size-1 axes for internal nodes), kept for the next sweep."""
+        data_order = tuple(k for k in order if k < len(self.dims))
+        stored = self._stored.get(data_order)
+        if stored is None:
+            if data_order == tuple(range(len(self.dims))):
+                stored = self._natural
+            elif self.use_numpy:
+                stored = np.ascontiguousarray(self._natural.transpose(data_order))
+            else:
+                stored = self._natural.permute(data_order).contiguous()
+            self._stored = {data_order: stored}  # one copy at most: targets can be large
+        return stored.reshape(tuple(structure.leg_dim(k) for k in order))
+
+    # -- loss ------------------------------------------------------------------------------------------
+
+    def dense(self, structure: Structure, arrays: Sequence[Array]) -> Array:
+        """The represented tensor."""
+        return dense_plan(structure, self.is_complex).run(list(arrays), self.dims)
+
+    def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
+        """Norm of the residual, from the residual itself."""
+        return _norm(self._natural - self.dense(structure, arrays))
+
+    def residual(self, network: TensorNetwork) -> DenseLeastSquares:
+        """Objective whose target is what the network does not explain."""
+        rest = self._natural - self.dense(network.structure, self.to_arrays(network))
+        tensor = torch.from_numpy(rest) if self.use_numpy else rest
+        return DenseLeastSquares(tensor, use_numpy=self.use_numpy)
+
+    # -- node problems ---------------------------------------------------------------------------------
+
+    def sweep(self, structure: Structure, arrays: list[Array], update: Update) -> None:
+        """Update every node once; partial contractions are shared along a dimension tree."""
+        plan = sweep_plan(structure, self.is_complex)
+
+        def visit(node: int, gram: Array | None, rhs: Array) -> Array:
+            arrays[node] = update(node, gram, rhs)
+            return arrays[node]
+
+        plan.run(self._in_order(structure, plan.leg_order), arrays, visit)
+
+    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
+        """Gram and right-hand side of one node, from a sweep that changes nothing."""
+        arrays = self.to_arrays(network)
+        found: dict[int, NormalEquations] = {}
+
+        def note(k: int, gram: Array | None, rhs: Array) -> Array:
+            if k == node:
+                found[k] = NormalEquations(gram, rhs)
+            return arrays[k]
+
+        self.sweep(network.structure, arrays, note)
+        return found[node]
+
+    # -- edge problems ---------------------------------------------------------------------------------
+
+    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
+        """Target contracted with all cores but two."""
+        plan = pair_plan(network.structure, (edge,), self.is_complex)
+        target = self._with_internal_axes(network.structure, self._natural)
+        return plan.run(target, self.to_arrays(network))[0].gradient
+
+    def pair_problems(
+        self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
+    ) -> list[PairProblem]:
+        """Slice problems on the residual; the residual is formed once and its contractions are shared."""
+        if not edges:
+            return []
+        rest = self._natural - self.dense(structure, arrays)
+        plan = pair_plan(structure, tuple(edges), self.is_complex)
+        environments = plan.run(self._with_internal_axes(structure, rest), list(arrays))
+        return [DensePairProblem(structure, list(arrays), env, self.is_complex) for env in environments]
+
+    def _with_internal_axes(self, structure: Structure, target: Array) -> Array:
+        return target.reshape(tuple(structure.leg_dim(k) for k in range(structure.num_nodes)))
+
+    def memory_needed(self, structure: Structure) -> int:
+        """Peak of a sweep, plus the residual that scoring forms and one reordered copy of the target."""
+        peak = sweep_plan(structure, self.is_complex).program.peak_entries
+        return (peak + 2 * math.prod(self.dims)) * self.target.element_size()
+
+
+class DensePairProblem:
+    """Slices of one edge by small least-squares problems on the pair environment."""
+
+    def __init__(
+        self, structure: Structure, arrays: list[Array], environment: PairEnvironment, is_complex: bool
+    ) -> None:
+        self.edge = environment.edge
+        self.gradient = environment.gradient
+        self._structure = structure
+        self._arrays = arrays
+        self._environment = environment
+        self._is_complex = is_complex
+        i, j = self.edge
+        self._dims = structure.leg_dim(i), structure.leg_dim(j)
+
+    def solve_left(self, right: Array) -> tuple[Array, float]:
+        """Left slice for a right one."""
+        return self._solve(0, right, self.gradient @ right.conj())
+
+    def solve_right(self, left: Array) -> tuple[Array, float]:
+        """Right slice for a left one."""
+        return self._solve(1, left, left.conj() @ self.gradient)
+
+    def _solve(self, side: int, given: Array, rhs: Array) -> tuple[Array, float]:
+        gram = self._gram(side, given)
+        x, explained = solve_normal(gram, rhs.reshape(self._dims[side], -1), SLICE_RIDGE)
+        return x.reshape(-1), explained
+
+    def _gram(self, side: int, given: Array) -> Array:
+        """Gram of one end when the other end holds the slice `given`."""
+        env = self._environment
+        piece = given.reshape(self._dims[1 - side], -1)
+        if env.is_pair_gram:
+            density = (piece.T @ piece.conj()).reshape(-1)
+            return env.gram @ density if side == 0 else density @ env.gram
+        i, j = self.edge if side == 0 else self.edge[::-1]
+        plan = slice_gram_plan(
+            self._structure, i, j, env.gram_nodes, env.gram_legs, self._is_complex
+        )
+        bonds = [self._structure.rank(j, k) for k in self._structure.neighbours[j] if k != i]
+        return plan.run(self._arrays, piece.reshape(self._dims[1 - side], *bonds), env.gram)
+
+
+def _norm(array: Array) -> float:
+    if isinstance(array, np.ndarray):
+        return float(np.linalg.norm(array.reshape(-1).astype(_double(array), copy=False)))
+    return float(torch.linalg.vector_norm(array, dtype=_double(array)))
+
+
+def _double(array: Array) -> Any:
+    if isinstance(array, np.ndarray):
+        return np.complex128 if array.dtype.kind == "c" else np.float64
+    return torch.complex128 if array.is_complex() else torch.float64

@@ -1,0 +1,155 @@
+"""Which edges may grow, and how promising each is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ..errors import OptionError
+from ..linalg import leading_pair
+from ..network import TensorNetwork
+from ..objectives import LeastSquares, PairProblem
+from ..structure import Edge, Structure
+from .options import GreedyOptions
+
+__all__ = ["Candidate", "EdgePolicy", "grown_by", "score_edges", "score_of"]
+
+POWER_ITERATIONS = 3
+
+Edges = Literal["all", "chain", "ring"] | Iterable[Edge]
+
+
+@dataclass(frozen=True)
+class EdgePolicy:
+    """The edges a search may use: all pairs (internal nodes included) or a fixed set."""
+
+    pairs: frozenset[Edge] | None
+    max_degree: int | None = None
+
+    @classmethod
+    def parse(cls, edges: Edges, order: int, max_degree: int | None = None) -> EdgePolicy:
+        """From what the user gives: "all", "chain", "ring" or pairs."""
+        if isinstance(edges, str):
+            if edges == "all":
+                return cls(None, max_degree)
+            if edges == "chain":
+                pairs = [(k, k + 1) for k in range(order - 1)]
+            elif edges == "ring":
+                pairs = [(k, (k + 1) % order) for k in range(order)] if order > 2 else [(0, 1)][: order - 1]
+            else:
+                raise OptionError(f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs")
+        else:
+            pairs = [_pair(e, order) for e in edges]
+            if not pairs and order > 1:
+                raise OptionError("edges is empty: no rank could ever grow; give 'all' or some pairs")
+        return cls(frozenset((min(e), max(e)) for e in pairs), max_degree)
+
+    def allows(self, structure: Structure, edge: Edge) -> bool:
+        """Whether `edge` may be raised at all in this structure."""
+        if self.pairs is not None and edge not in self.pairs:
+            return False
+        if self.max_degree is None or structure.rank(*edge) > 1:
+            return True
+        return all(len(structure.neighbours[k]) < self.max_degree for k in edge)
+
+    def growable(self, structure: Structure, max_parameters: int | None = None) -> list[Edge]:
+        """Edges that may grow: allowed, not saturated and within the parameter budget."""
+        room = math.inf if max_parameters is None else max_parameters - structure.num_parameters
+        return [
+            (i, j)
+            for i, j in combinations(range(structure.num_nodes), 2)
+            if self.allows(structure, (i, j))
+            and structure.rank(i, j) < structure.useful_rank(i, j)
+            and structure.growth_cost(i, j) <= room
+        ]
+
+
+def _pair(edge: Sequence[int], order: int) -> Edge:
+    try:
+        i, j = (int(k) for k in edge)
+    except (TypeError, ValueError):
+        raise OptionError(f"edges must be pairs of legs, not {edge!r}") from None
+    if i == j or not (0 <= i < order and 0 <= j < order):
+        raise OptionError(f"edge ({i}, {j}) does not join two of the legs 0..{order - 1}")
+    return (i, j)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An edge with its optimised new slices."""
+
+    edge: Edge
+    left: Any
+    right: Any
+    loss: float
+    added: int
+    score: float
+
+
+def score_of(options: GreedyOptions, before: float, after: float, added: int) -> float:
+    """Score of a growth; the largest wins."""
+    if callable(options.edge_score):
+        return float(options.edge_score(before, after, added))
+    if options.edge_score == "drop":
+        return before - after
+    return math.log(before / max(after, before * 1e-12)) / added
+
+
+def score_edges(
+    objective: LeastSquares,
+    network: TensorNetwork,
+    loss: float,
+    edges: Sequence[Edge],
+    options: GreedyOptions,
+    generator: torch.Generator,
+) -> list[Candidate]:
+    """Optimise the new slices of every edge on the residual; best score first."""
+    structure = network.structure
+    arrays = objective.to_arrays(network)
+    found = []
+    for problem in objective.pair_problems(structure, arrays, edges):
+        left, right, explained = _fit_slices(problem, options, generator)
+        after = math.sqrt(max(loss**2 - explained, 0.0))
+        added = structure.growth_cost(*problem.edge)
+        score = score_of(options, loss, after, added)
+        found.append(Candidate(problem.edge, left, right, after, added, score))
+    found.sort(key=lambda c: -c.score)
+    return found
+
+
+def _fit_slices(
+    problem: PairProblem, options: GreedyOptions, generator: torch.Generator
+) -> tuple[Any, Any, float]:
+    gradient = problem.gradient
+    if options.slice_init == "random":
+        noise = options.slice_noise * torch.randn(gradient.shape[1], generator=generator, dtype=torch.float64)
+        right = noise.numpy().astype(gradient.dtype) if _is_numpy(gradient) else noise.to(gradient)
+    else:
+        # The largest row is a deterministic start with weight on the leading singular vector.
+        norms = (gradient.conj() * gradient).real.sum(1)
+        right = gradient[int(norms.argmax())]
+        _, right = leading_pair(gradient, POWER_ITERATIONS, right)
+    left, explained = right, 0.0
+    for _ in range(options.slice_sweeps):
+        left, _ = problem.solve_left(right)
+        right, explained = problem.solve_right(left)
+    return left, right, explained
+
+
+def grown_by(objective: LeastSquares, network: TensorNetwork, candidate: Candidate) -> TensorNetwork:
+    """The network with the candidate's slices added."""
+    left, right = (
+        torch.from_numpy(np.ascontiguousarray(x)) if _is_numpy(x) else x
+        for x in (candidate.left, candidate.right)
+    )
+    return network.grow_edge(*candidate.edge, slices=(left, right))
+
+
+def _is_numpy(array: Any) -> bool:
+    return isinstance(array, np.ndarray)

@@ -1,0 +1,181 @@
+"""Options of the greedy search: one frozen dataclass, presets by effort, and the paper's choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from ..errors import OptionError, check_choice
+
+__all__ = ["Effort", "GreedyOptions"]
+
+Effort = Literal["fast", "balanced", "thorough"]
+EdgeScore = Literal["per_parameter", "drop"] | Callable[[float, float, int], float]
+
+
+@dataclass(frozen=True)
+class GreedyOptions:
+    """Everything rarer about the search.
+
+    Attributes
+    ----------
+    edge_score
+        ``"per_parameter"``: log of (loss before / loss after) per added parameter. ``"drop"``: the steepest
+        decrease of the loss, as in the paper. Or a function of (loss before, loss after, added parameters);
+        the largest value wins.
+    scoring
+        ``"slices"`` optimises only the new slices of each candidate edge; ``"full"`` refits everything.
+    slice_init
+        Start of the new slices: leading singular pair of the pair gradient, or random.
+    slice_noise
+        Size of random slices.
+    slice_sweeps
+        Sweeps over the two new slices while scoring.
+    lookahead
+        How many of the best-scored candidates are refitted and ranked again by the same score; 1 is off.
+        None: 8 when the error target is above `exact_below`, otherwise 1.
+    lookahead_sweeps
+        Full sweeps of a refit during lookahead.
+    sweeps, tolerance
+        Full sweeps after each growth at most, and the relative decrease per sweep below which they stop.
+    absolute_tolerance
+        The paper's stopping rule for sweeps, on the relative squared error; off when 0.
+    final_sweeps, final_tolerance
+        The same for the last fit of a run that ended on its budget, and for fits that try to stay under the
+        error target with fewer parameters.
+    ridge
+        Added to the unit diagonal of every scaled Gram matrix.
+    balance_every
+        Sweeps between two gauge balancings.
+    transfer
+        Keep the weights when an edge grows. Off: every growth starts from random cores (for ablations).
+    rank_increment
+        Ranks added per growth.
+    max_degree
+        Largest number of edges at a node.
+    split_threshold
+        Splits may drop this much, relative to the error target.
+    max_internal_nodes
+        Internal nodes that splits may add.
+    prune
+        Remove rank that no longer pays once the target is reached.
+    prune_candidates
+        How many removals are refitted before pruning stops.
+    certify
+        Use singular values of the target's matricizations as lower bounds on the rank across every cut, to
+        skip hopeless removals, to propose tree structures and to know when more starts are pointless.
+    starts
+        Growths from scratch, the later ones with randomised scores. Without a time limit the later ones are
+        only made while the target looks exactly representable and the best structure is not certified.
+    score_noise
+        Log-normal noise on the scores of later starts.
+    regrow_cycles
+        Ruin-and-regrow cycles after the starts; None: until the time is spent.
+    regrow_depth
+        Ranks dropped per cycle at most.
+    exact_below
+        Error targets below this are taken for exact representations.
+    """
+
+    edge_score: EdgeScore = "per_parameter"
+    scoring: Literal["slices", "full"] = "slices"
+    slice_init: Literal["spectral", "random"] = "spectral"
+    slice_noise: float = 1e-2
+    slice_sweeps: int = 2
+    lookahead: int | None = None
+    lookahead_sweeps: int = 3
+    sweeps: int = 30
+    tolerance: float = 1e-4
+    absolute_tolerance: float = 0.0
+    final_sweeps: int = 60
+    final_tolerance: float = 1e-5
+    ridge: float = 1e-14
+    balance_every: int = 5
+    transfer: bool = True
+    rank_increment: int = 1
+    max_degree: int | None = None
+    split_threshold: float = 0.1
+    max_internal_nodes: int = 4
+    prune: bool = True
+    prune_candidates: int = 5
+    certify: bool = True
+    starts: int = 4
+    score_noise: float = 0.1
+    regrow_cycles: int | None = 0
+    regrow_depth: int = 8
+    exact_below: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not callable(self.edge_score):
+            check_choice("edge_score", self.edge_score, ("per_parameter", "drop"))
+        check_choice("scoring", self.scoring, ("slices", "full"))
+        check_choice("slice_init", self.slice_init, ("spectral", "random"))
+        for name, low in _LOWEST.items():
+            value = getattr(self, name)
+            if value is not None and not (value >= low and math.isfinite(value)):
+                raise OptionError(f"{name}={value!r} is too small or not a number; at least {low} is needed")
+
+    @classmethod
+    def for_effort(cls, effort: Effort) -> GreedyOptions:
+        """Options behind ``effort=``."""
+        check_choice("effort", effort, ("fast", "balanced", "thorough"))
+        if effort == "fast":
+            return cls(lookahead=1, sweeps=10, certify=False, starts=1, max_internal_nodes=0)
+        if effort == "balanced":
+            return cls()
+        return cls(regrow_cycles=None)
+
+    @classmethod
+    def paper(cls) -> GreedyOptions:
+        """The paper to the letter: steepest drop, random slices of 1e-2, absolute tolerance, no way back."""
+        return cls(
+            edge_score="drop",
+            slice_init="random",
+            lookahead=1,
+            sweeps=100,
+            tolerance=0.0,
+            absolute_tolerance=1e-7,
+            split_threshold=1.0,
+            max_internal_nodes=8,
+            prune=False,
+            certify=False,
+            starts=1,
+        )
+
+    def replace(self, **changes: Any) -> GreedyOptions:
+        """A copy with some options changed."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-friendly form; a callable score is named, not stored."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        if callable(self.edge_score):
+            values["edge_score"] = f"callable {getattr(self.edge_score, '__name__', 'score')}"
+        return values
+
+
+_LOWEST: dict[str, float] = {
+    "slice_noise": 0.0,
+    "slice_sweeps": 1,
+    "lookahead": 1,
+    "lookahead_sweeps": 1,
+    "sweeps": 1,
+    "tolerance": 0.0,
+    "absolute_tolerance": 0.0,
+    "final_sweeps": 1,
+    "final_tolerance": 0.0,
+    "ridge": 0.0,
+    "balance_every": 1,
+    "rank_increment": 1,
+    "max_degree": 1,
+    "split_threshold": 0.0,
+    "max_internal_nodes": 0,
+    "prune_candidates": 1,
+    "starts": 1,
+    "score_noise": 0.0,
+    "regrow_cycles": 0,
+    "regrow_depth": 1,
+    "exact_below": 0.0,
+}

@@ -1,0 +1,5 @@
+"""How it is minimised."""
+
+from .als import ALSFit, ALSSettings, als
+
+__all__ = ["ALSFit", "ALSSettings", "als"]

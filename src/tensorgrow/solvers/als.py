@@ -1,0 +1,136 @@
+"""Alternating least squares on normal equations, kept sound by gauge control."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..gauge import balance
+from ..linalg import is_single, solve_normal
+from ..network import TensorNetwork
+from ..objectives import LeastSquares
+from ..structure import Structure
+
+__all__ = ["ALSFit", "ALSSettings", "als"]
+
+Array = Any
+
+# The loss from ||T||^2 - <X, rhs> cancels below this share of ||T||^2; there the residual is formed.
+CANCELLATION = 1e-9
+CANCELLATION_SINGLE = 1e-5
+
+
+@dataclass(frozen=True)
+class ALSSettings:
+    """When and how carefully to sweep.
+
+    Attributes
+    ----------
+    max_sweeps
+        Sweeps at most.
+    tolerance
+        Stop when a sweep lowers the loss by less than this share of it.
+    absolute_tolerance
+        Stop when a sweep lowers the relative squared error by less than this (the paper's rule); off when 0.
+    ridge
+        Added to the unit diagonal of every scaled Gram.
+    balance_every
+        Sweeps between two gauge balancings.
+    """
+
+    max_sweeps: int = 100
+    tolerance: float = 1e-4
+    absolute_tolerance: float = 0.0
+    ridge: float = 1e-14
+    balance_every: int = 5
+
+
+@dataclass(frozen=True)
+class ALSFit:
+    """A fitted network and how it got there."""
+
+    network: TensorNetwork
+    loss: float
+    losses: tuple[float, ...]
+
+    @property
+    def num_sweeps(self) -> int:
+        """Sweeps done."""
+        return len(self.losses)
+
+
+def als(
+    objective: LeastSquares,
+    network: TensorNetwork,
+    settings: ALSSettings,
+    *,
+    target: float | None = None,
+    give_up: bool = False,
+    deadline: float = math.inf,
+) -> ALSFit:
+    """Fit all cores of a network by least squares, one after the other.
+
+    Parameters
+    ----------
+    target
+        Stop as soon as the loss is at most this.
+    give_up
+        Stop early when the losses, extrapolated as a geometric series, will not reach `target`.
+    deadline
+        Value of ``time.perf_counter()`` after which no new sweep starts.
+    """
+    structure = network.structure
+    arrays = objective.to_arrays(network)
+    losses: list[float] = []
+    previous = math.inf
+    last_drop = math.inf
+    for sweep in range(settings.max_sweeps):
+        if sweep % settings.balance_every == 0:
+            arrays = _balanced(structure, arrays)
+        loss = _sweep(objective, structure, arrays, settings.ridge)
+        losses.append(loss)
+        if target is not None and loss <= target:
+            break
+        drop = previous - loss
+        if drop < settings.tolerance * loss:
+            break
+        if settings.absolute_tolerance and math.isfinite(previous):
+            scale = objective.norm**2 or 1.0
+            if (previous**2 - loss**2) / scale < settings.absolute_tolerance:
+                break
+        if give_up and target is not None and sweep >= 3:
+            ratio = min(max(drop / last_drop, 0.0), 0.97)
+            if loss - 3.0 * drop * ratio / (1.0 - ratio) > target:
+                break
+        if time.perf_counter() > deadline:
+            break
+        previous, last_drop = loss, drop
+    return ALSFit(objective.to_network(structure, arrays), losses[-1] if losses else math.nan, tuple(losses))
+
+
+def _sweep(objective: LeastSquares, structure: Structure, arrays: list[Array], ridge: float) -> float:
+    explained = 0.0
+
+    def update(node: int, gram: Array | None, rhs: Array) -> Array:
+        nonlocal explained
+        core, explained = solve_normal(gram, rhs, ridge)
+        return core
+
+    objective.sweep(structure, arrays, update)
+    total = objective.norm**2
+    squared = total - explained
+    if squared < (CANCELLATION_SINGLE if is_single(arrays[0].dtype) else CANCELLATION) * total:
+        return objective.loss(structure, arrays)
+    return math.sqrt(squared)
+
+
+def _balanced(structure: Structure, arrays: list[Array]) -> list[Array]:
+    if isinstance(arrays[0], np.ndarray):
+        cores = balance(structure, [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays])
+        return [c.numpy() for c in cores]
+    return list(balance(structure, arrays))

@@ -142,7 +142,7 @@ def _fit_slices(
     return left, right, explained
 
 
-def grown_by(objective: LeastSquares, network: TensorNetwork, candidate: Candidate) -> TensorNetwork:
+def grown_by(network: TensorNetwork, candidate: Candidate) -> TensorNetwork:
     """The network with the candidate's slices added."""
     left, right = (
         torch.from_numpy(np.ascontiguousarray(x)) if _is_numpy(x) else x

@@ -57,8 +57,10 @@ class GreedyOptions:
         Largest number of edges at a node.
     split_threshold
         Splits may drop this much, relative to the error target.
+    split_while_growing
+        Look for splits after every growth, as the paper does, instead of only while pruning.
     max_internal_nodes
-        Internal nodes that splits may add.
+        Internal nodes that splits may add beyond one per leg.
     prune
         Remove rank that no longer pays once the target is reached.
     prune_candidates
@@ -97,6 +99,7 @@ class GreedyOptions:
     rank_increment: int = 1
     max_degree: int | None = None
     split_threshold: float = 0.1
+    split_while_growing: bool = False
     max_internal_nodes: int = 4
     prune: bool = True
     prune_candidates: int = 5
@@ -138,6 +141,7 @@ class GreedyOptions:
             tolerance=0.0,
             absolute_tolerance=1e-7,
             split_threshold=1.0,
+            split_while_growing=True,
             max_internal_nodes=8,
             prune=False,
             certify=False,

@@ -1,0 +1,236 @@
+"""What comes back: steps, the reason a run stopped, and the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import OptionError
+from .io import write_file
+from .network import TensorNetwork
+from .structure import Edge, Structure
+
+__all__ = ["RESULT_KIND", "PathPoint", "Result", "Step", "StopReason", "add_to_path", "best_on_path"]
+
+RESULT_KIND = "result"
+
+
+class StopReason(Enum):
+    """Why a run ended; the value says what to try next."""
+
+    TARGET_REACHED = "The error target is reached. A smaller max_error, or effort='thorough', goes further."
+    MAX_PARAMETERS = "The parameter budget is used up. Raise max_parameters for a smaller error."
+    MAX_STEPS = "The allowed number of steps is done. Raise max_steps to go on."
+    MAX_SECONDS = "The allowed time is spent. Raise max_seconds to go on, or resume from a checkpoint."
+    NO_PROGRESS = (
+        "No allowed edge lowers the error any more: what is left is rounding or lies outside the allowed "
+        "edges. Allow more edges, use float64, or ask for a larger max_error."
+    )
+    SATURATED = (
+        "Every allowed edge is at its useful rank: this structure cannot fit better. Allow more edges, or "
+        "ask for a larger max_error."
+    )
+    CONVERGED = "The fit has converged. A larger structure would fit better."
+    INTERRUPTED = "Interrupted. This is the best result so far."
+    CALLBACK = "A callback asked to stop. This is the best result so far."
+
+    @property
+    def text(self) -> str:
+        """What it means and what to try."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a search.
+
+    Attributes
+    ----------
+    kind
+        "start", "grow", "shrink", "split", "tree" or "regrow".
+    edge
+        The edge whose rank changed, where there is one.
+    loss
+        Norm of the residual.
+    seconds
+        Since the run began.
+    start
+        Number of the growth from scratch this step belongs to.
+    """
+
+    index: int
+    kind: str
+    edge: Edge | None
+    num_parameters: int
+    loss: float
+    relative_error: float
+    validation_error: float | None
+    seconds: float
+    structure: Structure
+    start: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-friendly form."""
+        values = {k: v for k, v in self.__dict__.items() if k != "structure"}
+        return {**values, "structure": self.structure.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Step:
+        """Inverse of `to_dict`."""
+        edge = data["edge"]
+        return cls(
+            **{
+                **data,
+                "edge": None if edge is None else (edge[0], edge[1]),
+                "structure": Structure.from_dict(data["structure"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """A network on the error-size path."""
+
+    network: TensorNetwork
+    relative_error: float
+
+    @property
+    def num_parameters(self) -> int:
+        """Size of the network."""
+        return self.network.num_parameters
+
+
+def add_to_path(path: list[PathPoint], point: PathPoint) -> None:
+    """Insert a point and drop those it makes pointless: larger and no better."""
+    for other in path:
+        if other.num_parameters <= point.num_parameters and other.relative_error <= point.relative_error:
+            return
+    path[:] = [
+        p
+        for p in path
+        if p.num_parameters < point.num_parameters or p.relative_error < point.relative_error
+    ]
+    path.append(point)
+    path.sort(key=lambda p: p.num_parameters)
+
+
+def best_on_path(
+    path: Sequence[PathPoint], max_error: float | None, max_parameters: int | None
+) -> PathPoint | None:
+    """Smallest point within the error, or best one within the size (both: within both, smallest)."""
+    fitting = [
+        p
+        for p in path
+        if (max_error is None or p.relative_error <= max_error)
+        and (max_parameters is None or p.num_parameters <= max_parameters)
+    ]
+    if not fitting:
+        return None
+    return fitting[-1] if max_error is None else fitting[0]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A learned network, the path to it, and why the run stopped.
+
+    Attributes
+    ----------
+    network
+        The network found.
+    relative_error
+        ``||x - x_hat|| / ||x||``, recomputed in double precision from the residual.
+    history
+        One `Step` per move.
+    stop
+        Why the run ended.
+    path
+        Networks that no other visited one beats in both size and error, by size.
+    info
+        Options, seed and library versions of the run.
+    """
+
+    network: TensorNetwork
+    relative_error: float
+    history: tuple[Step, ...]
+    stop: StopReason
+    path: tuple[PathPoint, ...] = field(repr=False, default=())
+    info: Mapping[str, Any] = field(repr=False, default_factory=dict)
+
+    @property
+    def structure(self) -> Structure:
+        """Structure of the network."""
+        return self.network.structure
+
+    @property
+    def num_parameters(self) -> int:
+        """Size of the network."""
+        return self.network.num_parameters
+
+    @property
+    def compression_ratio(self) -> float:
+        """Dense entries per parameter."""
+        return self.structure.compression_ratio
+
+    def at(self, *, max_error: float | None = None, max_parameters: int | None = None) -> TensorNetwork:
+        """The smallest visited network with at most this error, or the best one with at most this size.
+
+        Errors seen during the run are used; they are relative.
+        """
+        if max_error is None and max_parameters is None:
+            raise OptionError("give max_error or max_parameters")
+        point = best_on_path(self.path, max_error, max_parameters)
+        if point is None:
+            least = min(self.path, key=lambda p: p.relative_error)
+            small = min(self.path, key=lambda p: p.num_parameters)
+            raise OptionError(
+                f"no network on the path has max_error={max_error}, max_parameters={max_parameters}; the path "
+                f"goes from {small.num_parameters} parameters (error {small.relative_error:.3g}) to "
+                f"{least.num_parameters} (error {least.relative_error:.3g})"
+            )
+        return point.network
+
+    def save(self, path: str | Path) -> None:
+        """Write network, path, history and options to one safetensors file; `tensorgrow.load` reads it."""
+        header, tensors = self.network.pack("core")
+        points = []
+        for n, point in enumerate(self.path):
+            structure, cores = point.network.pack(f"path.{n}")
+            points.append({"structure": structure, "relative_error": point.relative_error})
+            tensors |= cores
+        document = {
+            "network": header,
+            "relative_error": self.relative_error,
+            "stop": self.stop.name,
+            "history": [s.to_dict() for s in self.history],
+            "path": points,
+            "info": dict(self.info),
+        }
+        write_file(path, RESULT_KIND, document, tensors)
+
+    @classmethod
+    def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Result:
+        """Rebuild a result from the contents of a file."""
+        return cls(
+            TensorNetwork.unpack(header["network"], tensors, "core"),
+            header["relative_error"],
+            tuple(Step.from_dict(s) for s in header["history"]),
+            StopReason[header["stop"]],
+            tuple(
+                PathPoint(
+                    TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"), p["relative_error"]
+                )
+                for n, p in enumerate(header["path"])
+            ),
+            header["info"],
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Result({self.num_parameters:,} parameters, relative error {self.relative_error:.4g}, "
+            f"{self.compression_ratio:.3g}x smaller, {len(self.history)} steps, stop={self.stop.name})"
+        )

@@ -1,0 +1,109 @@
+"""Lower bounds from cuts: what no network with these ranks can do.
+
+For a set A of legs, the matricization of the represented tensor with A as rows has at most as high a rank as
+the product of the network's ranks across any cut that separates A from the other legs. By Eckart and Young
+the error is then at least the norm of the target's remaining singular values. So the spectra of the target
+tell, before any fit, which ranks cannot be lowered at a given error. A structure in which no rank can be
+lowered is *certified*: pruning it is pointless.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..linalg import tail_norms
+from ..structure import Edge, Structure
+
+__all__ = ["CutBounds"]
+
+MAX_ORDER = 10
+MAX_INTERNAL = 8
+
+
+class CutBounds:
+    """Ranks that a target needs across its cuts at one error, computed when first asked for.
+
+    Parameters
+    ----------
+    target
+        The tensor.
+    max_error
+        Relative error up to which singular values may be dropped.
+    flop_limit
+        Cuts that would cost more than this in total are left out: the bounds stay valid, only weaker.
+    """
+
+    def __init__(self, target: torch.Tensor, max_error: float, flop_limit: float = 5e9) -> None:
+        self.target = target
+        self.max_error = max_error
+        self.order = target.dim()
+        self._spectra: dict[int, torch.Tensor] = {}
+        cuts = []
+        if 2 <= self.order <= MAX_ORDER:
+            # The last leg is always on the far side, so each cut is listed once.
+            for mask in range(1, 1 << (self.order - 1)):
+                rows = math.prod(target.shape[k] for k in range(self.order) if mask >> k & 1)
+                small, large = sorted((rows, target.numel() // rows))
+                cuts.append((4.0 * small * small * large, mask))
+        cuts.sort()
+        spent = 0.0
+        self.cuts: list[int] = []
+        for flops, mask in cuts:
+            spent += flops
+            if spent <= flop_limit:
+                self.cuts.append(mask)
+        self.is_complete = len(self.cuts) == len(cuts) > 0
+
+    def spectrum(self, mask: int) -> torch.Tensor:
+        """Norms of what remains after keeping r singular values across a cut, relative to the target."""
+        if mask not in self._spectra:
+            inside = [k for k in range(self.order) if mask >> k & 1]
+            outside = [k for k in range(self.order) if not mask >> k & 1]
+            rows = math.prod(self.target.shape[k] for k in inside)
+            matrix = self.target.permute(*inside, *outside).reshape(rows, -1)
+            if rows > matrix.shape[1]:
+                matrix = matrix.T
+            if 2 * matrix.shape[0] < matrix.shape[1]:
+                matrix = torch.linalg.qr(matrix.T, mode="r")[1]
+            tails = tail_norms(torch.linalg.svdvals(matrix)).cpu()
+            self._spectra[mask] = tails / max(float(tails[0]), 1e-300)
+        return self._spectra[mask]
+
+    def needed_rank(self, mask: int, max_error: float | None = None) -> int:
+        """Smallest rank across a cut that keeps the error within `max_error`."""
+        if mask >> (self.order - 1) & 1:
+            mask ^= (1 << self.order) - 1
+        allowed = self.max_error if max_error is None else max_error
+        return max(1, int((self.spectrum(mask) > allowed).sum()))
+
+    def reducible_edges(self, structure: Structure) -> set[Edge]:
+        """Edges whose rank the bounds do not forbid to lower by one."""
+        if not structure.edges or structure.num_nodes - self.order > MAX_INTERNAL:
+            return set(structure.edges)
+        log_ranks = np.log(np.array([structure.ranks[e] for e in structure.edges], dtype=float))
+        saved = log_ranks - np.log(np.exp(log_ranks) - 1.0)
+        left = np.ones(len(structure.edges), dtype=bool)
+        for mask in self.cuts:
+            crossing = self._crossings(structure, mask)
+            capacity = crossing @ log_ranks
+            # Lowering an edge lowers every placement of the internal nodes that it crosses.
+            lowered = (capacity[:, None] - crossing * saved).min(0)
+            if not (left & (lowered < capacity.min() - 1e-12)).any():
+                continue  # no open edge crosses this cut at its narrowest
+            left &= lowered >= math.log(self.needed_rank(mask)) - 1e-9
+            if not left.any():
+                break
+        return {e for e, open_ in zip(structure.edges, left) if open_}
+
+    def _crossings(self, structure: Structure, mask: int) -> npt.NDArray[np.float64]:
+        """For every placement of the internal nodes on the two sides, which edges cross."""
+        internal = structure.num_nodes - self.order
+        near = [bool(mask >> k & 1) for k in range(self.order)]
+        sides = np.array([[*near, *placed] for placed in product((False, True), repeat=internal)])
+        i, j = np.array(structure.edges).T
+        return (sides[:, i] != sides[:, j]).astype(float)

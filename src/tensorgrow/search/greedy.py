@@ -1,0 +1,383 @@
+"""Greedy-TN (Algorithm 1 of the paper) as a resumable state machine.
+
+Phases of a run::
+
+    start -> grow ... grow -> prune ... -> tree -> (next start -> grow ...) -> regrow ... -> done
+
+Every advance makes one move and leaves a state from which the rest of the run follows: network, best network,
+random generator, counters. That state is what a checkpoint holds, so a run that was killed and resumed takes
+the same steps as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..network import TensorNetwork
+from ..results import PathPoint, Step, StopReason, add_to_path
+from ..structure import Structure
+from .growth import Fitted, Problem, grow_once, refit
+from .refine import merge_internal, prune_once, regrow, split_exactly
+from .stopping import Limits
+from .trees import build_tree, smallest_tree
+
+__all__ = ["GreedySearch", "SearchState"]
+
+# Later starts are abandoned this far above the best size; ruined networks return to the best after so many
+# cycles without gain; an accepted cycle may be this much larger than the current one.
+ABANDON_ABOVE = 1.3
+STALLS_BEFORE_RETURN = 12
+REGROW_SLACK = 0.02
+RANK_ONE_SWEEPS = 100
+# Regrow cycles for targets that look exact but whose structure is not certified.
+EXACT_CYCLES = 12
+
+
+@dataclass
+class SearchState:
+    """Everything the rest of a run depends on, plus what it reports."""
+
+    phase: str = "start"
+    start: int = 0
+    current: Fitted | None = None
+    best: Fitted | None = None
+    cycles: int = 0
+    stalls: int = 0
+    elapsed: float = 0.0
+    stop: StopReason | None = None
+    steps: list[Step] = field(default_factory=list)
+    path: list[PathPoint] = field(default_factory=list)
+
+    def pack(self, generator: torch.Generator) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """Header and tensors of a checkpoint."""
+        tensors: dict[str, torch.Tensor] = {"generator": generator.get_state()}
+        header: dict[str, Any] = {
+            "phase": self.phase,
+            "start": self.start,
+            "cycles": self.cycles,
+            "stalls": self.stalls,
+            "elapsed": self.elapsed,
+            "stop": None if self.stop is None else self.stop.name,
+            "steps": [s.to_dict() for s in self.steps],
+            "path": [],
+        }
+        for name in ("current", "best"):
+            fitted: Fitted | None = getattr(self, name)
+            if fitted is None:
+                header[name] = None
+                continue
+            structure, cores = fitted.network.pack(name)
+            header[name] = {"structure": structure, "loss": fitted.loss}
+            tensors |= cores
+        for n, point in enumerate(self.path):
+            structure, cores = point.network.pack(f"path.{n}")
+            header["path"].append({"structure": structure, "relative_error": point.relative_error})
+            tensors |= cores
+        return header, tensors
+
+    @classmethod
+    def unpack(
+        cls, header: dict[str, Any], tensors: dict[str, torch.Tensor], generator: torch.Generator
+    ) -> SearchState:
+        """Inverse of `pack`; the generator is set to where it was."""
+        generator.set_state(tensors["generator"])
+
+        def fitted(name: str) -> Fitted | None:
+            data = header[name]
+            if data is None:
+                return None
+            return Fitted(TensorNetwork.unpack(data["structure"], tensors, name), data["loss"])
+
+        return cls(
+            phase=header["phase"],
+            start=header["start"],
+            current=fitted("current"),
+            best=fitted("best"),
+            cycles=header["cycles"],
+            stalls=header["stalls"],
+            elapsed=header["elapsed"],
+            stop=None if header["stop"] is None else StopReason[header["stop"]],
+            steps=[Step.from_dict(s) for s in header["steps"]],
+            path=[
+                PathPoint(TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"), p["relative_error"])
+                for n, p in enumerate(header["path"])
+            ],
+        )
+
+
+class GreedySearch:
+    """Iterator of steps; pause it, look at `state`, go on.
+
+    Parameters
+    ----------
+    problem
+        Objective, options, allowed edges, target and budget.
+    limits
+        When to stop.
+    init
+        A network to start from; by default random rank one.
+    state
+        A state to resume from.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        limits: Limits,
+        *,
+        init: TensorNetwork | None = None,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+        state: SearchState | None = None,
+    ) -> None:
+        self.problem = problem
+        self.limits = limits
+        self.init = init
+        self.dtype = dtype
+        self.device = device
+        self.state = state or SearchState()
+
+    def __iter__(self) -> Iterator[Step]:
+        """Advance until done; each move that changed the network is yielded."""
+        state = self.state
+        begin = time.perf_counter() - state.elapsed
+        self.problem.deadline = (
+            math.inf if self.limits.max_seconds is None else begin + self.limits.max_seconds
+        )
+        while state.stop is None:
+            before = len(state.steps)
+            self._advance(begin)
+            state.elapsed = time.perf_counter() - begin
+            if len(state.steps) > before:
+                yield state.steps[-1]
+
+    @property
+    def answer(self) -> Fitted | None:
+        """Best network so far: smallest under the target, else lowest loss within the budget."""
+        return self.state.best or self.state.current
+
+    # -- phases ----------------------------------------------------------------------------------------
+
+    def _advance(self, begin: float) -> None:
+        state = self.state
+        if state.phase != "start":
+            made = sum(s.kind != "start" for s in state.steps)
+            limit = self.limits.reached(made, time.perf_counter() - begin)
+            if limit is not None:
+                self._end(limit)
+                return
+        phase = {
+            "start": self._start,
+            "grow": self._grow,
+            "prune": self._prune,
+            "tree": self._tree,
+            "regrow": self._regrow,
+        }[state.phase]
+        phase(begin)
+
+    def _start(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        if self.init is not None and state.start == 0:
+            network = self.init.to(self.device, self.dtype)
+        else:
+            network = TensorNetwork.random(
+                Structure.rank_one(problem.objective.dims),
+                random_state=problem.generator,
+                dtype=self.dtype,
+                device=self.device,
+            )
+        state.current = refit(problem, network, sweeps=RANK_ONE_SWEEPS)
+        self._record("start", None, begin)
+        state.phase = "prune" if self._reached() else "grow"
+
+    def _grow(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        if state.best is not None and state.current.size > ABANDON_ABOVE * state.best.size:
+            self._next_start()
+            return
+        grown = grow_once(problem, state.current, randomise=state.start > 0)
+        if grown is None:
+            self._cannot_grow(begin)
+            return
+        state.current, edge = grown
+        if problem.options.split_while_growing:
+            smaller = split_exactly(problem, state.current)
+            if smaller is not None:
+                state.current = smaller
+        self._record("grow", edge, begin)
+        if self._reached():
+            state.phase = "prune"
+
+    def _cannot_grow(self, begin: float) -> None:
+        """No edge fits the budget, or none helps."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        structure = state.current.network.structure
+        if state.best is not None:
+            self._next_start()
+        elif not problem.policy.growable(structure):
+            self._end(StopReason.SATURATED)
+        elif problem.policy.growable(structure, problem.max_parameters):
+            self._end(StopReason.NO_PROGRESS)
+        else:
+            o = problem.options
+            state.current = refit(
+                problem, state.current.network, sweeps=o.final_sweeps, tolerance=o.final_tolerance
+            )
+            self._record("refit", None, begin)
+            state.best = state.current
+            self._start_regrowing(StopReason.MAX_PARAMETERS)
+
+    def _prune(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        if problem.options.prune:
+            smaller = prune_once(problem, state.current)
+            if smaller is not None:
+                state.current, reduction = smaller
+                self._record(reduction.kind, reduction.edge, begin)
+                return
+        if state.best is None or state.current.size < state.best.size:
+            state.best = state.current
+        state.phase = "tree" if state.start == 0 else "next"
+        if state.phase == "next":
+            self._next_start()
+
+    def _tree(self, begin: float) -> None:
+        """Compare with the smallest tree, once."""
+        state, problem = self.state, self.problem
+        assert state.best is not None
+        bounds = problem.bounds
+        found = None if bounds is None or not self._trees_allowed() else smallest_tree(bounds)
+        if found is not None and found[0] < state.best.size:
+            assert bounds is not None
+            network = build_tree(bounds.target, found[1], found[2]).to(self.device, self.dtype)
+            fitted = refit(problem, network)
+            if fitted.loss <= problem.target:
+                state.current = state.best = fitted
+                self._record("tree", None, begin)
+        self._next_start()
+
+    def _trees_allowed(self) -> bool:
+        return self.problem.policy == type(self.problem.policy)(None) and self.problem.split_nodes
+
+    def _next_start(self) -> None:
+        """Another growth from scratch where it may pay; otherwise regrow or end."""
+        state, problem = self.state, self.problem
+        assert state.best is not None
+        more = state.start + 1 < problem.options.starts and self.init is None
+        timed = problem.options.regrow_cycles is None and self.limits.max_seconds is not None
+        if more and (timed and not self._half_time_gone() or self._looks_exact() and not self._settled()):
+            state.start += 1
+            state.phase = "start"
+            return
+        self._start_regrowing(StopReason.TARGET_REACHED)
+
+    def _half_time_gone(self) -> bool:
+        assert self.limits.max_seconds is not None
+        return self.state.elapsed > 0.45 * self.limits.max_seconds
+
+    def _looks_exact(self) -> bool:
+        """Whether some rank of the best structure is exactly what a cut of the target needs."""
+        bounds, best = self.problem.bounds, self.state.best
+        if bounds is None or best is None or not self.problem.target:
+            return False
+        structure = best.network.structure
+        return len(bounds.reducible_edges(structure)) < len(structure.edges)
+
+    def _settled(self) -> bool:
+        """Whether the best structure is certified and was found by growing, not only as a tree."""
+        bounds, best = self.problem.bounds, self.state.best
+        assert bounds is not None and best is not None
+        if bounds.reducible_edges(best.network.structure):
+            return False
+        grown = [s.num_parameters for s in self.state.steps if s.kind != "tree"]
+        at_target = [
+            s.num_parameters
+            for s in self.state.steps
+            if s.kind != "tree" and s.loss <= self.problem.target
+        ]
+        return bool(grown) and bool(at_target) and min(at_target) <= best.size
+
+    def _start_regrowing(self, otherwise: StopReason) -> None:
+        state, problem = self.state, self.problem
+        cycles = self._cycles_allowed()
+        if cycles == 0 or state.best is None or not state.best.network.structure.edges:
+            self._end(otherwise)
+            return
+        state.current = state.best
+        state.phase = "regrow"
+
+    def _cycles_allowed(self) -> float:
+        o = self.problem.options
+        if o.regrow_cycles is None:
+            return math.inf
+        if o.regrow_cycles == 0 and o.starts > 1 and self._looks_exact() and not self._settled():
+            return EXACT_CYCLES
+        return o.regrow_cycles
+
+    def _regrow(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        assert state.current is not None and state.best is not None
+        if state.cycles >= self._cycles_allowed():
+            self._end(StopReason.TARGET_REACHED if problem.target else StopReason.MAX_PARAMETERS)
+            return
+        state.cycles += 1
+        found = regrow(problem, state.current, state.best)
+        slack = 1.0 + REGROW_SLACK * float(torch.rand((), generator=problem.generator))
+        if found is not None and self._measure(found) <= self._measure(state.current) * slack:
+            state.current = found
+        if found is not None and self._measure(found) < self._measure(state.best):
+            state.best, state.stalls = found, 0
+            self._record("regrow", None, begin)
+        else:
+            state.stalls += 1
+            if state.stalls % STALLS_BEFORE_RETURN == 0:
+                state.current = state.best
+
+    # -- bookkeeping -----------------------------------------------------------------------------------
+
+    def _measure(self, fitted: Fitted) -> float:
+        """What regrowing minimises: the size under an error target, the loss under a budget."""
+        return float(fitted.size) if self.problem.target else fitted.loss
+
+    def _reached(self) -> bool:
+        assert self.state.current is not None
+        return self.limits.max_error is not None and self.state.current.loss <= self.problem.target
+
+    def _end(self, reason: StopReason) -> None:
+        state = self.state
+        if state.best is not None and self.limits.max_error is not None and self.problem.target:
+            reason = StopReason.TARGET_REACHED  # more time would only have made it smaller
+        state.stop = reason
+
+    def _record(self, kind: str, edge: tuple[int, int] | None, begin: float) -> None:
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        if kind in ("split", "tree"):
+            state.current = Fitted(merge_internal(state.current.network), state.current.loss)
+        fitted = state.current if kind != "regrow" else state.best
+        assert fitted is not None
+        error = fitted.loss / (problem.objective.norm or 1.0)
+        state.steps.append(
+            Step(
+                index=len(state.steps),
+                kind=kind,
+                edge=edge,
+                num_parameters=fitted.size,
+                loss=fitted.loss,
+                relative_error=error,
+                validation_error=None,
+                seconds=time.perf_counter() - begin,
+                structure=fitted.network.structure,
+                start=state.start,
+            )
+        )
+        add_to_path(state.path, PathPoint(fitted.network, error))

@@ -1,0 +1,170 @@
+"""One growth step: score the edges, look ahead, raise the best one, refit."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from ..network import TensorNetwork
+from ..objectives import LeastSquares
+from ..solvers import ALSSettings, als
+from ..structure import Edge
+from .candidates import Candidate, EdgePolicy, grown_by, score_edges, score_of
+from .cuts import CutBounds
+from .options import GreedyOptions
+
+__all__ = ["Fitted", "Problem", "grow_once", "refit"]
+
+# A growth that lowers the loss by less than this share is rounding, not progress.
+LEAST_GAIN = 1e-9
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A network with its loss."""
+
+    network: TensorNetwork
+    loss: float
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.network.num_parameters
+
+
+@dataclass
+class Problem:
+    """What one search works on; shared by all its phases.
+
+    Attributes
+    ----------
+    target
+        Loss to get under, in the units of the data; 0 when only a budget was given.
+    max_parameters
+        Parameters allowed.
+    """
+
+    objective: LeastSquares
+    options: GreedyOptions
+    policy: EdgePolicy
+    generator: torch.Generator
+    target: float = 0.0
+    max_parameters: int | None = None
+    split_nodes: bool = True
+    deadline: float = math.inf
+    bounds: CutBounds | None = field(default=None, repr=False)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the error target asks for an exact representation."""
+        return 0.0 < self.target <= self.options.exact_below * self.objective.norm
+
+    @property
+    def lookahead(self) -> int:
+        """Candidates to refit before one is chosen."""
+        if self.options.lookahead is not None:
+            return self.options.lookahead
+        return 1 if self.is_exact else 8
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.perf_counter() > self.deadline
+
+    def noise(self, scale: float) -> float:
+        """A log-normal factor that randomises scores."""
+        return math.exp(scale * float(torch.randn((), generator=self.generator, dtype=torch.float64)))
+
+    def choose(self, high: int) -> int:
+        """A whole number from 1 to `high`."""
+        return 1 + int(torch.randint(high, (), generator=self.generator))
+
+
+def refit(
+    problem: Problem,
+    network: TensorNetwork,
+    *,
+    sweeps: int | None = None,
+    tolerance: float | None = None,
+    give_up: bool = False,
+    target: float | None = None,
+) -> Fitted:
+    """ALS with the options of the search; stops at the target."""
+    o = problem.options
+    settings = ALSSettings(
+        max_sweeps=o.sweeps if sweeps is None else sweeps,
+        tolerance=o.tolerance if tolerance is None else tolerance,
+        absolute_tolerance=o.absolute_tolerance,
+        ridge=o.ridge,
+        balance_every=o.balance_every,
+    )
+    goal = problem.target if target is None else target
+    fit = als(
+        problem.objective, network, settings, target=goal, give_up=give_up, deadline=problem.deadline
+    )
+    return Fitted(fit.network, fit.loss)
+
+
+def grow_once(
+    problem: Problem, current: Fitted, *, randomise: bool = False, lookahead: int | None = None
+) -> tuple[Fitted, Edge] | None:
+    """Raise the rank of the most promising edge; None when no edge may grow or none helps."""
+    o = problem.options
+    edges = problem.policy.growable(current.network.structure, problem.max_parameters)
+    candidates = score_edges(
+        problem.objective, current.network, current.loss, edges, o, problem.generator
+    )
+    candidates = [c for c in candidates if c.loss < current.loss * (1.0 - LEAST_GAIN)]
+    if not candidates:
+        return None
+    if randomise:
+        candidates.sort(key=lambda c: -c.score * problem.noise(o.score_noise))
+    width = len(candidates) if o.scoring == "full" else (lookahead or problem.lookahead)
+    if width > 1:
+        chosen, grown = _look_ahead(problem, current, candidates[:width], randomise)
+    else:
+        chosen, grown = candidates[0], grown_by(current.network, candidates[0])
+    for _ in range(o.rank_increment - 1):
+        extra = _same_edge_again(problem, grown, chosen.edge)
+        if extra is None:
+            break
+        grown = extra
+    if not o.transfer:
+        grown = TensorNetwork.random(
+            grown.structure, random_state=problem.generator, dtype=grown.dtype, device=grown.device
+        )
+    return refit(problem, grown), chosen.edge
+
+
+def _look_ahead(
+    problem: Problem, current: Fitted, candidates: list[Candidate], randomise: bool
+) -> tuple[Candidate, TensorNetwork]:
+    """Refit the best candidates for a few sweeps and rank them again by the same score."""
+    best: tuple[float, Candidate, TensorNetwork] | None = None
+    for candidate in candidates:
+        trial = refit(
+            problem,
+            grown_by(current.network, candidate),
+            sweeps=problem.options.lookahead_sweeps,
+            tolerance=0.0,
+        )
+        score = score_of(problem.options, current.loss, trial.loss, candidate.added)
+        if randomise:
+            score *= problem.noise(problem.options.score_noise)
+        if best is None or score > best[0]:
+            best = (score, candidate, trial.network)
+        if problem.out_of_time:
+            break
+    assert best is not None
+    return best[1], best[2]
+
+
+def _same_edge_again(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetwork | None:
+    if edge not in problem.policy.growable(grown.structure, problem.max_parameters):
+        return None
+    loss = problem.objective.loss(grown.structure, problem.objective.to_arrays(grown))
+    again = score_edges(problem.objective, grown, loss, [edge], problem.options, problem.generator)
+    return grown_by(grown, again[0])

@@ -1,0 +1,53 @@
+"""When to stop, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+from ..errors import OptionError
+from ..results import StopReason
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a run; at least one must be given."""
+
+    max_error: float | None = None
+    max_parameters: int | None = None
+    max_steps: int | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        values = asdict(self)
+        if all(v is None for v in values.values()):
+            raise OptionError(
+                "nothing says when to stop: give max_error, max_parameters, max_steps or max_seconds"
+            )
+        for name, value in values.items():
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+                raise OptionError(f"{name} must be a number, not {value!r}")
+            if value < 0 or (name in ("max_parameters",) and value < 1):
+                raise OptionError(f"{name}={value!r} must not be negative" + (" or 0" if value == 0 else ""))
+            if name in ("max_parameters", "max_steps") and value != int(value):
+                raise OptionError(f"{name} must be a whole number, not {value!r}")
+
+    def check_size(self, smallest: int) -> None:
+        """Refuse a budget that not even the first network fits in."""
+        if self.max_parameters is not None and self.max_parameters < smallest:
+            raise OptionError(
+                f"max_parameters={self.max_parameters}, but the smallest network here already has {smallest} "
+                "parameters (one vector per mode). Give at least that many"
+            )
+
+    def reached(self, steps: int, seconds: float) -> StopReason | None:
+        """Whether the number of steps or the time says stop."""
+        if self.max_steps is not None and steps >= self.max_steps:
+            return StopReason.MAX_STEPS
+        if self.max_seconds is not None and seconds >= self.max_seconds:
+            return StopReason.MAX_SECONDS
+        return None

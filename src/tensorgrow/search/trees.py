@@ -1,0 +1,145 @@
+"""The smallest tree structure a target admits, read off the ranks of its matricizations.
+
+In a tree every edge is a cut, and the rank it needs is the rank of the target across that cut. So the size of
+every tree, Tucker, tensor trains in any order and hierarchical Tucker among them, follows from the cut ranks
+alone. Dynamic programming over sets of legs finds the smallest one, and nested SVDs build it. Trees with a
+node of any degree are searched up to eight legs, nodes of degree three beyond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from ..network import TensorNetwork
+from ..structure import Structure
+from .cuts import CutBounds
+
+__all__ = ["TreeNode", "build_tree", "smallest_tree"]
+
+ANY_DEGREE_UP_TO = 8
+
+
+class TreeNode(NamedTuple):
+    """A node with its own leg (or None) above the subtrees `children`, which are sets of legs as bit masks."""
+
+    leg: int | None
+    children: tuple[int, ...]
+
+
+def smallest_tree(bounds: CutBounds) -> tuple[int, dict[int, TreeNode], dict[int, int]] | None:
+    """Parameters of the smallest tree, its nodes by the legs below them, and the rank above each.
+
+    None when the spectra of some cuts were too expensive to compute.
+    """
+    order = bounds.order
+    if not bounds.is_complete or order < 3:
+        return None
+    everything = (1 << order) - 1
+    dims = bounds.target.shape
+    # Truncation errors of nested SVDs add up over the edges, at most 2 p - 3 of them.
+    share = bounds.max_error / math.sqrt(2 * order - 3)
+    rank = {mask: bounds.needed_rank(mask, share) for mask in range(1, everything)}
+    rank[everything] = 1
+    blocks = None if order <= ANY_DEGREE_UP_TO else 2
+
+    @lru_cache(maxsize=None)
+    def best(mask: int) -> tuple[int, TreeNode]:
+        legs = [k for k in range(order) if mask >> k & 1]
+        if len(legs) == 1:
+            return dims[legs[0]] * rank[mask], TreeNode(legs[0], ())
+        options: list[tuple[int, TreeNode]] = []
+        for leg in (None, *legs):
+            rest = mask if leg is None else mask ^ (1 << leg)
+            own = 1 if leg is None else dims[leg]
+            for children in _partitions(rest, blocks):
+                if leg is None and len(children) < 2:
+                    continue
+                size = rank[mask] * own * math.prod(rank[c] for c in children)
+                options.append((size + sum(best(c)[0] for c in children), TreeNode(leg, children)))
+        return min(options, key=lambda option: option[0])
+
+    size, _ = best(everything)
+    nodes: dict[int, TreeNode] = {}
+    pending = [everything]
+    while pending:
+        mask = pending.pop()
+        nodes[mask] = best(mask)[1]
+        pending.extend(nodes[mask].children)
+    return size, nodes, rank
+
+
+def _partitions(mask: int, blocks: int | None) -> Iterator[tuple[int, ...]]:
+    """Partitions of a set into at most `blocks` sets (None: any number), each listed once."""
+    if not mask:
+        yield ()
+        return
+    if blocks == 0:
+        return
+    low = mask & -mask
+    rest = mask ^ low
+    part = rest
+    while True:
+        fewer = None if blocks is None else blocks - 1
+        for others in _partitions(rest ^ part, fewer):
+            yield (part | low, *others)
+        if not part:
+            return
+        part = (part - 1) & rest
+
+
+def build_tree(target: torch.Tensor, nodes: dict[int, TreeNode], rank: dict[int, int]) -> TensorNetwork:
+    """Cores of a tree by nested truncated SVDs of the target."""
+    order = target.dim()
+    everything = (1 << order) - 1
+    number: dict[int, int] = {}
+    fresh = order
+    for mask in sorted(nodes, reverse=True):
+        own = nodes[mask].leg
+        if own is None:
+            number[mask], fresh = fresh, fresh + 1
+        else:
+            number[mask] = own
+    pieces: dict[int, tuple[torch.Tensor, list[int]]] = {}
+
+    def descend(mask: int, tensor: torch.Tensor, labels: list[int], parent: int | None) -> None:
+        """`labels` names the axes of `tensor`: legs 0..p-1, or -1 for the bond to the parent."""
+        node = nodes[mask]
+        below = []
+        for child in node.children:
+            inside = [a for a, x in enumerate(labels) if 0 <= x < order and child >> x & 1]
+            outside = [a for a in range(len(labels)) if a not in inside]
+            rows = math.prod(tensor.shape[a] for a in inside)
+            matrix = tensor.permute(*inside, *outside).reshape(rows, -1)
+            u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+            r = min(rank[child], len(s))
+            shape = [tensor.shape[a] for a in inside]
+            below.append((child, u[:, :r].reshape(*shape, r), [*(labels[a] for a in inside), -1]))
+            rest = [tensor.shape[a] for a in outside]
+            tensor = (s[:r, None] * vh[:r]).reshape(r, *rest)
+            labels = [order + number[child], *(labels[a] for a in outside)]
+        ends = {-1: number[parent]} if parent is not None else {}
+        neighbours = [ends.get(x, x - order) for x in labels if x == -1 or x >= order]
+        axis = next((a for a, x in enumerate(labels) if 0 <= x < order), None)
+        others = [a for a in range(len(labels)) if a != axis]
+        moved = tensor.permute(*([] if axis is None else [axis]), *others)
+        pieces[number[mask]] = (moved if axis is not None else moved.unsqueeze(0), neighbours)
+        for child, basis, names in below:
+            descend(child, basis, names, mask)
+
+    descend(everything, target, list(range(order)), None)
+    ranks = {}
+    for k, (core, neighbours) in pieces.items():
+        for axis, other in enumerate(neighbours):
+            ranks[min(k, other), max(k, other)] = core.shape[axis + 1]
+    structure = Structure(tuple(target.shape), ranks, num_nodes=fresh)
+    cores = []
+    for k in range(fresh):
+        core, neighbours = pieces[k]
+        axes = sorted(range(len(neighbours)), key=lambda a: neighbours[a])
+        cores.append(core.permute(0, *(1 + a for a in axes)).reshape(structure.core_shape(k)).contiguous())
+    return TensorNetwork(structure, cores)

@@ -46,7 +46,7 @@ def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
     if gram is None:
         return rhs, float(torch.linalg.vector_norm(flat)) ** 2
     matrix = gram.reshape(flat.shape[1], flat.shape[1]).to(working)
-    diagonal = matrix.diagonal().real
+    diagonal = matrix.diagonal().real.clamp_min(0.0)
     scale = (diagonal + (diagonal.max() * 1e-20 + 1e-300)).rsqrt()
     scaled = matrix.T * scale * scale[:, None]
     scaled.diagonal().add_(ridge)
@@ -75,7 +75,7 @@ def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
         value = max(float(matrix[0, 0].real), 1e-300)
         solution, explained = flat / value, float(np.vdot(flat, flat).real) / value
     else:
-        diagonal = matrix.diagonal().real
+        diagonal = np.maximum(matrix.diagonal().real, 0.0)
         scale = 1.0 / np.sqrt(diagonal + (float(diagonal.max()) * 1e-20 + 1e-300))
         # X G = M  <=>  G^T X^T = M^T, and G^T is the conjugate of the Hermitian G.
         scaled = np.multiply(matrix.conj() if is_complex else matrix, scale, order="C", dtype=working)

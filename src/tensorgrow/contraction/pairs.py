@@ -20,8 +20,9 @@ __all__ = ["PairEnvironment", "PairPlan", "SliceGramPlan", "pair_plan", "slice_g
 
 # Entries of a pair Gram that is worth forming; above, the Gram is contracted anew for each slice.
 PAIR_GRAM_ENTRIES = 100_000
-# Entries of a shared Gram of a larger set.
+# Entries of a shared Gram of a larger set, and flops that one step to it may cost.
 SHARED_GRAM_ENTRIES = 2_000_000
+SHARED_GRAM_FLOPS = 3e7
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,15 @@ def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -
             bonds = legs.open_bonds(rest)
             entries = math.prod(legs.sizes[b] for b in bonds) ** 2
             limit = PAIR_GRAM_ENTRIES if len(rest) == 2 else SHARED_GRAM_ENTRIES
+            shared = None
             if gram_nodes == nodes and entries <= limit:
-                visit(rest, smaller, builder.absorb_gram(gram, group, bonds), rest)
+                mark, before = builder.mark(), program.flops
+                shared = builder.absorb_gram(gram, group)
+                if program.flops - before > SHARED_GRAM_FLOPS:
+                    builder.rollback(mark)
+                    shared = None
+            if shared is not None:
+                visit(rest, smaller, shared, rest)
             else:
                 visit(rest, smaller, gram, gram_nodes)
 
@@ -167,7 +175,7 @@ def slice_gram_plan(
     shared = program.input(gram_legs) if gram_legs else None
     bonds = _other_bonds(builder, i, j)
     absorbed = tuple(k for k in gram_nodes if k != i)
-    gram = builder.absorb_gram(shared, absorbed, bonds)
+    gram = builder.absorb_gram(shared, absorbed)
     result = program.arrange(gram, (*bonds, *legs.bra(bonds)))
     size = math.prod(legs.sizes[b] for b in bonds)
     return SliceGramPlan(program.finish([result]), tuple(builder.cores), shared, j, result, size)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from ..structure import Structure
 from .paths import OPTIMAL_OPERANDS
@@ -44,30 +46,83 @@ class EnvironmentBuilder:
     def bra(self, node: int) -> int:
         """Register of the conjugated core, made once until the core changes."""
         if node not in self._bras:
-            self._bras[node] = self.program.conj(self.cores[node], self.legs.bra(self.legs.ket(node)))
+            core = self.cores[node]
+            self._bras[node] = self.program.conj(core, self.legs.bra(self.program.legs[core]))
         return self._bras[node]
 
     def core_changed(self, node: int) -> None:
         """Forget the conjugate of a core that was updated."""
         self._bras.pop(node, None)
 
+    def mark(self) -> tuple[Any, ...]:
+        """A point to `rollback` to."""
+        return self.program.mark(), dict(self._bras)
+
+    def rollback(self, mark: tuple[Any, ...]) -> None:
+        """Forget everything emitted since `mark`."""
+        self.program.rollback(mark[0])
+        self._bras = mark[1]
+
     def absorb_target(self, target: int, nodes: tuple[int, ...], rest: tuple[int, ...]) -> int:
         """Contract conjugated cores of `nodes` into `target`, leaving the legs of `rest`."""
         keep = (*rest, *self.legs.bra(self.legs.open_bonds(rest)))
         return self.program.contract([target, *(self.bra(k) for k in nodes)], keep)
 
-    def absorb_gram(self, gram: int | None, nodes: tuple[int, ...], bonds: tuple[int, ...]) -> int:
-        """Contract cores and conjugated cores of `nodes` into `gram`, leaving `bonds`, ket and bra."""
-        keep = (*bonds, *self.legs.bra(bonds))
-        known = [] if gram is None else [gram]
-        if len(known) + 2 * len(nodes) <= OPTIMAL_OPERANDS:
-            pairs = [r for k in nodes for r in (self.cores[k], self.bra(k))]
-            return self.program.contract([*known, *pairs], keep)
-        joint = self.program.contract(
-            [self.cores[k] for k in nodes], (*nodes, *self.legs.open_bonds(nodes))
-        )
+    def absorb_gram(self, gram: int | None, nodes: tuple[int, ...]) -> int:
+        """Contract cores and conjugated cores of `nodes` into `gram`, leaving their bonds to other nodes."""
+        if len(nodes) == 1:
+            return self._absorb_in_groups(gram, nodes)
+        # Narrow graphs want ket and bra contracted together; where cuts are wide and few columns are left,
+        # it is cheaper to join all cores first and multiply the result with its conjugate.
+        recipes = (self._absorb_in_groups, self._absorb_joined)
+        costs = []
+        for recipe in recipes:
+            mark, before = self.mark(), self.program.cost
+            recipe(gram, nodes)
+            costs.append(self.program.cost - before)
+            self.rollback(mark)
+        return recipes[costs.index(min(costs))](gram, nodes)
+
+    def _absorb_joined(self, gram: int | None, nodes: tuple[int, ...]) -> int:
+        joint = self.program.contract([self.cores[k] for k in nodes], (*nodes, *self._open_bonds(None, nodes)))
         twin = self.program.conj(joint, self.legs.bra(self.program.legs[joint]))
-        return self.program.contract([*known, joint, twin], keep)
+        bonds = self._open_bonds(gram, nodes)
+        known = [] if gram is None else [gram]
+        return self.program.contract([*known, joint, twin], (*bonds, *self.legs.bra(bonds)))
+
+    def _absorb_in_groups(self, gram: int | None, nodes: tuple[int, ...]) -> int:
+        for group in self._groups(gram, nodes):
+            bonds = self._open_bonds(gram, group)
+            known = [] if gram is None else [gram]
+            pairs = [r for k in group for r in (self.cores[k], self.bra(k))]
+            gram = self.program.contract([*known, *pairs], (*bonds, *self.legs.bra(bonds)))
+        assert gram is not None
+        return gram
+
+    def _open_bonds(self, gram: int | None, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        """Ket bonds that stay open when `nodes` are contracted into `gram`."""
+        n, shift = self.legs.num_nodes, self.legs.shift
+        seen: dict[int, int] = {}
+        registers = [self.cores[k] for k in nodes] + ([] if gram is None else [gram])
+        for register in registers:
+            for leg in self.program.legs[register]:
+                if n <= leg < n + shift:
+                    seen[leg] = seen.get(leg, 0) + 1
+        return tuple(leg for leg, count in seen.items() if count == 1)
+
+    def _groups(self, gram: int | None, nodes: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Nodes in groups small enough for an optimal path, narrow cuts first."""
+        most = (OPTIMAL_OPERANDS - 1) // 2
+        if len(nodes) <= most:
+            return [nodes]
+        order: list[int] = []
+        while len(order) < len(nodes):
+
+            def width(k: int) -> int:
+                return math.prod(self.legs.sizes[b] for b in self._open_bonds(gram, (*order, k)))
+
+            order.append(min((k for k in nodes if k not in order), key=width))
+        return [tuple(order[k : k + most]) for k in range(0, len(order), most)]
 
 
 @dataclass(frozen=True)
@@ -128,7 +183,7 @@ def _compile_sweep(structure: Structure, is_complex: bool, tree: Tree) -> SweepP
             visit(
                 child,
                 builder.absorb_target(rhs, others, mine),
-                builder.absorb_gram(gram, others, legs.open_bonds(mine)),
+                builder.absorb_gram(gram, others),
             )
 
     visit(tree, target, None)
@@ -213,6 +268,6 @@ def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     others = tuple(k for k in range(structure.num_nodes) if k != node)
     bonds = builder.legs.bonds[node]
-    gram = builder.absorb_gram(None, others, bonds)
+    gram = builder.absorb_gram(None, others)
     result = builder.program.arrange(gram, (*bonds, *builder.legs.bra(bonds)))
     return GramPlan(builder.program.finish([result]), tuple(builder.cores), result)

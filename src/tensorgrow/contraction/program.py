@@ -170,6 +170,18 @@ class Program:
         """Estimated time in flops: arithmetic, copies and dispatch."""
         return self.flops + COPY_FLOPS * self.copies + INSTRUCTION_FLOPS * len(self.instructions)
 
+    def mark(self) -> tuple[Any, ...]:
+        """A point to `rollback` to."""
+        return len(self.instructions), len(self.legs), self.num_slots, self.flops, self.copies
+
+    def rollback(self, mark: tuple[Any, ...]) -> None:
+        """Forget everything emitted since `mark`."""
+        instructions, registers, self.num_slots, self.flops, self.copies = mark
+        del self.instructions[instructions:]
+        del self.legs[registers:]
+        del self.slot[registers:]
+        del self._slot_entries[self.num_slots :]
+
     def finish(self, keep: Iterable[int] = ()) -> Program:
         """Note after which instruction each intermediate can be freed, and the peak memory."""
         kept = {self.slot[r] for r in keep} | self._inputs

@@ -9,7 +9,7 @@ from ..contraction import Update
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["LeastSquares", "NormalEquations", "PairProblem"]
+__all__ = ["LeastSquares", "NormalEquations", "PairProblem", "SliceFit"]
 
 Array = Any
 
@@ -40,11 +40,16 @@ class PairProblem(Protocol):
     def gradient(self) -> Array:
         """Residual contracted with all cores but two: a matrix, left slice by right slice."""
 
-    def solve_left(self, right: Array) -> tuple[Array, float]:
-        """Best left slice for a right one, and by how much the squared loss falls."""
+    def fit(self, right: Array | None, sweeps: int) -> SliceFit:
+        """Optimise the slices by alternating sweeps, from a right slice or from the gradient's spectrum."""
 
-    def solve_right(self, left: Array) -> tuple[Array, float]:
-        """Best right slice for a left one, and by how much the squared loss falls."""
+
+class SliceFit(NamedTuple):
+    """New slices of an edge and by how much they lower the squared loss."""
+
+    left: Array
+    right: Array
+    explained: float
 
 
 class LeastSquares(Protocol):
@@ -87,6 +92,9 @@ class LeastSquares(Protocol):
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
         """Slice problems of several edges at once, on the residual of the network."""
+
+    def sweep_flops(self, structure: Structure) -> float:
+        """Arithmetic of one sweep, estimated."""
 
     def memory_needed(self, structure: Structure) -> int:
         """Bytes one sweep and one scoring step take beyond the data itself, estimated."""

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..contraction import PairEnvironment, Update, dense_plan, pair_plan, slice_gram_plan, sweep_plan
-from ..linalg import solve_normal
+from ..contraction import Update, dense_plan, pair_plan, sweep_plan
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
+from .pairs import DensePairProblem, PairContext
 
 __all__ = ["DenseLeastSquares"]
 
@@ -22,8 +22,6 @@ Array = Any
 
 # Above this many entries a CPU target is contracted by torch with all threads; below, dispatch dominates.
 NUMPY_ENTRIES = 1_000_000
-# Scoring needs only rough slices; a larger ridge keeps them tame.
-SLICE_RIDGE = 1e-12
 
 
 class DenseLeastSquares:
@@ -138,59 +136,33 @@ class DenseLeastSquares:
             return []
         rest = self._natural - self.dense(structure, arrays)
         plan = pair_plan(structure, tuple(edges), self.is_complex)
-        environments = plan.run(self._with_internal_axes(structure, rest), list(arrays))
-        return [DensePairProblem(structure, list(arrays), env, self.is_complex) for env in environments]
+        cores = list(arrays)
+        environments = plan.run(self._with_internal_axes(structure, rest), cores)
+        shared = PairContext(structure, cores, self.is_complex, lambda: self._node_grams(structure, cores))
+        return [DensePairProblem(env, shared) for env in environments]
+
+    def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
+        """Gram of every node's environment, from a sweep that changes nothing."""
+        grams: dict[int, Array] = {}
+
+        def note(node: int, gram: Array | None, rhs: Array) -> Array:
+            grams[node] = gram
+            return arrays[node]
+
+        self.sweep(structure, list(arrays), note)
+        return grams
 
     def _with_internal_axes(self, structure: Structure, target: Array) -> Array:
         return target.reshape(tuple(structure.leg_dim(k) for k in range(structure.num_nodes)))
+
+    def sweep_flops(self, structure: Structure) -> float:
+        """Flops of the compiled sweep."""
+        return sweep_plan(structure, self.is_complex).program.flops
 
     def memory_needed(self, structure: Structure) -> int:
         """Peak of a sweep, plus the residual that scoring forms and one reordered copy of the target."""
         peak = sweep_plan(structure, self.is_complex).program.peak_entries
         return (peak + 2 * math.prod(self.dims)) * self.target.element_size()
-
-
-class DensePairProblem:
-    """Slices of one edge by small least-squares problems on the pair environment."""
-
-    def __init__(
-        self, structure: Structure, arrays: list[Array], environment: PairEnvironment, is_complex: bool
-    ) -> None:
-        self.edge = environment.edge
-        self.gradient = environment.gradient
-        self._structure = structure
-        self._arrays = arrays
-        self._environment = environment
-        self._is_complex = is_complex
-        i, j = self.edge
-        self._dims = structure.leg_dim(i), structure.leg_dim(j)
-
-    def solve_left(self, right: Array) -> tuple[Array, float]:
-        """Left slice for a right one."""
-        return self._solve(0, right, self.gradient @ right.conj())
-
-    def solve_right(self, left: Array) -> tuple[Array, float]:
-        """Right slice for a left one."""
-        return self._solve(1, left, left.conj() @ self.gradient)
-
-    def _solve(self, side: int, given: Array, rhs: Array) -> tuple[Array, float]:
-        gram = self._gram(side, given)
-        x, explained = solve_normal(gram, rhs.reshape(self._dims[side], -1), SLICE_RIDGE)
-        return x.reshape(-1), explained
-
-    def _gram(self, side: int, given: Array) -> Array:
-        """Gram of one end when the other end holds the slice `given`."""
-        env = self._environment
-        piece = given.reshape(self._dims[1 - side], -1)
-        if env.is_pair_gram:
-            density = (piece.T @ piece.conj()).reshape(-1)
-            return env.gram @ density if side == 0 else density @ env.gram
-        i, j = self.edge if side == 0 else self.edge[::-1]
-        plan = slice_gram_plan(
-            self._structure, i, j, env.gram_nodes, env.gram_legs, self._is_complex
-        )
-        bonds = [self._structure.rank(j, k) for k in self._structure.neighbours[j] if k != i]
-        return plan.run(self._arrays, piece.reshape(self._dims[1 - side], *bonds), env.gram)
 
 
 def _norm(array: Array) -> float:

@@ -12,15 +12,12 @@ import numpy as np
 import torch
 
 from ..errors import OptionError
-from ..linalg import leading_pair
 from ..network import TensorNetwork
-from ..objectives import LeastSquares, PairProblem
+from ..objectives import LeastSquares, PairProblem, SliceFit
 from ..structure import Edge, Structure
 from .options import GreedyOptions
 
 __all__ = ["Candidate", "EdgePolicy", "grown_by", "score_edges", "score_of"]
-
-POWER_ITERATIONS = 3
 
 Edges = Literal["all", "chain", "ring"] | Iterable[Edge]
 
@@ -125,21 +122,13 @@ def score_edges(
 
 def _fit_slices(
     problem: PairProblem, options: GreedyOptions, generator: torch.Generator
-) -> tuple[Any, Any, float]:
-    gradient = problem.gradient
+) -> SliceFit:
+    right = None
     if options.slice_init == "random":
+        gradient = problem.gradient
         noise = options.slice_noise * torch.randn(gradient.shape[1], generator=generator, dtype=torch.float64)
         right = noise.numpy().astype(gradient.dtype) if _is_numpy(gradient) else noise.to(gradient)
-    else:
-        # The largest row is a deterministic start with weight on the leading singular vector.
-        norms = (gradient.conj() * gradient).real.sum(1)
-        right = gradient[int(norms.argmax())]
-        _, right = leading_pair(gradient, POWER_ITERATIONS, right)
-    left, explained = right, 0.0
-    for _ in range(options.slice_sweeps):
-        left, _ = problem.solve_left(right)
-        right, explained = problem.solve_right(left)
-    return left, right, explained
+    return problem.fit(right, options.slice_sweeps)
 
 
 def grown_by(network: TensorNetwork, candidate: Candidate) -> TensorNetwork:

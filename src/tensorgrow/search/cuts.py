@@ -100,6 +100,19 @@ class CutBounds:
                 break
         return {e for e, open_ in zip(structure.edges, left) if open_}
 
+    def admits(self, structure: Structure) -> bool:
+        """Whether the bounds allow this structure to reach the error at all."""
+        if structure.num_nodes - self.order > MAX_INTERNAL:
+            return True
+        log_ranks = np.log(np.array([structure.ranks[e] for e in structure.edges], dtype=float))
+        for mask in self.cuts:
+            capacity = 0.0
+            if structure.edges:
+                capacity = float((self._crossings(structure, mask) @ log_ranks).min())
+            if capacity < math.log(self.needed_rank(mask)) - 1e-9:
+                return False
+        return True
+
     def _crossings(self, structure: Structure, mask: int) -> npt.NDArray[np.float64]:
         """For every placement of the internal nodes on the two sides, which edges cross."""
         internal = structure.num_nodes - self.order

@@ -194,7 +194,11 @@ class GreedySearch:
             )
         state.current = refit(problem, network, sweeps=RANK_ONE_SWEEPS)
         self._record("start", None, begin)
-        state.phase = "prune" if self._reached() else "grow"
+        if self._reached():
+            state.phase = "prune"
+        else:
+            # Exact targets are often trees: a size to beat is worth having before growing.
+            state.phase = "tree" if problem.is_exact and state.start == 0 else "grow"
 
     def _grow(self, begin: float) -> None:
         state, problem = self.state, self.problem
@@ -246,24 +250,27 @@ class GreedySearch:
                 return
         if state.best is None or state.current.size < state.best.size:
             state.best = state.current
-        state.phase = "tree" if state.start == 0 else "next"
-        if state.phase == "next":
+        if state.start == 0 and not problem.is_exact:
+            state.phase = "tree"
+        else:
             self._next_start()
 
     def _tree(self, begin: float) -> None:
-        """Compare with the smallest tree, once."""
+        """Compare with the smallest tree: before growing for exact targets, else after the first growth."""
         state, problem = self.state, self.problem
-        assert state.best is not None
         bounds = problem.bounds
         found = None if bounds is None or not self._trees_allowed() else smallest_tree(bounds)
-        if found is not None and found[0] < state.best.size:
+        if found is not None and (state.best is None or found[0] < state.best.size):
             assert bounds is not None
             network = build_tree(bounds.target, found[1], found[2]).to(self.device, self.dtype)
             fitted = refit(problem, network)
             if fitted.loss <= problem.target:
-                state.current = state.best = fitted
+                state.best = Fitted(merge_internal(fitted.network), fitted.loss)
                 self._record("tree", None, begin)
-        self._next_start()
+        if problem.is_exact:
+            state.phase = "grow"
+        else:
+            self._next_start()
 
     def _trees_allowed(self) -> bool:
         return self.problem.policy == type(self.problem.policy)(None) and self.problem.split_nodes
@@ -293,18 +300,17 @@ class GreedySearch:
         return len(bounds.reducible_edges(structure)) < len(structure.edges)
 
     def _settled(self) -> bool:
-        """Whether the best structure is certified and was found by growing, not only as a tree."""
+        """Whether the best structure is certified, and growing found it or failed twice to beat the tree."""
         bounds, best = self.problem.bounds, self.state.best
         assert bounds is not None and best is not None
         if bounds.reducible_edges(best.network.structure):
             return False
-        grown = [s.num_parameters for s in self.state.steps if s.kind != "tree"]
-        at_target = [
+        grown = [
             s.num_parameters
             for s in self.state.steps
             if s.kind != "tree" and s.loss <= self.problem.target
         ]
-        return bool(grown) and bool(at_target) and min(at_target) <= best.size
+        return min(grown, default=math.inf) <= best.size or self.state.start > 0
 
     def _start_regrowing(self, otherwise: StopReason) -> None:
         state, problem = self.state, self.problem
@@ -361,9 +367,7 @@ class GreedySearch:
     def _record(self, kind: str, edge: tuple[int, int] | None, begin: float) -> None:
         state, problem = self.state, self.problem
         assert state.current is not None
-        if kind in ("split", "tree"):
-            state.current = Fitted(merge_internal(state.current.network), state.current.loss)
-        fitted = state.current if kind != "regrow" else state.best
+        fitted = state.best if kind in ("tree", "regrow") else state.current
         assert fitted is not None
         error = fitted.loss / (problem.objective.norm or 1.0)
         state.steps.append(

@@ -11,7 +11,7 @@ import torch
 from ..network import TensorNetwork
 from ..objectives import LeastSquares
 from ..solvers import ALSSettings, als
-from ..structure import Edge
+from ..structure import Edge, Structure
 from .candidates import Candidate, EdgePolicy, grown_by, score_edges, score_of
 from .cuts import CutBounds
 from .options import GreedyOptions
@@ -20,6 +20,16 @@ __all__ = ["Fitted", "Problem", "grow_once", "refit"]
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
 LEAST_GAIN = 1e-9
+# For structures that may represent the target exactly.
+PATIENT_SWEEPS = 500
+PATIENT_TOLERANCE = 1e-5
+# A sweep of about 0.05 s on one core.
+COSTLY_FLOPS = 5e8
+DEFAULT_LOOKAHEAD = 8
+# Costly networks grow several disjoint edges at once, with at least this share of the best score, until they
+# have grown by this share.
+BATCH_SCORE = 0.5
+BATCH_GROWTH = 0.03
 
 
 @dataclass(frozen=True)
@@ -62,12 +72,15 @@ class Problem:
         """Whether the error target asks for an exact representation."""
         return 0.0 < self.target <= self.options.exact_below * self.objective.norm
 
-    @property
-    def lookahead(self) -> int:
+    def is_costly(self, structure: Structure) -> bool:
+        """Whether a sweep takes long enough that refits of candidates are better spent on the growth itself."""
+        return self.objective.sweep_flops(structure) > COSTLY_FLOPS
+
+    def lookahead(self, structure: Structure) -> int:
         """Candidates to refit before one is chosen."""
         if self.options.lookahead is not None:
             return self.options.lookahead
-        return 1 if self.is_exact else 8
+        return 1 if self.is_exact or self.is_costly(structure) else DEFAULT_LOOKAHEAD
 
     @property
     def out_of_time(self) -> bool:
@@ -122,11 +135,14 @@ def grow_once(
         return None
     if randomise:
         candidates.sort(key=lambda c: -c.score * problem.noise(o.score_noise))
-    width = len(candidates) if o.scoring == "full" else (lookahead or problem.lookahead)
+    structure = current.network.structure
+    width = len(candidates) if o.scoring == "full" else (lookahead or problem.lookahead(structure))
     if width > 1:
         chosen, grown = _look_ahead(problem, current, candidates[:width], randomise)
     else:
         chosen, grown = candidates[0], grown_by(current.network, candidates[0])
+        if o.lookahead is None and problem.is_costly(structure) and o.transfer:
+            grown = _grow_others(problem, grown, candidates, current.size)
     for _ in range(o.rank_increment - 1):
         extra = _same_edge_again(problem, grown, chosen.edge)
         if extra is None:
@@ -136,7 +152,21 @@ def grow_once(
         grown = TensorNetwork.random(
             grown.structure, random_state=problem.generator, dtype=grown.dtype, device=grown.device
         )
-    return refit(problem, grown), chosen.edge
+    return _fit_grown(problem, grown), chosen.edge
+
+
+def _fit_grown(problem: Problem, grown: TensorNetwork) -> Fitted:
+    """Refit after a growth; patiently where the bounds say that this structure may be the exact one.
+
+    Close to an exact representation ALS can crawl for hundreds of sweeps. Growing on would end at the target
+    with too many parameters; before the structure suffices, patience is wasted.
+    """
+    fitted = refit(problem, grown)
+    if fitted.loss <= problem.target or problem.bounds is None or not problem.is_exact:
+        return fitted
+    if not problem.bounds.admits(grown.structure):
+        return fitted
+    return refit(problem, fitted.network, sweeps=PATIENT_SWEEPS, tolerance=PATIENT_TOLERANCE)
 
 
 def _look_ahead(
@@ -160,6 +190,26 @@ def _look_ahead(
             break
     assert best is not None
     return best[1], best[2]
+
+
+def _grow_others(
+    problem: Problem, grown: TensorNetwork, candidates: list[Candidate], size: int
+) -> TensorNetwork:
+    """Add the slices of further good edges that share no node with those already grown."""
+    touched = set(candidates[0].edge)
+    for candidate in candidates[1:]:
+        if grown.num_parameters > (1.0 + BATCH_GROWTH) * size:
+            break
+        if candidate.score < BATCH_SCORE * candidates[0].score or touched & set(candidate.edge):
+            continue
+        # The slices fit the old cores around them, so neighbours of a grown node must not have changed shape.
+        if any(k in touched for node in candidate.edge for k in grown.structure.neighbours[node]):
+            continue
+        larger = grown_by(grown, candidate)
+        if problem.max_parameters is None or larger.num_parameters <= problem.max_parameters:
+            grown = larger
+            touched |= set(candidate.edge)
+    return grown
 
 
 def _same_edge_again(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetwork | None:

@@ -35,7 +35,7 @@ class GreedyOptions:
         Sweeps over the two new slices while scoring.
     lookahead
         How many of the best-scored candidates are refitted and ranked again by the same score; 1 is off.
-        None: 8 when the error target is above `exact_below`, otherwise 1.
+        None: 8 while sweeps are cheap and the error target is above `exact_below`, otherwise 1.
     lookahead_sweeps
         Full sweeps of a refit during lookahead.
     sweeps, tolerance
@@ -87,7 +87,7 @@ class GreedyOptions:
     slice_noise: float = 1e-2
     slice_sweeps: int = 2
     lookahead: int | None = None
-    lookahead_sweeps: int = 3
+    lookahead_sweeps: int = 6
     sweeps: int = 30
     tolerance: float = 1e-4
     absolute_tolerance: float = 0.0

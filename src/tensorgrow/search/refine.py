@@ -164,7 +164,7 @@ def regrow(problem: Problem, current: Fitted, best: Fitted) -> Fitted | None:
     state = _ruin(problem, current)
     room = REGROW_ROOM * best.size if problem.target else math.inf
     while state.loss > problem.target and state.size < room and not problem.out_of_time:
-        grown = grow_once(problem, state, randomise=True, lookahead=min(4, problem.lookahead))
+        grown = grow_once(problem, state, randomise=True, lookahead=min(4, problem.lookahead(state.network.structure)))
         if grown is None:
             break
         state, _ = grown

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["is_single", "leading_pair", "solve_normal", "sqrt_and_inverse", "tail_norms"]
+__all__ = [
+    "can_limit_threads",
+    "is_single",
+    "leading_pair",
+    "one_blas_thread",
+    "solve_normal",
+    "sqrt_and_inverse",
+    "tail_norms",
+]
 
 # Below this a scaled Gram is treated as singular in that direction.
 EIGEN_CUTOFF = 1e-13
@@ -124,6 +133,30 @@ def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> to
 def is_single(dtype: Any) -> bool:
     """Whether a NumPy or torch dtype is single precision, real or complex."""
     return str(dtype).rsplit(".", 1)[-1] in ("float32", "complex64")
+
+
+@lru_cache(maxsize=1)
+def _pools() -> Any:
+    """Control over BLAS threads, where threadpoolctl is installed."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()
+
+
+def can_limit_threads() -> bool:
+    """Whether `one_blas_thread` has an effect."""
+    return _pools() is not None
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Context in which NumPy's and SciPy's BLAS use one thread.
+
+    On small matrices their thread pools spend up to ten times longer waiting for each other than computing.
+    """
+    pools = _pools()
+    return nullcontext() if pools is None else pools.limit(limits=1, user_api="blas")
 
 
 def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:

@@ -35,6 +35,10 @@ class StopReason(Enum):
         "Every allowed edge is at its useful rank: this structure cannot fit better. Allow more edges, or "
         "ask for a larger max_error."
     )
+    MEMORY_LIMIT = (
+        "Growing further would need more memory than allowed. Raise memory_limit, use float32, or restrict "
+        "the edges: 'chain' and 'ring' are much lighter than dense graphs."
+    )
     CONVERGED = "The fit has converged. A larger structure would fit better."
     INTERRUPTED = "Interrupted. This is the best result so far."
     CALLBACK = "A callback asked to stop. This is the best result so far."

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..contraction import Update, dense_plan, pair_plan, sweep_plan
+from ..linalg import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
@@ -22,6 +23,8 @@ Array = Any
 
 # Above this many entries a CPU target is contracted by torch with all threads; below, dispatch dominates.
 NUMPY_ENTRIES = 1_000_000
+# The same where the threads of NumPy's BLAS cannot be held back.
+NUMPY_ENTRIES_THREADED = 50_000
 
 
 class DenseLeastSquares:
@@ -38,7 +41,8 @@ class DenseLeastSquares:
     def __init__(self, target: torch.Tensor, *, use_numpy: bool | None = None) -> None:
         self.target = target
         self.dims = tuple(target.shape)
-        small = target.device.type == "cpu" and target.numel() <= NUMPY_ENTRIES
+        most = NUMPY_ENTRIES if can_limit_threads() else NUMPY_ENTRIES_THREADED
+        small = target.device.type == "cpu" and target.numel() <= most
         self.use_numpy = small if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}

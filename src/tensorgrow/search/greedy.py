@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..results import PathPoint, Step, StopReason, add_to_path
 from ..structure import Structure
@@ -206,7 +207,11 @@ class GreedySearch:
         if state.best is not None and state.current.size > ABANDON_ABOVE * state.best.size:
             self._next_start()
             return
-        grown = grow_once(problem, state.current, randomise=state.start > 0)
+        try:
+            grown = grow_once(problem, state.current, randomise=state.start > 0)
+        except MemoryLimitError:
+            self._end(StopReason.MEMORY_LIMIT)
+            return
         if grown is None:
             self._cannot_grow(begin)
             return
@@ -336,7 +341,10 @@ class GreedySearch:
             self._end(StopReason.TARGET_REACHED if problem.target else StopReason.MAX_PARAMETERS)
             return
         state.cycles += 1
-        found = regrow(problem, state.current, state.best)
+        try:
+            found = regrow(problem, state.current, state.best)
+        except MemoryLimitError:
+            found = None
         slack = 1.0 + REGROW_SLACK * float(torch.rand((), generator=problem.generator))
         if found is not None and self._measure(found) <= self._measure(state.current) * slack:
             state.current = found

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..objectives import LeastSquares
 from ..solvers import ALSSettings, als
@@ -26,10 +27,6 @@ PATIENT_TOLERANCE = 1e-5
 # A sweep of about 0.05 s on one core.
 COSTLY_FLOPS = 5e8
 DEFAULT_LOOKAHEAD = 8
-# Costly networks grow several disjoint edges at once, with at least this share of the best score, until they
-# have grown by this share.
-BATCH_SCORE = 0.5
-BATCH_GROWTH = 0.03
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,8 @@ class Problem:
         Loss to get under, in the units of the data; 0 when only a budget was given.
     max_parameters
         Parameters allowed.
+    memory_limit
+        Bytes that a sweep may take.
     """
 
     objective: LeastSquares
@@ -63,6 +62,7 @@ class Problem:
     generator: torch.Generator
     target: float = 0.0
     max_parameters: int | None = None
+    memory_limit: float = math.inf
     split_nodes: bool = True
     deadline: float = math.inf
     bounds: CutBounds | None = field(default=None, repr=False)
@@ -113,6 +113,7 @@ def refit(
         absolute_tolerance=o.absolute_tolerance,
         ridge=o.ridge,
         balance_every=o.balance_every,
+        accelerate=o.accelerate and not problem.is_exact,
     )
     goal = problem.target if target is None else target
     fit = als(
@@ -141,13 +142,17 @@ def grow_once(
         chosen, grown = _look_ahead(problem, current, candidates[:width], randomise)
     else:
         chosen, grown = candidates[0], grown_by(current.network, candidates[0])
-        if o.lookahead is None and problem.is_costly(structure) and o.transfer:
-            grown = _grow_others(problem, grown, candidates, current.size)
     for _ in range(o.rank_increment - 1):
         extra = _same_edge_again(problem, grown, chosen.edge)
         if extra is None:
             break
         grown = extra
+    needed = problem.objective.memory_needed(grown.structure)
+    if needed > problem.memory_limit:
+        raise MemoryLimitError(
+            f"growing to {grown.num_parameters:,} parameters needs about {needed / 1e9:.2f} GB, above the "
+            f"limit of {problem.memory_limit / 1e9:.2f} GB"
+        )
     if not o.transfer:
         grown = TensorNetwork.random(
             grown.structure, random_state=problem.generator, dtype=grown.dtype, device=grown.device
@@ -190,26 +195,6 @@ def _look_ahead(
             break
     assert best is not None
     return best[1], best[2]
-
-
-def _grow_others(
-    problem: Problem, grown: TensorNetwork, candidates: list[Candidate], size: int
-) -> TensorNetwork:
-    """Add the slices of further good edges that share no node with those already grown."""
-    touched = set(candidates[0].edge)
-    for candidate in candidates[1:]:
-        if grown.num_parameters > (1.0 + BATCH_GROWTH) * size:
-            break
-        if candidate.score < BATCH_SCORE * candidates[0].score or touched & set(candidate.edge):
-            continue
-        # The slices fit the old cores around them, so neighbours of a grown node must not have changed shape.
-        if any(k in touched for node in candidate.edge for k in grown.structure.neighbours[node]):
-            continue
-        larger = grown_by(grown, candidate)
-        if problem.max_parameters is None or larger.num_parameters <= problem.max_parameters:
-            grown = larger
-            touched |= set(candidate.edge)
-    return grown
 
 
 def _same_edge_again(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetwork | None:

@@ -49,6 +49,8 @@ class GreedyOptions:
         Added to the unit diagonal of every scaled Gram matrix.
     balance_every
         Sweeps between two gauge balancings.
+    accelerate
+        Extrapolate between sweeps where the target is not exact (near exact solutions it can degenerate).
     transfer
         Keep the weights when an edge grows. Off: every growth starts from random cores (for ablations).
     rank_increment
@@ -95,6 +97,7 @@ class GreedyOptions:
     final_tolerance: float = 1e-5
     ridge: float = 1e-14
     balance_every: int = 5
+    accelerate: bool = True
     transfer: bool = True
     rank_increment: int = 1
     max_degree: int | None = None
@@ -140,6 +143,7 @@ class GreedyOptions:
             sweeps=100,
             tolerance=0.0,
             absolute_tolerance=1e-7,
+            accelerate=False,
             split_threshold=1.0,
             split_while_growing=True,
             max_internal_nodes=8,

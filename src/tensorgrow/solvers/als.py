@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,9 @@ class ALSSettings:
         Added to the unit diagonal of every scaled Gram.
     balance_every
         Sweeps between two gauge balancings.
+    accelerate
+        Start sweeps from a point beyond the last one, in the direction of the last change; a sweep that does
+        not lower the loss is undone.
     """
 
     max_sweeps: int = 100
@@ -48,6 +52,7 @@ class ALSSettings:
     absolute_tolerance: float = 0.0
     ridge: float = 1e-14
     balance_every: int = 5
+    accelerate: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,10 +94,17 @@ def als(
     losses: list[float] = []
     previous = math.inf
     last_drop = math.inf
+    step = Extrapolation()
     for sweep in range(settings.max_sweeps):
-        if sweep % settings.balance_every == 0:
+        if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
             arrays = _balanced(structure, arrays)
-        loss = _sweep(objective, structure, arrays, settings.ridge)
+            step.forget()
+        if settings.accelerate:
+            arrays, loss = step.sweep(
+                arrays, previous, lambda a: _sweep(objective, structure, a, settings.ridge)
+            )
+        else:
+            loss = _sweep(objective, structure, arrays, settings.ridge)
         losses.append(loss)
         if target is not None and loss <= target:
             break
@@ -111,6 +123,51 @@ def als(
             break
         previous, last_drop = loss, drop
     return ALSFit(objective.to_network(structure, arrays), losses[-1] if losses else math.nan, tuple(losses))
+
+
+class Extrapolation:
+    """Momentum between sweeps with restart (Nesterov-style, as used for CP by Ang et al.).
+
+    From the iterates before and after the last accepted sweep, the next sweep starts ``weight`` of the way
+    beyond. Where that does not lower the loss, the sweep is repeated from the last accepted point.
+    """
+
+    def __init__(self) -> None:
+        self.weight = 0.5
+        self.ceiling = 1.0
+        self.before: list[Array] | None = None
+        self.misses = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a direction is known; a change of gauge would spoil it."""
+        return self.before is not None and self.misses < 2
+
+    def forget(self) -> None:
+        """Drop the direction, because the gauge changed."""
+        self.before = None
+        self.misses = 0
+
+    def sweep(
+        self, arrays: list[Array], previous: float, plain: Callable[[list[Array]], float]
+    ) -> tuple[list[Array], float]:
+        """One accepted sweep from `arrays`; returns the new cores and their loss."""
+        here = list(arrays)
+        if self.before is not None:
+            trial = [a + self.weight * (a - b) for a, b in zip(here, self.before)]
+            loss = plain(trial)
+            if loss <= previous:
+                self.weight = min(self.weight * 1.05, self.ceiling)
+                self.ceiling = min(1.0, self.ceiling * 1.01)
+                self.misses = 0
+                self.before = here
+                return trial, loss
+            self.ceiling, self.weight = self.weight, 0.7 * self.weight
+            self.misses += 1
+        out = list(here)
+        loss = plain(out)
+        self.before = here
+        return out, loss
 
 
 def _sweep(objective: LeastSquares, structure: Structure, arrays: list[Array], ridge: float) -> float:

@@ -143,7 +143,9 @@ def decompose(
         split_nodes=policy.pairs is None if split_nodes is None else split_nodes,
         bounds=CutBounds(target, max_error) if bound and max_error else None,
     )
-    search = GreedySearch(problem, limits, init=_scaled(init, 1.0 / scale), dtype=target.dtype, device=target.device)
+    search = GreedySearch(
+        problem, limits, init=_scaled(init, 1.0 / scale), dtype=target.dtype, device=target.device
+    )
     listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
     if checkpoint is not None:
         keeper = Checkpoint(checkpoint, _identity(target, objective.norm, limits, chosen, policy, problem))
@@ -203,7 +205,9 @@ def fit(
         return _all_zero(structure, target, home)
     limit = free_memory(target.device) if memory_limit is None else _positive_limit(memory_limit)
     objective = DenseLeastSquares(target)
-    check_memory(objective.memory_needed(structure), limit, f"fitting {structure.num_parameters:,} parameters")
+    check_memory(
+        objective.memory_needed(structure), limit, f"fitting {structure.num_parameters:,} parameters"
+    )
     network = _scaled(init, 1.0 / scale) or TensorNetwork.random(
         structure, random_state=as_generator(random_state), dtype=target.dtype
     )
@@ -259,7 +263,9 @@ def _limits(
     effort: Effort,
     options: GreedyOptions | None,
 ) -> Limits:
-    endless = options is None and effort == "thorough" or options is not None and options.regrow_cycles is None
+    endless = (options is None and effort == "thorough") or (
+        options is not None and options.regrow_cycles is None
+    )
     if endless and max_seconds is None and max_steps is None:
         max_seconds = THOROUGH_SECONDS
     return Limits(max_error, max_parameters, max_steps, max_seconds)
@@ -349,7 +355,8 @@ def _run(search: GreedySearch, listeners: list[Callback]) -> None:
         listener.on_start(search)
     try:
         for step in search:
-            if any([bool(listener.on_step(search, step)) for listener in listeners]):
+            answers = [listener.on_step(search, step) for listener in listeners]  # all of them are told
+            if any(answers):
                 search.state.stop = StopReason.CALLBACK
                 break
     except KeyboardInterrupt:
@@ -367,14 +374,17 @@ def _run(search: GreedySearch, listeners: list[Callback]) -> None:
 
 
 def _result(
-    search: GreedySearch, target: torch.Tensor, scale: float, home: torch.device, options: GreedyOptions, effort: str
+    search: GreedySearch,
+    target: torch.Tensor,
+    scale: float,
+    home: torch.device,
+    options: GreedyOptions,
+    effort: str,
 ) -> Result:
     answer, stop = search.answer, search.state.stop
     assert answer is not None and stop is not None
     error = _exact_error(target, answer.network)
-    path = tuple(
-        PathPoint(_home(p.network, scale, home), p.relative_error) for p in search.state.path
-    )
+    path = tuple(PathPoint(_home(p.network, scale, home), p.relative_error) for p in search.state.path)
     history = tuple(
         s if scale == 1.0 else Step(**{**s.__dict__, "loss": s.loss * scale}) for s in search.state.steps
     )

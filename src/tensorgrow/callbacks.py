@@ -63,7 +63,9 @@ def as_callbacks(callbacks: Callable[[Step], Any] | Callback | Iterable[Any] | N
         elif callable(c):
             out.append(_FromFunction(c))
         else:
-            raise OptionError(f"a callback is a function of a Step or has on_start, on_step, on_end; not {c!r}")
+            raise OptionError(
+                f"a callback is a function of a Step or has on_start, on_step, on_end; not {c!r}"
+            )
     return out
 
 

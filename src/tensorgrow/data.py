@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,14 @@ def as_dtype(dtype: Any) -> torch.dtype | None:
     """A torch floating dtype from a torch or NumPy dtype or its name; None stays None."""
     if dtype is None:
         return None
-    found = dtype
+    name = str(dtype)
     if not isinstance(dtype, torch.dtype):
-        try:
-            found = getattr(torch, np.dtype(dtype).name, None)
-        except TypeError:
-            found = None
-    if found not in _FLOATS:
-        raise OptionError(f"dtype={dtype!r} is not supported; use float32, float64, complex64 or complex128")
-    return found
+        with suppress(TypeError):
+            name = np.dtype(dtype).name
+    for known in _FLOATS:
+        if name in (str(known), str(known).removeprefix("torch.")):
+            return known
+    raise OptionError(f"dtype={dtype!r} is not supported; use float32, float64, complex64 or complex128")
 
 
 def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
@@ -40,7 +40,9 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
     tensor = x if isinstance(x, torch.Tensor) else _from_array(x)
     tensor = tensor.detach()
     if tensor.is_sparse or tensor.is_quantized:
-        raise DataError("a sparse or quantized tensor was given; a dense one is needed: call .to_dense() first")
+        raise DataError(
+            "a sparse or quantized tensor was given; a dense one is needed: call .to_dense() first"
+        )
     if tensor.dim() == 0:
         raise DataError("a single number was given; a tensor needs at least one axis")
     if tensor.numel() == 0:
@@ -62,7 +64,7 @@ def _widened(dtype: torch.dtype) -> torch.dtype:
 def _from_array(x: Any) -> torch.Tensor:
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DataError(
-            f"{int(np.ma.count_masked(x))} entries are masked; decompose needs all of them. Fill them first"
+            f"{int(np.ma.getmaskarray(x).sum())} entries are masked, but all are needed. Fill them first"
         )
     try:
         array = np.asarray(x)
@@ -72,7 +74,9 @@ def _from_array(x: Any) -> torch.Tensor:
         raise DataError(
             f"the data has dtype {array.dtype}; numbers are needed. Convert it, for example x.astype(float)"
         )
-    if array.dtype in (np.longdouble, np.clongdouble) and array.dtype.itemsize > 16 - 8 * (array.dtype.kind == "f"):
+    if array.dtype in (np.longdouble, np.clongdouble) and array.dtype.itemsize > 16 - 8 * (
+        array.dtype.kind == "f"
+    ):
         array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
     if array.dtype.kind in "bui" and array.dtype != np.uint8:
         array = array.astype(np.float64)
@@ -94,13 +98,13 @@ def _check_finite(tensor: torch.Tensor) -> None:
     nans = int(torch.isnan(tensor).sum())
     first = tuple(int(k) for k in np.unravel_index(int(bad.reshape(-1).int().argmax()), tensor.shape))
     raise DataError(
-        f"{count} of {tensor.numel()} entries are not finite ({nans} NaN, {count - nans} infinite); the first is "
-        f"at {first}. Remove or fill them first"
+        f"{count} of {tensor.numel()} entries are not finite ({nans} NaN, {count - nans} infinite); "
+        f"the first is at {first}. Remove or fill them first"
     )
 
 
 def power_of_two_scale(tensor: torch.Tensor) -> float:
-    """A power of two that brings the data near 1, where its squares neither overflow nor vanish; usually 1."""
+    """A power of two that brings the data near 1, so that squares neither overflow nor vanish; usually 1."""
     largest = float(tensor.abs().max())
     if largest == 0.0 or 1e-6 < largest < 1e6:
         return 1.0
@@ -119,7 +123,9 @@ def choose_device(device: Any, tensor: torch.Tensor) -> torch.device:
     except (RuntimeError, TypeError) as error:
         raise OptionError(f"device={device!r} is not known: use 'cpu', 'cuda' or 'auto'") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"device={device!r} was asked for, but no CUDA GPU is available; use 'cpu' or 'auto'")
+        raise OptionError(
+            f"device={device!r} was asked for, but no CUDA GPU is available; use 'cpu' or 'auto'"
+        )
     return chosen
 
 
@@ -144,6 +150,6 @@ def check_memory(needed: int, limit: float, what: str) -> None:
     """Refuse before anything is allocated."""
     if needed > limit:
         raise MemoryLimitError(
-            f"{what} needs about {needed / 1e9:.2f} GB, but the limit is {limit / 1e9:.2f} GB. Use float32, a "
-            "smaller tensor, or raise memory_limit if the machine has more"
+            f"{what} needs about {needed / 1e9:.2f} GB, but the limit is {limit / 1e9:.2f} GB. "
+            "Use float32, a smaller tensor, or raise memory_limit if the machine has more"
         )

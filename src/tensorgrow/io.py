@@ -30,7 +30,11 @@ def write_file(
     complex_names = [name for name, t in tensors.items() if t.is_complex()]
     stored = {
         # safetensors refuses complex128, so complex numbers are stored as pairs of real ones.
-        name: (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).detach().cpu().clone().contiguous()
+        name: (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t)
+        .detach()
+        .cpu()
+        .clone()
+        .contiguous()
         for name, t in tensors.items()
     }
     document = {

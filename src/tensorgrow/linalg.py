@@ -127,7 +127,8 @@ def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> to
     values, vectors = torch.linalg.eigh(matrix)
     keep = values > values[-1] * (EIGEN_CUTOFF_SINGLE if single else EIGEN_CUTOFF)
     basis = vectors[:, keep]
-    return (basis / values[keep]) @ (basis.mH @ right)
+    solution: torch.Tensor = (basis / values[keep]) @ (basis.mH @ right)
+    return solution
 
 
 def is_single(dtype: Any) -> bool:

@@ -147,12 +147,11 @@ def split(
 
 
 def _apply(tensor: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tensor:
-    return torch.tensordot(tensor, matrix, ([axis], [0])).movedim(-1, axis)
+    out: torch.Tensor = torch.tensordot(tensor, matrix, ([axis], [0])).movedim(-1, axis)
+    return out
 
 
-def whitened_core(
-    structure: Structure, cores: Cores, node: int
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def whitened_core(structure: Structure, cores: Cores, node: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Core in the gauge where its singular values weigh the error of the whole tensor, and the way back.
 
     Every bond is multiplied by the square root of its marginal environment Gram (normalised to trace one).

@@ -112,9 +112,7 @@ class TensorNetwork:
         """Total entries over all cores."""
         return self.structure.num_parameters
 
-    def to(
-        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> TensorNetwork:
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> TensorNetwork:
         """The same network on another device or in another precision."""
         if isinstance(device, torch.dtype):
             device, dtype = None, device

@@ -115,9 +115,7 @@ def add_to_path(path: list[PathPoint], point: PathPoint) -> None:
         if other.num_parameters <= point.num_parameters and other.relative_error <= point.relative_error:
             return
     path[:] = [
-        p
-        for p in path
-        if p.num_parameters < point.num_parameters or p.relative_error < point.relative_error
+        p for p in path if p.num_parameters < point.num_parameters or p.relative_error < point.relative_error
     ]
     path.append(point)
     path.sort(key=lambda p: p.num_parameters)
@@ -192,8 +190,8 @@ class Result:
             least = min(self.path, key=lambda p: p.relative_error)
             small = min(self.path, key=lambda p: p.num_parameters)
             raise OptionError(
-                f"no network on the path has max_error={max_error}, max_parameters={max_parameters}; the path "
-                f"goes from {small.num_parameters} parameters (error {small.relative_error:.3g}) to "
+                f"no network on the path has max_error={max_error}, max_parameters={max_parameters}; "
+                f"the path goes from {small.num_parameters} parameters (error {small.relative_error:.3g}) to "
                 f"{least.num_parameters} (error {least.relative_error:.3g})"
             )
         return point.network
@@ -225,9 +223,7 @@ class Result:
             tuple(Step.from_dict(s) for s in header["history"]),
             StopReason[header["stop"]],
             tuple(
-                PathPoint(
-                    TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"), p["relative_error"]
-                )
+                PathPoint(TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"), p["relative_error"])
                 for n, p in enumerate(header["path"])
             ),
             header["info"],

@@ -105,8 +105,8 @@ class Structure:
     def hierarchical_tucker(cls, dims: Sequence[int], ranks: int | Sequence[int]) -> Structure:
         """Balanced binary tree whose leaves are the legs and whose other nodes, root included, are internal.
 
-        ``ranks`` is one number, or one rank per tree edge: first the edge above each leg, then the edges above
-        the internal nodes in the order of their numbers (the root is the last node and has none).
+        ``ranks`` is one number, or one rank per tree edge: first the edge above each leg, then the edges
+        above the internal nodes in the order of their numbers (the root is the last node and has none).
         """
         p = len(dims)
         if p < 2:

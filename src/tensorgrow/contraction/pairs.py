@@ -103,9 +103,7 @@ def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -
             is_pair = gram is not None and gram_nodes == nodes
             if is_pair:
                 assert gram is not None
-                gram = program.arrange(
-                    gram, (*bonds_i, *legs.bra(bonds_i), *bonds_j, *legs.bra(bonds_j))
-                )
+                gram = program.arrange(gram, (*bonds_i, *legs.bra(bonds_i), *bonds_j, *legs.bra(bonds_j)))
             outputs[i, j] = PairOutput(gradient, gram, is_pair, gram_nodes)
             return
         for group in _groups(structure, nodes):

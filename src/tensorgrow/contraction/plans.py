@@ -84,7 +84,9 @@ class EnvironmentBuilder:
         return recipes[costs.index(min(costs))](gram, nodes)
 
     def _absorb_joined(self, gram: int | None, nodes: tuple[int, ...]) -> int:
-        joint = self.program.contract([self.cores[k] for k in nodes], (*nodes, *self._open_bonds(None, nodes)))
+        joint = self.program.contract(
+            [self.cores[k] for k in nodes], (*nodes, *self._open_bonds(None, nodes))
+        )
         twin = self.program.conj(joint, self.legs.bra(self.program.legs[joint]))
         bonds = self._open_bonds(gram, nodes)
         known = [] if gram is None else [gram]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ MATMUL, PERMUTE, CONJ, SOLVE = range(4)
 
 
 class Legs:
-    """Numbers for the legs of a structure: dangling legs, then edges (ket), then their conjugate twins (bra)."""
+    """Numbers for the legs of a structure: dangling legs, then edges (ket), then conjugate twins (bra)."""
 
     def __init__(self, structure: Structure) -> None:
         n, edges = structure.num_nodes, structure.edges
@@ -300,4 +301,4 @@ def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:
 def _is_view(perm: tuple[int, ...], left: int) -> bool:
     """Whether grouping the permuted axes into a matrix needs no copy: both groups are runs of axes."""
     groups = (perm[:left], perm[left:])
-    return all(all(b == a + 1 for a, b in zip(g, g[1:])) for g in groups)
+    return all(all(b == a + 1 for a, b in pairwise(g)) for g in groups)

@@ -109,11 +109,13 @@ def _split_cost(
     def gram(kept: Floats, gone: Floats, d: Floats) -> Floats:
         joined = np.exp(2 * (kept + gone + x)) + np.exp(d + 2 * gone + 2 * x)
         in_turn = np.exp(2 * kept + 2 * gone + d + x) + np.exp(2 * kept + gone + d + 2 * x)
-        return 2.0 * np.minimum(joined, in_turn)
+        cheaper: Floats = 2.0 * np.minimum(joined, in_turn)
+        return cheaper
 
     grams = gram(a, b, dims[rights]) + gram(b, a, dims[lefts])
     dispatch = INSTRUCTION_FLOPS * (6.0 + 2.0 * (count[parents] - 2.0))
-    return np.asarray(target + joint + grams + dispatch)
+    total: Floats = target + joint + grams + dispatch
+    return total
 
 
 Family = tuple[Floats, Ints, Ints, Ints, Ints, list[tuple[int, int]]]
@@ -128,7 +130,7 @@ def _family(members: Floats, splits: list[tuple[int, int, int]]) -> Family:
     starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
     level_of = sizes[parents]
     edges = np.flatnonzero(np.r_[True, level_of[1:] != level_of[:-1]])
-    levels = [(int(f), int(l)) for f, l in zip(edges, np.append(edges[1:], len(parents)))]
+    levels = [(int(a), int(b)) for a, b in zip(edges, np.append(edges[1:], len(parents)))]
     return members, parents, lefts, rights, starts, levels
 
 
@@ -154,7 +156,7 @@ def _intervals(n: int) -> Family:
     members = np.zeros((len(pairs), n))
     for (first, last), k in index.items():
         members[k, first:last] = 1.0
-    splits = [(k, index[f, m], index[m, l]) for (f, l), k in index.items() for m in range(f + 1, l)]
+    splits = [(k, index[a, m], index[m, b]) for (a, b), k in index.items() for m in range(a + 1, b)]
     return _family(members, splits)
 
 

@@ -70,7 +70,7 @@ class DenseLeastSquares:
         return self.target.numpy() if self.use_numpy else self.target
 
     def _in_order(self, structure: Structure, order: tuple[int, ...]) -> Array:
-        """Target with its legs stored in `order` (size-1 axes for internal nodes), kept for the next sweep."""
+        """Target stored in the order of the legs (size-1 axes for internal nodes), kept for next time."""
         data_order = tuple(k for k in order if k < len(self.dims))
         stored = self._stored.get(data_order)
         if stored is None:

@@ -116,19 +116,20 @@ class DensePairProblem:
         """
         gradient = _as_torch(self.gradient)
         lower = [self._metric_factor(side) for side in (0, 1)]
-        rows, columns = (
-            (d, gradient.shape[side] // d) for side, d in enumerate(self._dims)
-        )
+        rows, columns = ((d, gradient.shape[side] // d) for side, d in enumerate(self._dims))
 
         def whiten(side: int, vector: torch.Tensor) -> torch.Tensor:
             shape = rows if side == 0 else columns
             flat = vector.reshape(shape).T
-            return torch.linalg.solve_triangular(lower[side].conj(), flat, upper=False).T.reshape(-1)
+            solved: torch.Tensor = torch.linalg.solve_triangular(lower[side].conj(), flat, upper=False)
+            return solved.T.reshape(-1)
 
         def unwhiten(side: int, vector: torch.Tensor) -> torch.Tensor:
             shape = rows if side == 0 else columns
             flat = vector.reshape(shape)
-            return torch.linalg.solve_triangular(lower[side], flat, upper=False, left=False).reshape(-1)
+            solved: torch.Tensor
+            solved = torch.linalg.solve_triangular(lower[side], flat, upper=False, left=False)
+            return solved.reshape(-1)
 
         right = whiten(1, _as_torch(self._spectral_start()))
         left = right
@@ -158,7 +159,8 @@ class DensePairProblem:
         matrix = gram.reshape(size, size)
         mean = float(matrix.diagonal().real.mean())
         eye = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
-        return torch.linalg.cholesky_ex(matrix + (SEPARABLE_RIDGE * mean + 1e-300) * eye)[0]
+        factor: torch.Tensor = torch.linalg.cholesky_ex(matrix + (SEPARABLE_RIDGE * mean + 1e-300) * eye)[0]
+        return factor
 
     def _slice_norm2(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Squared norm of the tensor that the new slices would add."""
@@ -168,7 +170,8 @@ class DensePairProblem:
         cores = [_as_torch(a) for a in context.arrays]
         cores[i], cores[j] = self._shaped(0, left), self._shaped(1, right)
         added = dense_plan(structure, context.is_complex).run(cores, structure.dims)
-        return (torch.linalg.vector_norm(added) ** 2).clamp_min(1e-300)
+        squared: torch.Tensor = (torch.linalg.vector_norm(added) ** 2).clamp_min(1e-300)
+        return squared
 
 
 def _as_torch(array: Array) -> torch.Tensor:

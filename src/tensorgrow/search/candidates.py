@@ -40,7 +40,9 @@ class EdgePolicy:
             elif edges == "ring":
                 pairs = [(k, (k + 1) % order) for k in range(order)] if order > 2 else [(0, 1)][: order - 1]
             else:
-                raise OptionError(f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs")
+                raise OptionError(
+                    f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs"
+                )
         else:
             pairs = [_pair(e, order) for e in edges]
             if not pairs and order > 1:
@@ -120,9 +122,7 @@ def score_edges(
     return found
 
 
-def _fit_slices(
-    problem: PairProblem, options: GreedyOptions, generator: torch.Generator
-) -> SliceFit:
+def _fit_slices(problem: PairProblem, options: GreedyOptions, generator: torch.Generator) -> SliceFit:
     right = None
     if options.slice_init == "random":
         gradient = problem.gradient

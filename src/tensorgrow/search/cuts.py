@@ -119,4 +119,5 @@ class CutBounds:
         near = [bool(mask >> k & 1) for k in range(self.order)]
         sides = np.array([[*near, *placed] for placed in product((False, True), repeat=internal)])
         i, j = np.array(structure.edges).T
-        return (sides[:, i] != sides[:, j]).astype(float)
+        crossing: npt.NDArray[np.float64] = (sides[:, i] != sides[:, j]).astype(float)
+        return crossing

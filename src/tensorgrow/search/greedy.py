@@ -286,7 +286,7 @@ class GreedySearch:
         assert state.best is not None
         more = state.start + 1 < problem.options.starts and self.init is None
         timed = problem.options.regrow_cycles is None and self.limits.max_seconds is not None
-        if more and (timed and not self._half_time_gone() or self._looks_exact() and not self._settled()):
+        if more and ((timed and not self._half_time_gone()) or (self._looks_exact() and not self._settled())):
             state.start += 1
             state.phase = "start"
             return
@@ -311,14 +311,12 @@ class GreedySearch:
         if bounds.reducible_edges(best.network.structure):
             return False
         grown = [
-            s.num_parameters
-            for s in self.state.steps
-            if s.kind != "tree" and s.loss <= self.problem.target
+            s.num_parameters for s in self.state.steps if s.kind != "tree" and s.loss <= self.problem.target
         ]
         return min(grown, default=math.inf) <= best.size or self.state.start > 0
 
     def _start_regrowing(self, otherwise: StopReason) -> None:
-        state, problem = self.state, self.problem
+        state = self.state
         cycles = self._cycles_allowed()
         if cycles == 0 or state.best is None or not state.best.network.structure.edges:
             self._end(otherwise)

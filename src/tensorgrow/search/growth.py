@@ -73,7 +73,7 @@ class Problem:
         return 0.0 < self.target <= self.options.exact_below * self.objective.norm
 
     def is_costly(self, structure: Structure) -> bool:
-        """Whether a sweep takes long enough that refits of candidates are better spent on the growth itself."""
+        """Whether a sweep takes so long that refitting candidates is better spent on the growth itself."""
         return self.objective.sweep_flops(structure) > COSTLY_FLOPS
 
     def lookahead(self, structure: Structure) -> int:
@@ -81,6 +81,17 @@ class Problem:
         if self.options.lookahead is not None:
             return self.options.lookahead
         return 1 if self.is_exact or self.is_costly(structure) else DEFAULT_LOOKAHEAD
+
+    def candidate_edges(self, structure: Structure) -> list[Edge]:
+        """Edges to score: those that may grow; in costly networks first those that exist.
+
+        Every new edge widens the cuts of the graph, and the cost of a sweep grows with their squares, while
+        the topology is settled long before the ranks are.
+        """
+        edges = self.policy.growable(structure, self.max_parameters)
+        if self.options.thicken_costly and self.is_costly(structure):
+            return [e for e in edges if structure.rank(*e) > 1] or edges
+        return edges
 
     @property
     def out_of_time(self) -> bool:
@@ -116,9 +127,7 @@ def refit(
         accelerate=o.accelerate and not problem.is_exact,
     )
     goal = problem.target if target is None else target
-    fit = als(
-        problem.objective, network, settings, target=goal, give_up=give_up, deadline=problem.deadline
-    )
+    fit = als(problem.objective, network, settings, target=goal, give_up=give_up, deadline=problem.deadline)
     return Fitted(fit.network, fit.loss)
 
 
@@ -127,10 +136,8 @@ def grow_once(
 ) -> tuple[Fitted, Edge] | None:
     """Raise the rank of the most promising edge; None when no edge may grow or none helps."""
     o = problem.options
-    edges = problem.policy.growable(current.network.structure, problem.max_parameters)
-    candidates = score_edges(
-        problem.objective, current.network, current.loss, edges, o, problem.generator
-    )
+    edges = problem.candidate_edges(current.network.structure)
+    candidates = score_edges(problem.objective, current.network, current.loss, edges, o, problem.generator)
     candidates = [c for c in candidates if c.loss < current.loss * (1.0 - LEAST_GAIN)]
     if not candidates:
         return None

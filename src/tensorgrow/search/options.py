@@ -57,6 +57,8 @@ class GreedyOptions:
         Ranks added per growth.
     max_degree
         Largest number of edges at a node.
+    thicken_costly
+        Once a sweep costs about 0.05 s or more, raise existing edges only.
     split_threshold
         Splits may drop this much, relative to the error target.
     split_while_growing
@@ -101,6 +103,7 @@ class GreedyOptions:
     transfer: bool = True
     rank_increment: int = 1
     max_degree: int | None = None
+    thicken_costly: bool = True
     split_threshold: float = 0.1
     split_while_growing: bool = False
     max_internal_nodes: int = 4
@@ -144,6 +147,7 @@ class GreedyOptions:
             tolerance=0.0,
             absolute_tolerance=1e-7,
             accelerate=False,
+            thicken_costly=False,
             split_threshold=1.0,
             split_while_growing=True,
             max_internal_nodes=8,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
-from .. import gauge, moves
+from .. import moves
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .cuts import CutBounds
@@ -33,6 +34,10 @@ class Reduction:
     make: Callable[[], TensorNetwork]
 
 
+def _itself(network: TensorNetwork) -> TensorNetwork:
+    return network
+
+
 def _loss(problem: Problem, network: TensorNetwork) -> float:
     return problem.objective.loss(network.structure, problem.objective.to_arrays(network))
 
@@ -49,7 +54,7 @@ def _shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds | None)
             *moves.shrink(structure, balanced.cores, i, j, range(structure.rank(i, j) - 1))
         )
         saved = network.num_parameters - smaller.num_parameters
-        yield Reduction("shrink", (i, j), saved, _loss(problem, smaller), lambda s=smaller: s)
+        yield Reduction("shrink", (i, j), saved, _loss(problem, smaller), partial(_itself, smaller))
 
 
 def _may_split(problem: Problem, structure: Structure) -> bool:
@@ -60,17 +65,14 @@ def _may_split(problem: Problem, structure: Structure) -> bool:
 def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
     """The most promising approximate splits; their loss is estimated from the dropped singular values."""
     network, structure = current.network, current.network.structure
-    if not _may_split(problem, structure):
+    if not _may_split(problem, structure) or problem.is_costly(structure):
         return []
     found = []
     for node in range(structure.num_nodes):
         for s in moves.propose_splits(structure, network.cores, node, options_per_cut=4, threshold=0.0):
             loss = math.hypot(current.loss, s.dropped * problem.objective.norm)
-            found.append(
-                Reduction("split", None, s.saved, loss, lambda s=s: network.split_node(
-                    s.node, s.axes, rank=s.rank
-                ))
-            )
+            make = partial(network.split_node, s.node, s.axes, rank=s.rank)
+            found.append(Reduction("split", None, s.saved, loss, make))
     found.sort(key=lambda r: _removal_score(r, problem.target))
     return found[:most]
 
@@ -102,6 +104,7 @@ def merge_internal(network: TensorNetwork) -> TensorNetwork:
         best: tuple[int, int, tuple[tuple[int, int], ...]] | None = None
         structure = network.structure
         added = range(structure.order, structure.num_nodes)
+        plans: list[tuple[tuple[int, int], ...]]
         plans = [((k, q),) for q in added for k in range(structure.num_nodes) if k != q]
         for count in range(3, len(added) + 1):
             for nodes in combinations(added, count):
@@ -127,7 +130,9 @@ def _removal_score(reduction: Reduction, reference: float) -> float:
     return math.log(reduction.loss / reference) / reduction.saved
 
 
-def prune_once(problem: Problem, current: Fitted, *, randomise: bool = False) -> tuple[Fitted, Reduction] | None:
+def prune_once(
+    problem: Problem, current: Fitted, *, randomise: bool = False
+) -> tuple[Fitted, Reduction] | None:
     """One reduction after which the target still holds; None when the best few all fail."""
     o = problem.options
     reductions = [
@@ -146,9 +151,7 @@ def prune_once(problem: Problem, current: Fitted, *, randomise: bool = False) ->
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss
         trial = Fitted(smaller, loss)
         if not loss <= problem.target:
-            trial = refit(
-                problem, smaller, sweeps=o.final_sweeps, tolerance=o.final_tolerance, give_up=True
-            )
+            trial = refit(problem, smaller, sweeps=o.final_sweeps, tolerance=o.final_tolerance, give_up=True)
         if trial.loss <= problem.target:
             return trial, reduction
         if problem.out_of_time:
@@ -164,7 +167,9 @@ def regrow(problem: Problem, current: Fitted, best: Fitted) -> Fitted | None:
     state = _ruin(problem, current)
     room = REGROW_ROOM * best.size if problem.target else math.inf
     while state.loss > problem.target and state.size < room and not problem.out_of_time:
-        grown = grow_once(problem, state, randomise=True, lookahead=min(4, problem.lookahead(state.network.structure)))
+        grown = grow_once(
+            problem, state, randomise=True, lookahead=min(4, problem.lookahead(state.network.structure))
+        )
         if grown is None:
             break
         state, _ = grown

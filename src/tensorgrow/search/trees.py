@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ ANY_DEGREE_UP_TO = 8
 
 
 class TreeNode(NamedTuple):
-    """A node with its own leg (or None) above the subtrees `children`, which are sets of legs as bit masks."""
+    """A node with its own leg (or None) above the subtrees `children`, sets of legs as bit masks."""
 
     leg: int | None
     children: tuple[int, ...]
@@ -47,7 +47,7 @@ def smallest_tree(bounds: CutBounds) -> tuple[int, dict[int, TreeNode], dict[int
     rank[everything] = 1
     blocks = None if order <= ANY_DEGREE_UP_TO else 2
 
-    @lru_cache(maxsize=None)
+    @cache
     def best(mask: int) -> tuple[int, TreeNode]:
         legs = [k for k in range(order) if mask >> k & 1]
         if len(legs) == 1:

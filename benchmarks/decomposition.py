@@ -1,0 +1,464 @@
+"""Does the search find planted structures exactly, and how fast?
+
+Claims measured (issue 2, "What it must show"):
+
+* recovery: the four 7^5 targets of the paper (TT 427, TR 511, Tucker 242, triangle 378), `max_error=1e-6`,
+  default options: exact size on at least 19 of 20 seeds.
+* unseen: the same rate on random connected graphs of order 5 and 6 and on hierarchical Tucker of order 4 and
+  6, real and complex, none of which anything was tuned for.
+* speed: one thread, in units (one unit: a float64 `gelsd` solve of a 2401x60 system with 7 right-hand sides,
+  timed in the same process): a whole TR run in at most 180 units, a sweep on a 4^8 network of about 2,000
+  parameters in at most 2; seconds per growth step; where the time goes. Contraction plans are forgotten
+  before every run.
+* baselines: TensorLy's TT, Tucker and CP up to 3,000 parameters, TT-SVD and HOSVD truncated at the error, and
+  the paper's own rules (`GreedyOptions.paper()`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from _common import Case, Results, Row, make_parser, median, open_results, print_table, run_cases, stopwatch
+
+# isort: split
+import numpy as np
+import torch
+
+import tensorgrow as tg
+from _measure import (
+    clear_plans,
+    measured_shares,
+    sweep_seconds,
+    timed_decompose,
+    tt_svd_at,
+    unit_seconds,
+    warm_up,
+)
+from tensorgrow.moves import merge_structure
+from tensorgrow.objectives import DenseLeastSquares
+
+PARTS = ("recovery", "unseen", "speed", "baselines")
+MAX_ERROR = 1e-6
+BUDGET = 3000
+DIMS = (7,) * 5
+TARGETS = {
+    "tt": tg.Structure.tensor_train(DIMS, (2, 3, 6, 5)),
+    "tr": tg.Structure.tensor_ring(DIMS, (2, 3, 4, 5, 5)),
+    "tucker": tg.Structure.tucker(DIMS, (2, 3, 4, 3, 2)),
+    "triangle": tg.Structure(DIMS, {(0, 1): 5, (1, 2): 2, (2, 3): 5, (1, 4): 2, (2, 4): 2}),
+}
+# Found by a growth on a 256x256 image; 2,092 parameters.
+IMAGE_LIKE = tg.Structure(
+    (4,) * 8,
+    {
+        (0, 1): 2,
+        (1, 2): 3,
+        (2, 3): 3,
+        (2, 6): 4,
+        (2, 7): 4,
+        (3, 6): 3,
+        (3, 7): 4,
+        (4, 5): 3,
+        (5, 6): 4,
+        (6, 7): 5,
+    },
+)
+
+
+# -- planted structures --------------------------------------------------------------------------------
+
+
+def planted_tensor(structure: tg.Structure, seed: int, is_complex: bool = False) -> torch.Tensor:
+    """The tensor of a network with standard normal cores, scaled to norm 1."""
+    dtype = torch.complex128 if is_complex else torch.float64
+    x = tg.TensorNetwork.random(structure, random_state=seed, dtype=dtype).to_dense()
+    return x / torch.linalg.vector_norm(x)
+
+
+def random_graph(order: int, dim: int, num_edges: int, seed: int) -> tg.Structure:
+    """A random spanning tree plus random further edges, ranks 2 or 3."""
+    rng = np.random.default_rng([order, num_edges, seed])
+    nodes = rng.permutation(order)
+    edges = {tuple(sorted((int(nodes[k]), int(nodes[rng.integers(k)])))) for k in range(1, order)}
+    free = [(i, j) for i in range(order) for j in range(i + 1, order) if (i, j) not in edges]
+    edges |= {free[k] for k in rng.permutation(len(free))[: num_edges - len(edges)]}
+    return tg.Structure((dim,) * order, {e: int(rng.integers(2, 4)) for e in sorted(edges)})
+
+
+def random_hierarchical_tucker(order: int, dim: int, seed: int) -> tg.Structure:
+    """Balanced tree with ranks 2 or 3, in its smallest form: nodes that only cost parameters are absorbed."""
+    rng = np.random.default_rng([order, dim, seed])
+    edges = len(tg.Structure.hierarchical_tucker((dim,) * order, 2).edges)
+    return absorbed(tg.Structure.hierarchical_tucker((dim,) * order, rng.integers(2, 4, edges).tolist()))
+
+
+def absorbed(structure: tg.Structure) -> tg.Structure:
+    """Contract internal nodes into neighbours while that lowers the number of parameters."""
+    while True:
+        smaller = [
+            merge_structure(structure, target, node)
+            for node in range(structure.order, structure.num_nodes)
+            for target in structure.neighbours[node]
+        ]
+        best = min(smaller, key=lambda s: s.num_parameters, default=structure)
+        if best.num_parameters >= structure.num_parameters:
+            return structure
+        structure = best
+
+
+def recovery_cases(seeds: int) -> list[Case]:
+    """The four targets of the paper."""
+    return [
+        Case(f"recovery/{name}/seed{seed:02}", _planted(structure, seed, False))
+        for name, structure in TARGETS.items()
+        for seed in range(seeds)
+    ]
+
+
+def unseen_cases(seeds: int) -> list[Case]:
+    """Structures that nothing was tuned for, real and complex."""
+    kinds: dict[str, Callable[[int], tg.Structure]] = {
+        "graph5": lambda k: random_graph(5, 7, 5 + k % 4, k),
+        "graph6": lambda k: random_graph(6, 6, 5 + k % 4, k),
+        "htucker4": lambda k: random_hierarchical_tucker(4, 7, k),
+        "htucker6": lambda k: random_hierarchical_tucker(6, 5, k),
+    }
+    return [
+        Case(f"unseen/{kind}-{field}/seed{seed:02}", _planted(make(seed), seed, field == "complex"))
+        for kind, make in kinds.items()
+        for field in ("real", "complex")
+        for seed in range(seeds)
+    ]
+
+
+def _planted(structure: tg.Structure, seed: int, is_complex: bool) -> Row:
+    return {
+        "structure": structure.to_dict(),
+        "planted": structure.num_parameters,
+        "seed": seed,
+        "complex": is_complex,
+        "max_error": MAX_ERROR,
+    }
+
+
+def recover(params: Row) -> Row:
+    """Run with default options on a planted tensor."""
+    structure = tg.Structure.from_dict(params["structure"])
+    x = planted_tensor(structure, params["seed"], params["complex"])
+    result, row = timed_decompose(x, max_error=params["max_error"], random_state=params["seed"])
+    row["exact"] = bool(row["reached"] and row["size"] <= params["planted"])
+    row["exact_after_seconds"] = first_exact(result, params["planted"], params["max_error"])
+    return row
+
+
+def first_exact(result: tg.Result, planted: int, max_error: float) -> float | None:
+    """When a network of the planted size within the error first appeared."""
+    found = (
+        s.seconds for s in result.history if s.num_parameters <= planted and s.relative_error <= max_error
+    )
+    return next(found, None)
+
+
+# -- speed ---------------------------------------------------------------------------------------------
+
+
+def speed_cases(seeds: int) -> list[Case]:
+    """Whole TR runs, shares of the time, one sweep."""
+    ring = [
+        Case(f"speed/tr/seed{k:02}", {"what": "run", **_planted(TARGETS["tr"], k, False)})
+        for k in range(seeds)
+    ]
+    return [
+        Case("speed/sweep", {"what": "sweep", "structure": IMAGE_LIKE.to_dict()}),
+        *ring,
+        Case("speed/shares", {"what": "shares", "target": "tr", "seeds": min(seeds, 5)}),
+    ]
+
+
+def measure_speed(params: Row) -> Row:
+    """One case of the part `speed`."""
+    return {"run": timed_ring, "sweep": timed_sweep, "shares": ring_shares}[params["what"]](params)
+
+
+def timed_ring(params: Row) -> Row:
+    """A run with cold plans as `recover` makes it, and the same run again with its plans known."""
+    row = recover(params)
+    x = planted_tensor(tg.Structure.from_dict(params["structure"]), params["seed"])
+    with stopwatch() as watch:
+        tg.decompose(x, max_error=params["max_error"], random_state=params["seed"], progress=False)
+    unit = row["unit_ms"] / 1e3
+    exact = row["exact_after_seconds"]
+    return {
+        **row,
+        "exact_after_units": None if exact is None else exact / unit,
+        "seconds_plans_known": watch.wall,
+        "units_plans_known": watch.wall / unit,
+    }
+
+
+def timed_sweep(params: Row) -> Row:
+    """A sweep of a network as found on images; the values of the target do not matter."""
+    structure = tg.Structure.from_dict(params["structure"])
+    x = torch.randn(structure.dims, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    unit = unit_seconds()
+    seconds, sweeps = sweep_seconds(DenseLeastSquares(x), structure)
+    return {
+        "size": structure.num_parameters,
+        "seconds": seconds,
+        "units": seconds / unit.wall,
+        "unit_ms": 1e3 * unit.wall,
+        "sweeps_per_fit": sweeps,
+    }
+
+
+def ring_shares(params: Row) -> Row:
+    """Where whole runs spend their time; plans are forgotten before each."""
+    warm_up()
+    structure = TARGETS[params["target"]]
+    tensors = [planted_tensor(structure, k) for k in range(params["seeds"])]
+    with measured_shares() as shares:
+        for k, x in enumerate(tensors):
+            clear_plans()
+            tg.decompose(x, max_error=MAX_ERROR, random_state=k, progress=False)
+        return shares.to_row()
+
+
+# -- baselines -----------------------------------------------------------------------------------------
+
+
+def baseline_cases(args: argparse.Namespace) -> list[Case]:
+    """Fixed formats and the paper's rules on the four targets."""
+    methods = ["tt_svd", "hosvd", "paper"]
+    if importlib.util.find_spec("tensorly") is None:
+        print("tensorly is not installed: its baselines are left out (pip install tensorly)")
+    else:
+        methods += ["tensorly_tt", "tensorly_tucker", "tensorly_cp"]
+    extra: dict[str, Row] = {
+        "paper": {"max_seconds": args.paper_seconds},
+        "tensorly_cp": {"ranks": list(args.cp_ranks), "iterations": args.cp_iterations},
+    }
+    return [
+        Case(
+            f"baselines/{method}/{name}/seed{seed:02}",
+            {"method": method, "target": name, "seed": seed, "max_error": MAX_ERROR, **extra.get(method, {})},
+        )
+        for method in methods
+        for name in TARGETS
+        for seed in range(args.baseline_seeds)
+    ]
+
+
+def run_baseline(params: Row) -> Row:
+    """One method on one target: the smallest size within the error, else the best error within the budget."""
+    x = planted_tensor(TARGETS[params["target"]], params["seed"])
+    method = params["method"]
+    if method == "paper":
+        limits: Row = {"max_error": params["max_error"], "max_parameters": BUDGET}
+        limits |= {"max_seconds": params["max_seconds"], "options": tg.GreedyOptions.paper()}
+        return timed_decompose(x, random_state=params["seed"], **limits)[1]
+    fitted = {
+        "tt_svd": lambda: [tt_svd_at(x.numpy(), params["max_error"])],
+        "hosvd": lambda: [hosvd_at(x.numpy(), params["max_error"])],
+        "tensorly_tt": lambda: _uniform(x.numpy(), "tt", range(1, 50), params),
+        "tensorly_tucker": lambda: _uniform(x.numpy(), "tucker", range(1, 8), params),
+        "tensorly_cp": lambda: _uniform(x.numpy(), "cp", params["ranks"], params),
+    }[method]
+    with stopwatch() as watch:
+        tried = fitted()
+    within = [r for r in tried if r["error"] <= params["max_error"]]
+    best = min(within, key=lambda r: r["size"]) if within else min(tried, key=lambda r: r["error"])
+    return {**best, "reached": bool(within), "seconds": watch.wall}
+
+
+def hosvd_at(x: np.ndarray, max_error: float) -> Row:
+    """Truncated HOSVD whose error bound is `max_error`."""
+    norm = float(np.linalg.norm(x))
+    core, ranks = x, []
+    for mode in range(x.ndim):
+        matrix = np.moveaxis(x, mode, 0).reshape(x.shape[mode], -1)
+        u, s, _ = np.linalg.svd(matrix, full_matrices=False)
+        tails = np.append(np.sqrt(np.cumsum((s**2)[::-1])[::-1]), 0.0)
+        rank = max(1, int((tails[:-1] > max_error * norm / math.sqrt(x.ndim)).sum()))
+        core = np.moveaxis(np.tensordot(u[:, :rank].T, core, (1, mode)), 0, mode)
+        ranks.append(rank)
+    error = math.sqrt(max(norm**2 - float(np.linalg.norm(core)) ** 2, 0.0)) / norm
+    size = core.size + sum(d * r for d, r in zip(x.shape, ranks))
+    return {"size": size, "error": error, "ranks": ranks}
+
+
+def _uniform(x: np.ndarray, form: str, ranks: Sequence[int], params: Row) -> list[Row]:
+    """TensorLy with one rank for all modes, rising until the error or the budget is reached."""
+    tried: list[Row] = []
+    for rank in ranks:
+        size, dense = _tensorly(x, form, rank, params)
+        if size > BUDGET:
+            break
+        error = float(np.linalg.norm(dense - x) / np.linalg.norm(x))
+        tried.append({"size": size, "error": error, "ranks": rank})
+        if error <= params["max_error"]:
+            break
+    return tried
+
+
+def _tensorly(x: np.ndarray, form: str, rank: int, params: Row) -> tuple[int, np.ndarray]:
+    """Size and tensor of a TensorLy decomposition; nothing is fitted beyond the budget."""
+    import tensorly as tl
+    from tensorly.decomposition import parafac, tensor_train, tucker
+
+    if form == "tt":
+        train = tensor_train(x, [1, *([rank] * (x.ndim - 1)), 1])
+        return sum(f.size for f in train), tl.tt_to_tensor(train)
+    if form == "tucker":
+        if rank**x.ndim > BUDGET:
+            return rank**x.ndim, x
+        core, factors = tucker(x, [rank] * x.ndim, n_iter_max=100, tol=1e-12)
+        return core.size + sum(f.size for f in factors), tl.tucker_to_tensor((core, factors))
+    size = rank * sum(x.shape)
+    if size > BUDGET:
+        return size, x
+    options: dict[str, Any] = {"n_iter_max": params["iterations"], "tol": 1e-12, "init": "random"}
+    cp = parafac(x, rank, random_state=params["seed"], **options)
+    return size, tl.cp_to_tensor(cp)
+
+
+# -- report --------------------------------------------------------------------------------------------
+
+
+def _groups(results: Results, part: str) -> dict[str, list[Row]]:
+    """Rows of a part by the middle of their key; failed cases count as rows without values."""
+    found: dict[str, list[Row]] = {}
+    for key, row in sorted(results.cases.items()):
+        if key.startswith(f"{part}/") and "/seed" in key:
+            found.setdefault(key[len(part) + 1 : key.index("/seed")], []).append(row)
+    return found
+
+
+def recovery_summary(results: Results, part: str) -> Row:
+    """Success counts, sizes and times per kind of target."""
+    out: Row = {}
+    for name, rows in _groups(results, part).items():
+        done = [r for r in rows if "failed" not in r]
+        missed = [r for r in done if not r["exact"]]
+        out[name] = {
+            "exact": sum(r["exact"] for r in done),
+            "of": len(rows),
+            "failed": len(rows) - len(done),
+            "misses": [[r["params"]["seed"], r["size"], r["params"]["planted"]] for r in missed],
+            "worst_error": max((r["error"] for r in done), default=None),
+            "median_seconds": median(r["seconds"] for r in done),
+            "median_units": median(r["units"] for r in done),
+        }
+    return out
+
+
+def speed_summary(results: Results) -> Row:
+    """The speed claims in one place."""
+    rows = results.rows("speed/tr/")
+    sweep = results.cases.get("speed/sweep", {})
+    columns = ("units", "cpu_units", "units_plans_known", "exact_after_units", "seconds", "unit_ms")
+    medians = {c: median(r[c] for r in rows if r[c] is not None) for c in columns}
+    shares = results.cases.get("speed/shares", {})
+    return {
+        "tr_runs": len(rows),
+        "tr_exact": sum(r["exact"] for r in rows),
+        **{f"tr_median_{c}": v for c, v in medians.items()},
+        "tr_median_seconds_per_growth": median(r["seconds_per_growth"] or 0.0 for r in rows),
+        "sweep_parameters": sweep.get("size"),
+        "sweep_seconds": sweep.get("seconds"),
+        "sweep_units": sweep.get("units"),
+        "shares": shares.get("shares"),
+        "scoring_with_its_contractions_and_solves": shares.get("scoring_with_its_contractions_and_solves"),
+    }
+
+
+def baseline_summary(results: Results) -> Row:
+    """Sizes of the runs that reached the error, and the best error of those that did not."""
+    out: Row = {}
+    for name, rows in _groups(results, "baselines").items():
+        done = [r for r in rows if "failed" not in r]
+        out[name] = {
+            "reached": sum(r["reached"] for r in done),
+            "of": len(rows),
+            "sizes": [r["size"] if r["reached"] else None for r in done],
+            "least_error_missed": min((r["error"] for r in done if not r["reached"]), default=None),
+            "median_seconds": median(r["seconds"] for r in done),
+        }
+    return out
+
+
+def report(results: Results) -> None:
+    """Write the summary and print it as tables."""
+    summary = {part: recovery_summary(results, part) for part in ("recovery", "unseen")}
+    summary |= {"speed": speed_summary(results), "baselines": baseline_summary(results)}
+    results.summarise(summary)
+    rows = [(k, v) for part in ("recovery", "unseen") for k, v in summary[part].items()]
+    print()
+    print_table(
+        ["target", "exact", "median s", "median units", "misses (seed, size, planted)"],
+        [
+            (k, f"{v['exact']}/{v['of']}", v["median_seconds"], v["median_units"], v["misses"] or "")
+            for k, v in rows
+        ],
+    )
+    speed = [(k, v) for k, v in summary["speed"].items() if not isinstance(v, dict)]
+    print_table(["speed", "value"], [*speed, *(summary["speed"]["shares"] or {}).items()])
+    print_table(
+        ["baseline", "reached", "sizes", "best error", "median s"],
+        [
+            (
+                k,
+                f"{v['reached']}/{v['of']}",
+                v["sizes"],
+                v["least_error_missed"],
+                v["median_seconds"],
+            )
+            for k, v in summary["baselines"].items()
+        ],
+    )
+
+
+def arguments() -> argparse.Namespace:
+    """Command line."""
+    parser = make_parser(__doc__, "decomposition", PARTS)
+    parser.add_argument("--seeds", type=int, default=20, help="seeds per target")
+    parser.add_argument("--baseline-seeds", type=int, default=5, help="seeds per target of the baselines")
+    parser.add_argument("--jobs", type=int, default=1, help="processes for recovery, unseen and baselines")
+    parser.add_argument(
+        "--paper-seconds", type=float, default=120.0, help="limit of a run by the paper's rules"
+    )
+    ranks = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 85)
+    parser.add_argument("--cp-ranks", type=int, nargs="+", default=ranks, help="ranks of the CP baseline")
+    parser.add_argument("--cp-iterations", type=int, default=200, help="sweeps of the CP baseline")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the chosen parts and report."""
+    args = arguments()
+    results = open_results(args, args.only, args.jobs)
+
+    def line(row: Row) -> str:
+        parts = [f"{row['seconds']:.3g} s"]
+        parts += [f"{row['units']:.0f} units"] if row.get("units", 0) >= 10 else []
+        parts += [f"{row['size']} parameters"] if "size" in row else []
+        parts += [f"error {row['error']:.2g}"] if "error" in row else []
+        return ", ".join(parts) + ("" if row.get("exact", True) else " NOT EXACT")
+
+    if "recovery" in args.only:
+        run_cases(results, recovery_cases(args.seeds), recover, report=line)
+    if "unseen" in args.only:
+        run_cases(results, unseen_cases(args.seeds), recover, report=line)
+    if "baselines" in args.only:
+        run_cases(results, baseline_cases(args), run_baseline, report=line)
+    if "speed" in args.only:
+        results = Results(args.out)  # timings are made one at a time, whatever --jobs says
+        run_cases(results, speed_cases(args.seeds), measure_speed, report=line)
+    report(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""How small do networks of natural images get at a given error, and how soon?
+
+Claims measured (issue 2, "What it must show"); images are 256x256 grey, reshaped column-major to 4^8:
+
+* balanced: default options, mean over 5 seeds: image A at most 12,500 parameters at error 0.105 and 7,300 at
+  0.137, image C at most 960 at 0.080.
+* thorough: C in 60 s at most 905 at 0.080; A in 300 s at most 6,900 at 0.137; mean over 5 seeds.
+* live10: ten images at 0.15, one seed: at least 2.5 times fewer parameters than interleaved TT-SVD on the
+  geometric mean. The truncation of TT-SVD is bisected to the same error.
+* curves: error against size and against time of the balanced and fast presets, of the paper's rules and of
+  TT-SVD; drawn in docs/figures/images.png.
+
+A run that ends at its time limit without the error counts as not reaching it; it is never left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from _common import (
+    FIGURES,
+    Case,
+    Results,
+    Row,
+    data_folder,
+    geometric_mean,
+    make_parser,
+    mean,
+    median,
+    open_results,
+    print_table,
+    pyplot,
+    run_cases,
+)
+
+# isort: split
+import numpy as np
+import torch
+
+import tensorgrow as tg
+from _measure import history_rows, timed_decompose, tt_svd_at
+
+PARTS = ("balanced", "thorough", "live10", "curves")
+SHAPE = (4,) * 8
+INTERLEAVED = (0, 4, 1, 5, 2, 6, 3, 7)
+FILES = {"A": "live_0_image_A.png", "C": "live_5_image_C.png"}
+# Image, error, claimed size; thorough runs also have a time.
+BALANCED = (("A", 0.105, 12_500), ("A", 0.137, 7_300), ("C", 0.080, 960))
+THOROUGH = (("C", 0.080, 905, 60.0), ("A", 0.137, 6_900, 300.0))
+LIVE_ERROR, LIVE_RATIO = 0.15, 2.5
+CURVE_ERRORS = {"A": 0.105, "C": 0.080}
+TT_ERRORS = {
+    "A": (0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.175, 0.15, 0.137, 0.12, 0.105),
+    "C": (0.2, 0.175, 0.15, 0.135, 0.12, 0.11, 0.1, 0.09, 0.08),
+}
+
+
+# -- data ----------------------------------------------------------------------------------------------
+
+
+def as_tensor(pixels: np.ndarray) -> np.ndarray:
+    """A 256x256 image as 4^8, column-major."""
+    return (pixels / 255.0).reshape(SHAPE, order="F")
+
+
+@functools.lru_cache(maxsize=32)
+def load_image(data: str, image: str) -> np.ndarray:
+    """Image A or C, or one of the ten by its number."""
+    folder = Path(data)
+    try:
+        if image in FILES:
+            from PIL import Image
+
+            return as_tensor(np.asarray(Image.open(folder / "bsd_tnga4" / FILES[image])))
+        return as_tensor(np.load(folder / "live10" / "live10_gray256.npz")["resized"][int(image)])
+    except FileNotFoundError as error:
+        raise SystemExit(f"{error.filename} is missing; give the folder of the data with --data") from error
+
+
+# -- cases ---------------------------------------------------------------------------------------------
+
+
+def run_case(params: Row, data: str) -> Row:
+    """One run or one TT-SVD on one image."""
+    x = load_image(data, params["image"])
+    if params["method"] == "tt_svd":
+        return both_orders(x, params["errors"])
+    options: Row = {"max_error": params["max_error"], "max_seconds": params["max_seconds"]}
+    if params["method"] == "paper":
+        options["options"] = tg.GreedyOptions.paper()
+    else:
+        options["effort"] = params["method"]
+    result, row = timed_decompose(
+        torch.from_numpy(np.ascontiguousarray(x)), random_state=params["seed"], **options
+    )
+    return {**row, "history": history_rows(result)}
+
+
+def both_orders(x: np.ndarray, errors: Iterable[float]) -> Row:
+    """TT-SVD in the stored and in the interleaved order of modes at each error."""
+    orders = {"stored": x, "interleaved": np.ascontiguousarray(x.transpose(INTERLEAVED))}
+    return {name: [{"target": e, **tt_svd_at(y, e)} for e in errors] for name, y in orders.items()}
+
+
+def _run(method: str, image: str, error: float, seed: int, limit: float) -> Row:
+    return {"method": method, "image": image, "max_error": error, "seed": seed, "max_seconds": limit}
+
+
+def make_cases(args: argparse.Namespace) -> list[Case]:
+    """Cases of the chosen parts, the quick ones first."""
+    limit, cases = args.max_seconds_per_run, []
+    if "live10" in args.only:
+        for k in range(args.live_images):
+            tt = {"method": "tt_svd", "image": str(k), "errors": [LIVE_ERROR]}
+            cases.append(Case(f"live10/{k}/tt_svd", tt))
+            cases.append(Case(f"live10/{k}/balanced", _run("balanced", str(k), LIVE_ERROR, 0, limit)))
+    if "curves" in args.only:
+        for image, error in CURVE_ERRORS.items():
+            tt = {"method": "tt_svd", "image": image, "errors": list(TT_ERRORS[image])}
+            cases.append(Case(f"curves/{image}/tt_svd", tt))
+            cases.append(Case(f"curves/{image}/fast", _run("fast", image, error, 0, limit)))
+            cases.append(Case(f"curves/{image}/paper", _run("paper", image, error, 0, args.paper_seconds)))
+    if "balanced" in args.only:
+        for image, error, _ in reversed(BALANCED):
+            for seed in range(args.seeds):
+                key = f"balanced/{image}@{error}/seed{seed}"
+                cases.append(Case(key, _run("balanced", image, error, seed, limit)))
+    if "thorough" in args.only:
+        for image, error, _, seconds in THOROUGH:
+            for seed in range(args.seeds):
+                key = f"thorough/{image}@{error}/seed{seed}"
+                cases.append(Case(key, _run("thorough", image, error, seed, min(seconds, limit))))
+    return cases
+
+
+# -- summary -------------------------------------------------------------------------------------------
+
+
+def claim_summary(results: Results, part: str, image: str, error: float, claim: int) -> Row:
+    """Mean size over the seeds; only given when every run reached the error."""
+    prefix = f"{part}/{image}@{error}/"
+    rows, failed = results.rows(prefix), results.failures(prefix)
+    reached = [r for r in rows if r["reached"]]
+    all_reached = bool(rows) and not failed and len(reached) == len(rows)
+    size = mean(r["size"] for r in reached) if all_reached else None
+    return {
+        "claim": claim,
+        "runs": len(rows) + failed,
+        "reached": len(reached),
+        "mean_size": size,
+        "claim_met": None if not rows else bool(size is not None and size <= claim),
+        "sizes": [r["size"] if r["reached"] else None for r in rows],
+        "errors_not_reached": [r["error"] for r in rows if not r["reached"]],
+        "hit_time_limit": sum(r["hit_limit"] for r in rows),
+        "max_seconds": max((r["params"]["max_seconds"] for r in rows), default=None),
+        "mean_seconds": mean(r["seconds"] for r in rows),
+        "mean_cpu_seconds": mean(r["cpu_seconds"] for r in rows),
+        "median_seconds_per_growth": median(
+            r["seconds_per_growth"] for r in rows if r["seconds_per_growth"] is not None
+        ),
+    }
+
+
+def live_summary(results: Results) -> Row:
+    """Ratio of sizes, interleaved TT-SVD over ours, per image."""
+    images = []
+    for key in sorted(k for k in results.cases if k.startswith("live10/") and k.endswith("/balanced")):
+        ours, theirs = results.cases[key], results.cases.get(key.replace("/balanced", "/tt_svd"), {})
+        if "failed" in ours or "interleaved" not in theirs:
+            continue
+        interleaved, stored = theirs["interleaved"][0], theirs["stored"][0]
+        images.append(
+            {
+                "image": int(ours["params"]["image"]),
+                "size": ours["size"],
+                "error": ours["error"],
+                "reached": ours["reached"],
+                "seconds": ours["seconds"],
+                "tt_svd_interleaved": interleaved["size"],
+                "tt_svd_stored": stored["size"],
+                "ratio": interleaved["size"] / ours["size"] if ours["reached"] else None,
+            }
+        )
+    all_reached = bool(images) and all(i["reached"] for i in images)
+    ratio = geometric_mean(i["ratio"] for i in images) if all_reached else None
+    return {
+        "images": images,
+        "reached": sum(i["reached"] for i in images),
+        "geometric_mean_ratio": ratio,
+        "claim": LIVE_RATIO,
+        "claim_met": None if not images else bool(ratio is not None and ratio >= LIVE_RATIO),
+    }
+
+
+def report(results: Results) -> None:
+    """Write the summary and print it."""
+    claims = [("balanced", *c) for c in BALANCED] + [("thorough", *c[:3]) for c in THOROUGH]
+    summary: Row = {f"{c[0]}/{c[1]}@{c[2]}": claim_summary(results, *c) for c in claims}
+    summary["live10"] = live_summary(results)
+    results.summarise(summary)
+    print()
+    columns = ("mean_size", "claim", "sizes", "mean_seconds", "mean_cpu_seconds")
+    print_table(
+        ["run", "reached", "mean size", "claim", "sizes", "mean s", "mean CPU s"],
+        [
+            [k, f"{s['reached']}/{s['runs']}", *(s[c] for c in columns)]
+            for k, s in summary.items()
+            if s.get("runs")
+        ],
+    )
+    live = summary["live10"]
+    head = ["image", "size", "error", "s", "TT-SVD interleaved", "TT-SVD stored", "ratio"]
+    columns = ["image", "size", "error", "seconds", "tt_svd_interleaved", "tt_svd_stored", "ratio"]
+    print_table(head, [[i[c] for c in columns] for i in live["images"]])
+    print(f"geometric mean of the ratios: {live['geometric_mean_ratio']} (claim {LIVE_RATIO})")
+
+
+# -- figure --------------------------------------------------------------------------------------------
+
+
+def front(history: list[list[Any]]) -> tuple[list[float], list[float]]:
+    """Sizes and errors of the steps that no other step beats in both."""
+    points: list[tuple[float, float]] = []
+    for size, error in sorted((s[1], s[2]) for s in history):
+        if not points or error < points[-1][1]:
+            points.append((size, error))
+    return [p[0] for p in points], [p[1] for p in points]
+
+
+def descent(history: list[list[Any]]) -> tuple[list[float], list[float]]:
+    """Seconds and lowest error so far."""
+    seconds, errors = [s[3] for s in history], np.minimum.accumulate([s[2] for s in history]).tolist()
+    return seconds, errors
+
+
+def draw(results: Results, path: Path) -> None:
+    """Error against parameters and against seconds, both images."""
+    plt = pyplot()
+    if plt is None:
+        return
+    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    for row, (image, error) in enumerate(CURVE_ERRORS.items()):
+        curves = {
+            "tensorgrow, balanced": results.cases.get(f"balanced/{image}@{error}/seed0"),
+            "tensorgrow, fast": results.cases.get(f"curves/{image}/fast"),
+            "the paper's rules": results.cases.get(f"curves/{image}/paper"),
+        }
+        for column, pick in enumerate((front, descent)):
+            _panel(axes[row, column], curves, results.cases.get(f"curves/{image}/tt_svd"), pick)
+            axes[row, column].set_title(f"image {image}")
+            axes[row, column].set_xlabel("seconds, one core" if column else "parameters")
+            axes[row, column].set_ylabel("relative error")
+    axes[0, 0].legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    print(f"drew {path.name}")
+
+
+def _panel(axis: Any, curves: dict[str, Row | None], trains: Row | None, pick: Callable[..., Any]) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    for (label, row), style in zip(curves.items(), ("C0-", "C1-", "C3-")):
+        if row and "failed" not in row:
+            axis.plot(*pick(row["history"]), style, label=label)
+    by_size = pick is front
+    for order, style in (("interleaved", "kx--"), ("stored", "k+:")):
+        points = trains.get(order, []) if trains else []
+        x = [p["size" if by_size else "seconds_one_threshold"] for p in points]
+        label = f"TT-SVD, {order} modes"
+        axis.plot(x, [p["error"] for p in points], style if by_size else style[:2], label=label, linewidth=1)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_yticks([0.08, 0.1, 0.15, 0.2, 0.3, 0.5])
+    axis.grid(True, which="both", alpha=0.3)
+
+
+# -- command line --------------------------------------------------------------------------------------
+
+
+def arguments() -> argparse.Namespace:
+    """Command line."""
+    parser = make_parser(__doc__, "images", PARTS)
+    parser.add_argument("--data", help="folder of the data (default: TENSORGROW_DATA or ../shared/data)")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds of balanced and thorough runs")
+    parser.add_argument("--live-images", type=int, default=10, help="how many of the ten images")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument(
+        "--paper-seconds", type=float, default=120.0, help="limit of a run of the paper preset"
+    )
+    parser.add_argument(
+        "--max-seconds-per-run", type=float, default=1800.0, help="limit of every other run; recorded"
+    )
+    parser.add_argument("--figure", type=Path, default=FIGURES / "images.png", help="where the figure goes")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the chosen parts, report, draw."""
+    args = arguments()
+    data = str(data_folder(args.data))
+    results = open_results(args, args.only, args.jobs)
+
+    def line(row: Row) -> str:
+        if "size" not in row:
+            return ", ".join(f"{o} {[p['size'] for p in row[o]]}" for o in ("stored", "interleaved"))
+        missed = "" if row["reached"] else " TARGET NOT REACHED"
+        return f"{row['size']} parameters, error {row['error']:.4f}, {row['seconds']:.1f} s{missed}"
+
+    run_cases(results, make_cases(args), functools.partial(run_case, data=data), report=line)
+    report(results)
+    if "curves" in args.only:
+        draw(results, args.figure)
+
+
+if __name__ == "__main__":
+    main()

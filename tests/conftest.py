@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pytest
+import torch
+from hypothesis import settings
+
+from tensorgrow.contraction import (
+    dense_plan,
+    gram_plan,
+    inner_plan,
+    pair_plan,
+    paths,
+    slice_gram_plan,
+    sweep_plan,
+)
+
+torch.set_num_threads(1)
+
+settings.register_profile("tensorgrow", deadline=None, max_examples=40, derandomize=True, database=None)
+settings.load_profile("tensorgrow")
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+
+
+def _name(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+# Session scope: Hypothesis refuses fixtures that are set up once per test but used for many examples.
+
+
+@pytest.fixture(scope="session", params=DTYPES, ids=_name)
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[torch.float64, torch.complex128], ids=_name)
+def double(request):
+    return request.param
+
+
+@pytest.fixture(scope="session", params=DEVICES)
+def device(request):
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[True, False], ids=["numpy", "torch"])
+def use_numpy(request):
+    return request.param
+
+
+def _clear_plans() -> None:
+    for cached in (
+        dense_plan,
+        gram_plan,
+        inner_plan,
+        pair_plan,
+        slice_gram_plan,
+        sweep_plan,
+        paths._search,
+    ):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def fresh_plans():
+    _clear_plans()
+    yield
+    _clear_plans()

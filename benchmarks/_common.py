@@ -221,7 +221,8 @@ class Results:
         if self._environment not in known:
             known.append(self._environment)
         number = known.index(self._environment)
-        self.cases[case.key] = tidy({"params": case.params, **row, "environment": number})
+        load = round(os.getloadavg()[0], 1)  # above the number of jobs, timings were disturbed
+        self.cases[case.key] = tidy({"params": case.params, **row, "environment": number, "load": load})
         self.write()
 
     def summarise(self, summary: Row) -> None:

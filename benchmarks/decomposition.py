@@ -30,6 +30,7 @@ import torch
 
 import tensorgrow as tg
 from _measure import (
+    IMAGE_RANKS,
     clear_plans,
     measured_shares,
     sweep_seconds,
@@ -51,22 +52,7 @@ TARGETS = {
     "tucker": tg.Structure.tucker(DIMS, (2, 3, 4, 3, 2)),
     "triangle": tg.Structure(DIMS, {(0, 1): 5, (1, 2): 2, (2, 3): 5, (1, 4): 2, (2, 4): 2}),
 }
-# Found by a growth on a 256x256 image; 2,092 parameters.
-IMAGE_LIKE = tg.Structure(
-    (4,) * 8,
-    {
-        (0, 1): 2,
-        (1, 2): 3,
-        (2, 3): 3,
-        (2, 6): 4,
-        (2, 7): 4,
-        (3, 6): 3,
-        (3, 7): 4,
-        (4, 5): 3,
-        (5, 6): 4,
-        (6, 7): 5,
-    },
-)
+IMAGE_LIKE = tg.Structure((4,) * 8, IMAGE_RANKS)
 
 
 # -- planted structures --------------------------------------------------------------------------------

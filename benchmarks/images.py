@@ -315,7 +315,7 @@ def main() -> None:
 
     run_cases(results, make_cases(args), functools.partial(run_case, data=data), report=line)
     report(results)
-    if "curves" in args.only:
+    if {"curves", "balanced"} & set(args.only):
         draw(results, args.figure)
 
 

@@ -7,8 +7,8 @@ CPU. The floor is the larger of
 * the flops of the compiled plan at the measured rate of a 1500^3 double matrix product,
 
 measured with the same number of threads. Two series, float64: chains of rank 8 of order 3 and 4 with 10^4 to
-10^8 entries, and a 4^8 tensor with a graph found on an image whose ranks grow. Each is run with one thread and
-with all; every number of threads gets a process of its own. Draws docs/figures/scaling.png.
+10^8 entries, and a 4^8 tensor with a graph found on an image whose ranks grow. Each is run with one thread
+and with all; every number of threads gets a process of its own. Draws docs/figures/scaling.png.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from _common import (
 import torch
 
 import tensorgrow as tg
-from _measure import low_rank_plus_noise, sweep_seconds
+from _measure import IMAGE_RANKS, low_rank_plus_noise, sweep_seconds
 from tensorgrow.objectives import DenseLeastSquares
 
 PARTS = ("entries", "parameters")
@@ -50,19 +50,7 @@ NOISE = 0.1
 CLAIM = 4.0
 # Entries from which a target counts as large: it no longer fits into the caches.
 LARGE = 10**7
-# A graph found by a growth on an image; its ranks are multiplied by the scales.
-IMAGE_RANKS = {
-    (0, 1): 2,
-    (1, 2): 3,
-    (2, 3): 3,
-    (2, 6): 4,
-    (2, 7): 4,
-    (3, 6): 3,
-    (3, 7): 4,
-    (4, 5): 3,
-    (5, 6): 4,
-    (6, 7): 5,
-}
+# What the ranks of the graph found on an image are multiplied by.
 SCALES = (0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 1.75, 2.0)
 
 
@@ -154,7 +142,7 @@ def with_floor(results: Results, key: str) -> Row | None:
     return {
         "part": part,
         "threads": int(threads.removeprefix("threads")),
-        "series": series if part == "entries" else "image graph",
+        "series": series.replace("order", "order ") if part == "entries" else "image graph",
         "entries": row["entries"],
         "size": row["size"],
         "seconds": row["seconds"],

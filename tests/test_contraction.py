@@ -607,9 +607,9 @@ def test_slice_fit_from_the_spectrum_lowers_the_loss_by_what_it_says(mode, use_n
             assert isinstance(fit.left, np.ndarray if use_numpy else torch.Tensor)
             added = added_by_slices(structure, net.cores, edge, fit.left, fit.right)
             decrease = total - np.linalg.norm(residual - added) ** 2
-            assert fit.explained == pytest.approx(decrease, abs=1e-6 * total + 1e-200)
+            assert fit.explained == pytest.approx(decrease, abs=1e-4 * total + 1e-200)
             assert fit.explained >= -1e-9 * total
-        assert three.explained >= one.explained - 1e-6 * total
+        assert three.explained >= one.explained - 1e-4 * total
 
 
 def test_slices_next_to_an_unconnected_part_when_the_pair_gram_is_too_large(use_numpy):

@@ -18,7 +18,7 @@ from .callbacks import Callback, Checkpoint, as_callbacks, progress_callback
 from .data import as_dtype, as_target, check_memory, choose_device, free_memory, power_of_two_scale
 from .errors import DataError, OptionError, StructureError
 from .io import read_file
-from .linalg import one_blas_thread
+from .linalg import one_thread
 from .network import NETWORK_KIND, RandomState, TensorNetwork, as_generator
 from .objectives import DenseLeastSquares
 from .results import RESULT_KIND, PathPoint, Result, Step, StopReason
@@ -151,7 +151,7 @@ def decompose(
         keeper = Checkpoint(checkpoint, _identity(target, objective.norm, limits, chosen, policy, problem))
         keeper.load(search)
         listeners.insert(0, keeper)
-    with one_blas_thread() if objective.use_numpy else nullcontext():
+    with one_thread() if objective.use_numpy else nullcontext():
         _run(search, listeners)
     return _result(search, target, scale, home, chosen, effort if options is None else "custom")
 
@@ -215,7 +215,7 @@ def fit(
     settings = ALSSettings(max_sweeps=max_sweeps, tolerance=tolerance)
     goal = None if max_error is None else max_error * objective.norm
     deadline = math.inf if max_seconds is None else begin + max_seconds
-    with one_blas_thread() if objective.use_numpy else nullcontext():
+    with one_thread() if objective.use_numpy else nullcontext():
         fitted = als(
             objective, network.to(target.device, target.dtype), settings, target=goal, deadline=deadline
         )

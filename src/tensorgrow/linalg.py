@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +14,7 @@ __all__ = [
     "can_limit_threads",
     "is_single",
     "leading_pair",
-    "one_blas_thread",
+    "one_thread",
     "solve_normal",
     "sqrt_and_inverse",
     "tail_norms",
@@ -147,17 +148,23 @@ def _pools() -> Any:
 
 
 def can_limit_threads() -> bool:
-    """Whether `one_blas_thread` has an effect."""
+    """Whether `one_thread` holds back NumPy's BLAS too."""
     return _pools() is not None
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Context in which NumPy's and SciPy's BLAS use one thread.
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Context in which torch and the BLAS of NumPy and SciPy use one thread.
 
     On small matrices their thread pools spend up to ten times longer waiting for each other than computing.
     """
-    pools = _pools()
-    return nullcontext() if pools is None else pools.limit(limits=1, user_api="blas")
+    pools, threads = _pools(), torch.get_num_threads()
+    with nullcontext() if pools is None else pools.limit(limits=1, user_api="blas"):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:

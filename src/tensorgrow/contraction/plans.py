@@ -9,7 +9,7 @@ from typing import Any
 
 from ..structure import Structure
 from .paths import OPTIMAL_OPERANDS
-from .program import INSTRUCTION_FLOPS, Array, Legs, Program, Update
+from .program import Array, Legs, Program, Update
 from .tree import Tree, best_tree, leaves, star
 
 __all__ = [
@@ -24,10 +24,11 @@ __all__ = [
     "sweep_plan",
 ]
 
-# Programs this small are dominated by dispatch: then an unshared plan may win and is worth compiling.
-TRY_STAR_BELOW = 2_000 * INSTRUCTION_FLOPS
-# So is one whose arithmetic is this many times the reading of the target: dense graphs have wide cuts.
+# Dense graphs have wide cuts. Where the arithmetic is this many times the reading of the target, a plan
+# without sharing may win and is compiled too.
 TRY_STAR_ABOVE = 1_000
+# Cost from which two ways of contracting a Gram are compared.
+WORTH_COMPARING = 1e7
 
 
 class EnvironmentBuilder:
@@ -70,18 +71,19 @@ class EnvironmentBuilder:
 
     def absorb_gram(self, gram: int | None, nodes: tuple[int, ...]) -> int:
         """Contract cores and conjugated cores of `nodes` into `gram`, leaving their bonds to other nodes."""
-        if len(nodes) == 1:
-            return self._absorb_in_groups(gram, nodes)
+        mark, before = self.mark(), self.program.cost
+        grouped = self._absorb_in_groups(gram, nodes)
+        cost = self.program.cost - before
+        if len(nodes) == 1 or cost < WORTH_COMPARING:
+            return grouped
         # Narrow graphs want ket and bra contracted together; where cuts are wide and few columns are left,
         # it is cheaper to join all cores first and multiply the result with its conjugate.
-        recipes = (self._absorb_in_groups, self._absorb_joined)
-        costs = []
-        for recipe in recipes:
-            mark, before = self.mark(), self.program.cost
-            recipe(gram, nodes)
-            costs.append(self.program.cost - before)
-            self.rollback(mark)
-        return recipes[costs.index(min(costs))](gram, nodes)
+        self.rollback(mark)
+        joined = self._absorb_joined(gram, nodes)
+        if self.program.cost - before <= cost:
+            return joined
+        self.rollback(mark)
+        return self._absorb_in_groups(gram, nodes)
 
     def _absorb_joined(self, gram: int | None, nodes: tuple[int, ...]) -> int:
         joint = self.program.contract(
@@ -154,10 +156,8 @@ class SweepPlan:
 def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     """The cheaper of the best dimension tree and no sharing at all."""
     plan = _compile_sweep(structure, is_complex, best_tree(structure))
-    n = structure.num_nodes
-    is_small = n <= 6 and plan.program.cost < TRY_STAR_BELOW
     is_wide = plan.program.flops > TRY_STAR_ABOVE * max(structure.num_entries, structure.num_parameters)
-    if n > 2 and (is_small or is_wide):
+    if structure.num_nodes > 2 and is_wide:
         alone = _compile_sweep(structure, is_complex, star(structure.num_nodes))
         if alone.program.cost < plan.program.cost:
             return alone

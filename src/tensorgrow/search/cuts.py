@@ -81,6 +81,16 @@ class CutBounds:
         allowed = self.max_error if max_error is None else max_error
         return max(1, int((self.spectrum(mask) > allowed).sum()))
 
+    def least_parameters(self) -> int:
+        """Lower bound on the size of any network within the error: a leg's core needs its mode's rank."""
+        masks = [1 << k for k in range(self.order)]
+        known = set(self.cuts)
+        everything = (1 << self.order) - 1
+        return sum(
+            self.target.shape[k] * (self.needed_rank(m) if {m, everything ^ m} & known else 1)
+            for k, m in enumerate(masks)
+        )
+
     def reducible_edges(self, structure: Structure) -> set[Edge]:
         """Edges whose rank the bounds do not forbid to lower by one."""
         if not structure.edges or structure.num_nodes - self.order > MAX_INTERNAL:

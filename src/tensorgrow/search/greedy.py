@@ -204,7 +204,7 @@ class GreedySearch:
     def _grow(self, begin: float) -> None:
         state, problem = self.state, self.problem
         assert state.current is not None
-        if state.best is not None and state.current.size > ABANDON_ABOVE * state.best.size:
+        if state.best is not None and state.current.size >= self._abandon_at(state.best):
             self._next_start()
             return
         try:
@@ -223,6 +223,12 @@ class GreedySearch:
         self._record("grow", edge, begin)
         if self._reached():
             state.phase = "prune"
+
+    def _abandon_at(self, best: Fitted) -> float:
+        """Size at which a later start has lost: pruning may still shrink it, unless bounds forbid that."""
+        bounds = self.problem.bounds
+        certified = bounds is not None and not bounds.reducible_edges(best.network.structure)
+        return best.size if certified else ABANDON_ABOVE * best.size
 
     def _cannot_grow(self, begin: float) -> None:
         """No edge fits the budget, or none helps."""
@@ -305,15 +311,12 @@ class GreedySearch:
         return len(bounds.reducible_edges(structure)) < len(structure.edges)
 
     def _settled(self) -> bool:
-        """Whether the best structure is certified, and growing found it or failed twice to beat the tree."""
+        """Whether the best structure is certified, and smallest possible or not beaten in two starts."""
         bounds, best = self.problem.bounds, self.state.best
         assert bounds is not None and best is not None
         if bounds.reducible_edges(best.network.structure):
             return False
-        grown = [
-            s.num_parameters for s in self.state.steps if s.kind != "tree" and s.loss <= self.problem.target
-        ]
-        return min(grown, default=math.inf) <= best.size or self.state.start > 0
+        return self.state.start > 0 or best.size <= bounds.least_parameters()
 
     def _start_regrowing(self, otherwise: StopReason) -> None:
         state = self.state
@@ -366,7 +369,10 @@ class GreedySearch:
 
     def _end(self, reason: StopReason) -> None:
         state = self.state
-        if state.best is not None and self.limits.max_error is not None and self.problem.target:
+        if state.best is None and state.current is not None and self._reached():
+            state.best = state.current
+        asked = self.limits.max_error is not None
+        if asked and state.best is not None and state.best.loss <= self.problem.target:
             reason = StopReason.TARGET_REACHED  # more time would only have made it smaller
         state.stop = reason
 

@@ -23,6 +23,8 @@ PAIR_GRAM_ENTRIES = 100_000
 # Entries of a shared Gram of a larger set, and flops that one step to it may cost.
 SHARED_GRAM_ENTRIES = 2_000_000
 SHARED_GRAM_FLOPS = 3e7
+# Cost from which a plan without sharing is compiled too: wide cuts make shared intermediates large.
+COMPARE_ABOVE = 3e8
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,17 @@ class PairPlan:
 
 @lru_cache(maxsize=10_000)
 def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
-    """Plan for the environments of `edges`, partial contractions shared."""
+    """Plan for the environments of `edges`: shared partial contractions, or none where that is cheaper."""
+    shared = _compile_pairs(structure, edges, is_complex, share=True)
+    if shared.program.cost < COMPARE_ABOVE:
+        return shared
+    alone = _compile_pairs(structure, edges, is_complex, share=False)
+    return alone if alone.program.cost < shared.program.cost else shared
+
+
+def _compile_pairs(
+    structure: Structure, edges: tuple[Edge, ...], is_complex: bool, *, share: bool
+) -> PairPlan:
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     program, legs = builder.program, builder.legs
     everything = tuple(range(structure.num_nodes))
@@ -129,8 +141,12 @@ def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -
     if structure.num_nodes == 2:
         # Nothing else to contract: the Gram of no node at all is 1.
         outputs[0, 1] = PairOutput(target, None, False, everything)
-    else:
+    elif share:
         visit(everything, target, None, everything)
+    else:
+        for edge in edges:
+            others = tuple(k for k in everything if k not in edge)
+            visit(edge, builder.absorb_target(target, others, edge), None, everything)
     chosen = {e: outputs[e] for e in edges}
     kept = [r for o in chosen.values() for r in (o.gradient, o.gram) if r is not None]
     return PairPlan(program.finish(kept), tuple(builder.cores), target, chosen, structure)

@@ -30,7 +30,7 @@ Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
 Update = Callable[[int, Array, Array], Array]
 """``update(node, gram, rhs) -> core``; ``gram`` is None when the network has a single node."""
 
-MATMUL, PERMUTE, CONJ, SOLVE = range(4)
+MATMUL, PERMUTE, CONJ, SOLVE, SELF = range(5)
 
 
 class Legs:
@@ -94,6 +94,8 @@ class Program:
 
     def matmul(self, a: int, b: int) -> int:
         """Contract two registers over every leg they share."""
+        if self.slot[a] == self.slot[b] and _aligned(self.legs[a], self.legs[b]):
+            return self._self_product(a, b)
         la, lb = self.legs[a], self.legs[b]
         size = self.sizes
         in_b = set(lb)
@@ -130,6 +132,23 @@ class Program:
             self.copies += m * k
         if perm_b is not None and not _is_view(perm_b, len(shared)):
             self.copies += k * n
+        return out
+
+    def _self_product(self, a: int, b: int) -> int:
+        """A real tensor times itself under other leg names: ``x x^T``, half the arithmetic in BLAS."""
+        la, lb = self.legs[a], self.legs[b]
+        size = self.sizes
+        shared = [k for k, (x, y) in enumerate(zip(la, lb)) if x == y]
+        free = [k for k in range(len(la)) if la[k] != lb[k]]
+        perm = (*free, *shared)
+        m, n = math.prod([size[la[k]] for k in free]), math.prod([size[la[k]] for k in shared])
+        out = self._register((*(la[k] for k in free), *(lb[k] for k in free)))
+        shape = tuple([size[x] for x in self.legs[out]])
+        order = None if perm == tuple(range(len(la))) else perm
+        self.instructions.append((SELF, self.slot[out], self.slot[a], order, (m, n), shape))
+        self.flops += 1.0 * m * m * n
+        if order is not None and not _is_view(perm, len(free)):
+            self.copies += m * n
         return out
 
     def contract(self, registers: Sequence[int], keep: Sequence[int]) -> int:
@@ -196,10 +215,12 @@ class Program:
         for slot, position in last.items():
             if slot not in kept:
                 drops[position].append(slot)
-        stored = {i[1] for i in self.instructions if i[0] in (MATMUL, CONJ)}  # a permuted view owns nothing
+        stored = {
+            i[1] for i in self.instructions if i[0] in (MATMUL, CONJ, SELF)
+        }  # a permuted view owns nothing
         live = peak = 0
         for position, instruction in enumerate(self.instructions):
-            if instruction[0] in (MATMUL, CONJ):
+            if instruction[0] in (MATMUL, CONJ, SELF):
                 # A product may copy both operands into matrix order first.
                 copied = sum(self._slot_entries[s] for s in _reads(instruction) if s not in self._inputs)
                 live += self._slot_entries[instruction[1]]
@@ -249,6 +270,11 @@ class Program:
                 if perm_b is not None:
                     y = y.transpose(perm_b)
                 slots[out] = dot(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
+            elif op == SELF:
+                _, out, a, perm_a, shape_a, shape, drops = instruction
+                x = slots[a] if perm_a is None else slots[a].transpose(perm_a)
+                x = x.reshape(shape_a)
+                slots[out] = dot(x, x.T).reshape(shape)
             elif op == PERMUTE:
                 _, out, a, perm, drops = instruction
                 slots[out] = slots[a].transpose(perm)
@@ -274,6 +300,11 @@ class Program:
                 if perm_b is not None:
                     y = y.permute(perm_b)
                 slots[out] = mm(x.reshape(shape_a), y.reshape(shape_b)).view(shape)
+            elif op == SELF:
+                _, out, a, perm_a, shape_a, shape, drops = instruction
+                x = slots[a] if perm_a is None else slots[a].permute(perm_a)
+                x = x.reshape(shape_a)
+                slots[out] = mm(x, x.T).view(shape)
             elif op == PERMUTE:
                 _, out, a, perm, drops = instruction
                 slots[out] = slots[a].permute(perm)
@@ -296,6 +327,11 @@ def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:
         gram, rhs = instruction[3], instruction[4]
         return (rhs,) if gram is None else (gram, rhs)
     return (instruction[2],)
+
+
+def _aligned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether legs that two orders share stand at the same places."""
+    return all(x == y or (x not in b and y not in a) for x, y in zip(a, b))
 
 
 def _is_view(perm: tuple[int, ...], left: int) -> bool:

@@ -21,7 +21,7 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow.contraction.program import Program
-from tensorgrow.linalg import one_blas_thread
+from tensorgrow.linalg import one_thread
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.search.cuts import CutBounds
 from tensorgrow.solvers import ALSSettings, als
@@ -143,7 +143,7 @@ def sweep_seconds(
         synchronize(target.device)
         return (time.perf_counter() - begin) / fitted.num_sweeps
 
-    with one_blas_thread() if objective.use_numpy else nullcontext():
+    with one_thread() if objective.use_numpy else nullcontext():
         fit(2)
         once = fit(1)
         sweeps = int(min(max(budget / repeats / max(once, 1e-6), 1), 25))

@@ -208,7 +208,12 @@ class GreedySearch:
             self._next_start()
             return
         try:
-            grown = grow_once(problem, state.current, randomise=state.start > 0)
+            grown = grow_once(
+                problem,
+                state.current,
+                randomise=state.start > (0 if problem.is_exact else 1),
+                lookahead=1 if state.start == 0 and problem.options.lookahead is None else None,
+            )
         except MemoryLimitError:
             self._end(StopReason.MEMORY_LIMIT)
             return
@@ -292,11 +297,20 @@ class GreedySearch:
         assert state.best is not None
         more = state.start + 1 < problem.options.starts and self.init is None
         timed = problem.options.regrow_cycles is None and self.limits.max_seconds is not None
-        if more and ((timed and not self._half_time_gone()) or (self._looks_exact() and not self._settled())):
+        again = (timed and not self._half_time_gone()) or (self._looks_exact() and not self._settled())
+        if more and (again or self._lookahead_pays()):
             state.start += 1
             state.phase = "start"
             return
         self._start_regrowing(StopReason.TARGET_REACHED)
+
+    def _lookahead_pays(self) -> bool:
+        """Whether a second growth, with lookahead, is worth its time: only the first one goes without."""
+        state, problem = self.state, self.problem
+        if state.start > 0 or problem.options.lookahead is not None or problem.is_exact or not problem.target:
+            return False
+        assert state.best is not None
+        return not problem.is_costly(state.best.network.structure)
 
     def _half_time_gone(self) -> bool:
         assert self.limits.max_seconds is not None

@@ -26,8 +26,6 @@ PATIENT_SWEEPS = 500
 PATIENT_TOLERANCE = 1e-5
 # A sweep of about 0.05 s on one core.
 COSTLY_FLOPS = 5e8
-# Costly refits stop at half the sweeps and twice the tolerance.
-COSTLY_THRIFT = 2.0
 DEFAULT_LOOKAHEAD = 8
 
 
@@ -120,10 +118,9 @@ def refit(
 ) -> Fitted:
     """ALS with the options of the search; stops at the target."""
     o = problem.options
-    costly = COSTLY_THRIFT if problem.is_costly(network.structure) else 1.0
     settings = ALSSettings(
-        max_sweeps=round(o.sweeps / costly) if sweeps is None else sweeps,
-        tolerance=o.tolerance * costly if tolerance is None else tolerance,
+        max_sweeps=o.sweeps if sweeps is None else sweeps,
+        tolerance=o.tolerance if tolerance is None else tolerance,
         absolute_tolerance=o.absolute_tolerance,
         ridge=o.ridge,
         balance_every=o.balance_every,

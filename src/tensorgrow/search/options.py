@@ -35,7 +35,8 @@ class GreedyOptions:
         Sweeps over the two new slices while scoring.
     lookahead
         How many of the best-scored candidates are refitted and ranked again by the same score; 1 is off.
-        None: 8 while sweeps are cheap and the error target is above `exact_below`, otherwise 1.
+        None: the first growth goes without; where sweeps stay cheap and the error target is above
+        `exact_below`, a second growth uses 8 and the better result is kept.
     lookahead_sweeps
         Full sweeps of a refit during lookahead.
     sweeps, tolerance

@@ -327,10 +327,11 @@ def test_max_seconds(effort):
     x = np.random.default_rng(0).standard_normal((6,) * 5)
     begin = time.perf_counter()
     result = tg.decompose(x, max_error=1e-3, max_seconds=0.7, effort=effort, random_state=0)
-    assert time.perf_counter() - begin < 8
+    assert time.perf_counter() - begin < 15
     assert result.stop is Stop.MAX_SECONDS
     assert 0 < result.relative_error < 1
-    assert error_of(x, result.network) == pytest.approx(result.relative_error, rel=1e-9)
+    rest = x - result.network.to_dense().numpy()
+    assert np.linalg.norm(rest) / np.linalg.norm(x) == pytest.approx(result.relative_error, rel=1e-9)
 
 
 def test_no_time_at_all_still_gives_a_network():
@@ -527,7 +528,7 @@ def _same(a, b):
 @pytest.mark.parametrize("effort", ["fast", "balanced"])
 def test_same_seed_same_run(effort):
     x = noisy((4, 4, 4, 3))
-    first, again = (tg.decompose(x, max_error=0.3, effort=effort, random_state=7) for _ in range(2))
+    first, again = (tg.decompose(x, max_error=0.35, effort=effort, random_state=7) for _ in range(2))
     assert _same(first, again)
 
 
@@ -672,7 +673,7 @@ def test_fit_respects_max_seconds():
     result = tg.fit(
         x, Structure.complete(x.shape, 2), max_seconds=0.3, tolerance=0, max_sweeps=10**6, random_state=0
     )
-    assert time.perf_counter() - begin < 8
+    assert time.perf_counter() - begin < 15
     assert result.stop is Stop.MAX_SECONDS
     assert result.relative_error < 1
 

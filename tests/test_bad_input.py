@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tensorgrow as tg
-from oracles import random_network
+from oracles import dense, random_network
 from tensorgrow import GreedyOptions, Structure, TensorNetwork
 from tensorgrow import StopReason as Stop
 
@@ -203,9 +203,9 @@ def test_memory_limit_is_a_memory_error_with_the_numbers():
         decompose(memory_limit=1000)
     assert isinstance(caught.value, tg.MemoryLimitError)
     assert "(4, 5, 6)" in str(caught.value)
-    big = torch.zeros(1).expand(1 << 12, 1 << 12, 1 << 4)  # 2^28 entries, none of them stored
-    with pytest.raises(tg.MemoryLimitError, match=r"[1-9]\.\d+ GB.*0\.00 GB"):
-        fit(big + 1.0, Structure.rank_one(big.shape), memory_limit=1e6)
+    big = torch.ones(1).expand(256, 256, 256)
+    with pytest.raises(tg.MemoryLimitError, match=r"0\.[1-9]\d GB.*0\.00 GB"):
+        fit(big, Structure.rank_one(big.shape), memory_limit=1e6)
 
 
 def test_growth_stops_at_the_memory_limit():
@@ -286,12 +286,12 @@ def test_missing_folders(tmp_path):
 # -- impossible, but with an obvious answer ----------------------------------------------------------------
 
 # Without the guard a search that does not notice would hang the tests.
-GUARD = {"max_seconds": 10}
+GUARD = {"max_seconds": 5}
 ENDS = {Stop.NO_PROGRESS, Stop.SATURATED}
 
 
 def _finite(result, x):
-    rebuilt = result.network.to_dense().numpy().astype(np.float64)
+    rebuilt = dense(result.structure, result.network.cores)  # in double precision
     assert np.isfinite(rebuilt).all()
     error = np.linalg.norm(rebuilt - x) / np.linalg.norm(x)
     assert result.relative_error == pytest.approx(error, rel=1e-3, abs=1e-15)
@@ -317,7 +317,7 @@ def test_zero_error_in_double_precision():
     _finite(result, x)
 
 
-@pytest.mark.parametrize("edges", [[(0, 1)], [(0, 1), (0, 2)]])
+@pytest.mark.parametrize("edges", [[(0, 1)], [(1, 2)]])
 def test_too_few_edges(edges):
     result = tg.decompose(X, max_error=1e-6, edges=edges, random_state=0, **GUARD)
     assert result.stop in ENDS

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tensorgrow.contraction.pairs as contraction_pairs
+import tensorgrow.objectives.dense as objective_dense
 import tensorgrow.objectives.pairs as objective_pairs
 from oracles import (
     TOLERANCE,
@@ -32,7 +33,7 @@ from tensorgrow import linalg
 from tensorgrow.contraction import dense_plan, gram_plan, inner_plan, pair_plan, paths, sweep_plan
 from tensorgrow.contraction.paths import find_path, size_class
 from tensorgrow.contraction.plans import EnvironmentBuilder, _compile_sweep
-from tensorgrow.contraction.program import MATMUL
+from tensorgrow.contraction.program import MATMUL, SELF
 from tensorgrow.contraction.tree import ALL_SUBSETS_UP_TO, best_tree, leaves, star
 from tensorgrow.linalg import is_single, solve_normal
 from tensorgrow.objectives import DenseLeastSquares
@@ -254,6 +255,19 @@ def test_sweep_on_the_device(dtype, device):
         assert_normal_equations(MIXED, net.cores, node, target, gram, rhs, TOLERANCE[dtype])
 
 
+def test_one_objective_serves_structures_that_want_other_axis_orders(use_numpy):
+    paths_through = [(0, 1, 2, 3, 4), (2, 0, 4, 1, 3), (3, 2, 4, 0, 1), (0, 1, 2, 3, 4)]
+    chains = [Structure((2, 3, 4, 3, 2), dict.fromkeys(pairwise(p), 2)) for p in paths_through]
+    assert len({sweep_plan(s, False).leg_order for s in chains}) > 1
+    target = random_target(chains[0], 0, torch.float64)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    for structure in chains:
+        net = random_network(structure, 1)
+        for node in range(5):
+            found = objective.normal_equations(net, node)
+            assert_normal_equations(structure, net.cores, node, target, *found, 1e-11)
+
+
 def test_targets_may_be_strided_or_conjugated_views(use_numpy):
     rng = np.random.default_rng(0)
     structure = Structure.tensor_ring((3, 4, 2), 2)
@@ -409,9 +423,10 @@ def test_flops_of_a_matrix_by_hand(is_complex, factor):
     program = dense_plan(structure, is_complex).program
     assert program.flops == factor * 3 * 2 * 5
     assert program.peak_entries == 15
-    # Each node: the target by the other core, and the other core by itself.
+    # Each node: the target by the other core, and the other core by itself, of which real numbers need half.
     sweep = sweep_plan(structure, is_complex).program
-    assert sweep.flops == factor * ((3 * 5 * 2 + 2 * 2 * 5) + (5 * 3 * 2 + 2 * 2 * 3))
+    half = factor if is_complex else factor // 2
+    assert sweep.flops == factor * (3 * 5 * 2 + 5 * 3 * 2) + half * (2 * 2 * 5 + 2 * 2 * 3)
 
 
 def test_flops_of_a_chain_by_hand(path_finder):
@@ -460,6 +475,8 @@ def test_peak_covers_what_is_alive_during_a_run(structure):
     for instruction in program.instructions:
         if instruction[0] == MATMUL:
             alive[instruction[1]] = math.prod(instruction[8])
+        elif instruction[0] == SELF:
+            alive[instruction[1]] = math.prod(instruction[5])
         peak = max(peak, sum(alive.values()))
         for slot in instruction[-1]:
             alive.pop(slot, None)
@@ -471,11 +488,16 @@ def test_peak_covers_what_is_alive_during_a_run(structure):
 # -- pairs -------------------------------------------------------------------------------------------------
 
 
+def unshared_pair_plan(structure, edges, is_complex):
+    return contraction_pairs._compile_pairs(structure, edges, is_complex, share=False)
+
+
 PAIR_MODES = {
     "pair gram": {},
     "shared gram": {"PAIR_GRAM_ENTRIES": 0},
     "no gram": {"PAIR_GRAM_ENTRIES": 0, "SHARED_GRAM_ENTRIES": 0},
     "gram too expensive": {"SHARED_GRAM_FLOPS": 0},
+    "nothing shared": {"pair_plan": unshared_pair_plan},
     "separable": {"PAIR_GRAM_ENTRIES": 0, "EXACT_FLOPS": -1},
 }
 EXACT_MODES = [m for m in PAIR_MODES if m != "separable"]
@@ -486,9 +508,8 @@ def pair_mode(name):
     """Take one of the ways to come by the Gram of a pair."""
     with pytest.MonkeyPatch.context() as patch:
         for key, value in PAIR_MODES[name].items():
-            patch.setattr(
-                contraction_pairs if key in vars(contraction_pairs) else objective_pairs, key, value
-            )
+            places = (objective_dense,) if key == "pair_plan" else (contraction_pairs, objective_pairs)
+            patch.setattr(next(m for m in places if key in vars(m)), key, value)
         pair_plan.cache_clear()
         yield
     pair_plan.cache_clear()
@@ -663,14 +684,17 @@ def test_no_edges_no_problems():
     assert objective.pair_problems(net.structure, objective.to_arrays(net), []) == []
 
 
+@pytest.mark.parametrize("mode", ["pair gram", "separable"])
 @pytest.mark.parametrize("structure", [Structure.rank_one((2, 3)), MIXED], ids=["pair", "mixed"])
-def test_nothing_to_explain_gives_finite_slices(structure, use_numpy, dtype):
+def test_nothing_to_explain_gives_finite_slices(structure, mode, use_numpy, dtype):
     net = random_network(structure, 0, dtype)
     zero = type(net)(structure, [0 * c for c in net.cores])
     objective = DenseLeastSquares(torch.zeros(structure.dims, dtype=dtype), use_numpy=use_numpy)
     for network in (zero, type(net)(structure, [zero.cores[0], *net.cores[1:]])):
-        for problem in objective.pair_problems(structure, objective.to_arrays(network), all_pairs(structure)):
-            fit = problem.fit(None, 2)
+        arrays = objective.to_arrays(network)
+        with pair_mode(mode):
+            fits = [p.fit(None, 2) for p in objective.pair_problems(structure, arrays, all_pairs(structure))]
+        for fit in fits:
             assert np.isfinite(to_numpy(fit.left)).all()
             assert np.isfinite(to_numpy(fit.right)).all()
             assert fit.explained == pytest.approx(0.0, abs=1e-12)

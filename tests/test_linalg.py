@@ -13,7 +13,7 @@ from tensorgrow.linalg import (
     can_limit_threads,
     is_single,
     leading_pair,
-    one_blas_thread,
+    one_thread,
     solve_normal,
     sqrt_and_inverse,
     tail_norms,
@@ -205,16 +205,22 @@ def test_leading_pair_of_zero_is_zero(make, name):
     assert not to_numpy(v).any()
 
 
-def test_one_blas_thread():
-    if not can_limit_threads():
-        with one_blas_thread():  # without threadpoolctl nothing happens
-            assert float(np.dot(np.ones(3), np.ones(3))) == 3.0
-        return
-    from threadpoolctl import threadpool_info
+def test_one_thread_and_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            if can_limit_threads():
+                from threadpoolctl import threadpool_info
 
-    with one_blas_thread():
-        counts = [p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"]
-    assert set(counts) == {1}
+                assert {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"} == {1}
+        assert torch.get_num_threads() == 2
+        with pytest.raises(RuntimeError, match="stop"), one_thread():
+            raise RuntimeError("stop")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_is_single_knows_both_libraries():

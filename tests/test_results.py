@@ -1,118 +1,195 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from oracles import random_network
-from tensorgrow.errors import OptionError
-from tensorgrow.io import read_file
-from tensorgrow.results import RESULT_KIND, PathPoint, Result, Step, StopReason, add_to_path, best_on_path
-from tensorgrow.structure import Structure
+import tensorgrow as tg
+from oracles import dense, random_network
+from tensorgrow import Result, Step, Structure
+from tensorgrow import StopReason as Stop
+from tensorgrow.results import PathPoint, best_on_path
 
 
-def point(size, error):
-    return PathPoint(random_network(Structure((size,)), 0), error)
+@pytest.fixture(scope="module")
+def data():
+    structure = Structure.tensor_train((4, 3, 4, 3), 2)
+    x = dense(structure, random_network(structure, 0).cores)
+    rest = np.random.default_rng(0).standard_normal(x.shape)
+    return x / np.linalg.norm(x) + 0.3 * rest / np.linalg.norm(rest)
 
 
-POINTS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), min_size=1, max_size=12)
+@pytest.fixture(scope="module")
+def result(data):
+    return tg.decompose(data, max_error=0.2, effort="fast", random_state=0)
 
 
-def make_path(points):
-    path = []
-    for size, error in points:
-        add_to_path(path, point(size, error / 10))
-    return path
-
-
-def make_result(dtype=torch.float64):
-    structures = [Structure.rank_one((3, 4)), Structure((3, 4), {(0, 1): 2})]
-    networks = [random_network(s, k, dtype) for k, s in enumerate(structures)]
-    steps = (
-        Step(0, "start", None, 7, 2.0, 0.5, None, 0.0, structures[0]),
-        Step(1, "grow", (0, 1), 14, 0.4, 0.1, 0.2, 0.1, structures[1], start=2),
-    )
-    path = tuple(PathPoint(n, e) for n, e in zip(networks, (0.5, 0.1)))
-    return Result(networks[1], 0.1, steps, StopReason.TARGET_REACHED, path, {"seed": 3, "options": None})
-
-
-@given(POINTS)
-def test_the_path_keeps_exactly_the_points_no_other_beats(points):
-    path = make_path(points)
-    found = [(p.num_parameters, p.relative_error) for p in path]
-    unbeaten = {
-        (s, e / 10) for s, e in points if not any((a <= s and b <= e) and (a, b) != (s, e) for a, b in points)
+def test_every_reason_says_what_to_try():
+    assert {s.name for s in Stop} >= {
+        "TARGET_REACHED",
+        "MAX_PARAMETERS",
+        "MAX_STEPS",
+        "MAX_SECONDS",
+        "NO_PROGRESS",
+        "SATURATED",
+        "MEMORY_LIMIT",
+        "CONVERGED",
+        "INTERRUPTED",
+        "CALLBACK",
     }
-    assert found == sorted(unbeaten)
+    texts = [s.text for s in Stop]
+    assert all(len(t) > 20 and t.endswith(".") for t in texts)
+    assert len(set(texts)) == len(texts) == len(list(Stop))
+    assert "max_parameters" in Stop.MAX_PARAMETERS.text
+    assert "max_steps" in Stop.MAX_STEPS.text
+    assert "max_seconds" in Stop.MAX_SECONDS.text
+    assert "memory_limit" in Stop.MEMORY_LIMIT.text
 
 
-@given(POINTS, st.none() | st.integers(0, 9), st.none() | st.integers(1, 9))
-def test_best_on_path(points, max_error, max_parameters):
-    path = make_path(points)
-    limit = None if max_error is None else max_error / 10
-    found = best_on_path(path, limit, max_parameters)
-    fitting = [
-        (s, e / 10)
-        for s, e in points
-        if (limit is None or e / 10 <= limit) and (max_parameters is None or s <= max_parameters)
-    ]
-    if not fitting:
-        assert found is None
-    elif limit is None:
-        assert found.relative_error == min(e for _, e in fitting)
-    else:
-        assert found.num_parameters == min(s for s, _ in fitting)
+def test_properties(result, data):
+    assert result.structure is result.network.structure
+    assert result.num_parameters == sum(c.numel() for c in result.network.cores)
+    assert result.compression_ratio == pytest.approx(data.size / result.num_parameters)
+    error = np.linalg.norm(data - dense(result.structure, result.network.cores)) / np.linalg.norm(data)
+    assert result.relative_error == pytest.approx(error, rel=1e-9)
+    assert isinstance(result.relative_error, float)
+    assert isinstance(result.history, tuple)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.relative_error = 0
 
 
-def test_at_gives_networks_of_the_path():
-    result = make_result()
-    assert result.at(max_error=0.5).num_parameters == 7
-    assert result.at(max_error=0.2).num_parameters == 14
-    assert result.at(max_parameters=10).num_parameters == 7
-    assert result.at(max_parameters=100).num_parameters == 14
-    with pytest.raises(OptionError, match=r"from 7 parameters \(error 0\.5\) to 14 \(error 0\.1\)"):
-        result.at(max_error=0.01)
-    with pytest.raises(OptionError, match="max_error or max_parameters"):
+def test_repr_says_what_matters(result):
+    text = repr(result)
+    assert f"{result.num_parameters:,} parameters" in text
+    assert f"{result.relative_error:.4g}" in text
+    assert "TARGET_REACHED" in text
+    assert f"{len(result.history)} steps" in text
+    assert "\n" not in text
+    assert len(text) < 200
+
+
+def test_info_is_plain_and_complete(result):
+    info = json.loads(json.dumps(dict(result.info)))
+    assert info == dict(result.info)
+    assert info["library_version"] == tg.__version__
+    assert info["torch"] == torch.__version__
+    assert info["effort"] == "fast"
+    assert info["dtype"] == "torch.float64"
+    assert info["seconds"] > 0
+    assert info["options"] == tg.GreedyOptions.for_effort("fast").to_dict()
+
+
+def test_at_gives_the_smallest_or_the_best(result, data):
+    points = [(p.num_parameters, p.relative_error) for p in result.path]
+    assert len(points) >= 4
+    for max_error in (0.9, 0.5, 0.31, 0.2):
+        expected = min(n for n, e in points if e <= max_error)
+        network = result.at(max_error=max_error)
+        assert network.num_parameters == expected
+        error = np.linalg.norm(data - dense(network.structure, network.cores)) / np.linalg.norm(data)
+        assert error <= max_error * (1 + 1e-9)
+    for size in {n for n, _ in points} | {n + 1 for n, _ in points}:
+        expected = min((e, n) for n, e in points if n <= size)
+        assert result.at(max_parameters=size).num_parameters == expected[1]
+    both = result.at(max_error=0.5, max_parameters=10_000)
+    assert both.num_parameters == result.at(max_error=0.5).num_parameters
+
+
+def test_at_explains_what_it_cannot_give(result):
+    with pytest.raises(tg.OptionError, match="max_error or max_parameters"):
         result.at()
+    small, best = result.path[0], result.path[-1]
+    for wanted in (
+        {"max_error": 1e-9},
+        {"max_parameters": small.num_parameters - 1},
+        {"max_error": 0.3, "max_parameters": small.num_parameters},
+    ):
+        with pytest.raises(tg.OptionError) as caught:
+            result.at(**wanted)
+        for value in wanted.values():
+            assert str(value) in str(caught.value)
+        assert f"{small.num_parameters} parameters" in str(caught.value)
+        assert f"{best.relative_error:.3g}" in str(caught.value)
 
 
-def test_at_without_a_path_is_a_clear_error():
-    result = make_result()
-    bare = Result(result.network, 0.1, (), StopReason.CONVERGED)
-    with pytest.raises(OptionError):
-        bare.at(max_error=0.5)
+def test_best_on_path_against_brute_force():
+    rng = np.random.default_rng(0)
+    networks = [random_network(Structure((4, 4), {(0, 1): r}), 0) for r in range(1, 5)]
+    errors = sorted(rng.random(4), reverse=True)
+    path = [PathPoint(n, e) for n, e in zip(networks, errors)]
+    for max_error in [None, *errors, 0.0, 1.0]:
+        for size in [None, *range(0, 40, 4)]:
+            fits = [
+                p
+                for p in path
+                if (max_error is None or p.relative_error <= max_error)
+                and (size is None or p.num_parameters <= size)
+            ]
+            found = best_on_path(path, max_error, size)
+            if not fits:
+                assert found is None
+            elif max_error is None:
+                assert found.relative_error == min(p.relative_error for p in fits)
+            else:
+                assert found.num_parameters == min(p.num_parameters for p in fits)
 
 
-def test_steps_round_trip_through_json():
-    for step in make_result().history:
-        assert Step.from_dict(json.loads(json.dumps(step.to_dict()))) == step
+@pytest.mark.parametrize("edge", [(0, 2), None])
+def test_steps_survive_json(edge):
+    structure = Structure((3, 4, 5), {(0, 2): 2, (1, 3): 2})
+    step = Step(3, "grow", edge, structure.num_parameters, 0.5, 0.25, None, 1.5, structure, start=2)
+    again = Step.from_dict(json.loads(json.dumps(step.to_dict())))
+    assert again == step
+    assert isinstance(again.structure, Structure)
 
 
-def test_results_come_back_from_a_file(tmp_path, dtype):
-    result = make_result(dtype)
-    result.save(tmp_path / "run")
-    again = Result.unpack(*read_file(tmp_path / "run", (RESULT_KIND,)))
+@pytest.mark.parametrize("kind", [str, "path"])
+def test_save_and_load(result, tmp_path, kind):
+    file = tmp_path / "run.safetensors"
+    result.save(str(file) if kind is str else file)
+    again = tg.load(str(file) if kind is str else file)
+    assert isinstance(again, Result)
     assert again.history == result.history
-    assert again.stop is StopReason.TARGET_REACHED
     assert again.relative_error == result.relative_error
+    assert again.stop is result.stop
+    assert again.structure == result.structure
     assert dict(again.info) == dict(result.info)
-    networks = [(again.network, result.network)]
-    networks += [(a.network, b.network) for a, b in zip(again.path, result.path)]
-    assert len(again.path) == 2
-    for a, b in networks:
-        assert a.structure == b.structure
-        assert all(torch.equal(x, y) and x.dtype == dtype for x, y in zip(a.cores, b.cores))
-    assert [p.relative_error for p in again.path] == [0.5, 0.1]
+    for a, b in zip(
+        (again.network, *(p.network for p in again.path)), (result.network, *(p.network for p in result.path))
+    ):
+        assert a.dtype == b.dtype
+        assert all(torch.equal(u, v) for u, v in zip(a.cores, b.cores))
+    for size in (20, 40):
+        one, two = (r.at(max_parameters=size) for r in (again, result))
+        assert torch.equal(one.to_dense(), two.to_dense())
+    assert repr(again) == repr(result)
+    again.save(tmp_path / "again.safetensors")  # what was loaded can be saved
+    assert [f.name for f in sorted(tmp_path.iterdir())] == ["again.safetensors", "run.safetensors"]
 
 
-def test_properties():
-    result = make_result()
-    assert result.num_parameters == 14
-    assert result.structure == result.network.structure
-    assert result.compression_ratio == 12 / 14
-    assert "14 parameters" in repr(result)
-    assert "TARGET_REACHED" in repr(result)
-    assert result.stop.text == StopReason.TARGET_REACHED.value
+@pytest.mark.parametrize("stop", list(Stop))
+def test_every_stop_reason_can_be_saved(stop, tmp_path):
+    network = random_network(Structure.rank_one((2, 3)), 0)
+    tg.Result(network, 0.5, (), stop).save(tmp_path / "r")
+    again = tg.load(tmp_path / "r")
+    assert again.stop is stop
+    assert again.history == ()
+    assert again.path == ()
+
+
+def test_a_fit_can_be_saved(data, tmp_path):
+    fitted = tg.fit(data, Structure.tensor_train(data.shape, 2), random_state=0)
+    fitted.save(tmp_path / "fit")
+    again = tg.load(tmp_path / "fit")
+    assert again.history == fitted.history
+    assert again.at(max_parameters=10_000).num_parameters == fitted.num_parameters
+
+
+def test_saving_over_a_file_replaces_it(result, tmp_path):
+    file = tmp_path / "run"
+    file.write_bytes(b"something older")
+    result.save(file)
+    assert tg.load(file).num_parameters == result.num_parameters

@@ -81,12 +81,14 @@ def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any],
             if header["kind"] not in kinds:
                 raise FileFormatError(f"{path} holds a {header['kind']}; {' or '.join(kinds)} is needed")
             tensors = {name: file.get_tensor(name) for name in names}
-    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        for name in header["complex"]:
+            tensors[name] = torch.view_as_complex(tensors[name])
+    except FileFormatError:
+        raise
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(
             f"{path} is not a tensorgrow file or is damaged (truncated download, other format): {error}"
         ) from error
-    for name in header["complex"]:
-        tensors[name] = torch.view_as_complex(tensors[name])
     return header, tensors
 
 

@@ -54,7 +54,7 @@ def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
     working = torch.complex128 if rhs.is_complex() else torch.float64
     flat = rhs.reshape(rhs.shape[0], -1).to(working)
     if gram is None:
-        return rhs, float(torch.linalg.vector_norm(flat)) ** 2
+        return rhs.clone(), float(torch.linalg.vector_norm(flat)) ** 2
     matrix = gram.reshape(flat.shape[1], flat.shape[1]).to(working)
     diagonal = matrix.diagonal().real.clamp_min(0.0)
     scale = (diagonal + (diagonal.max() * 1e-20 + 1e-300)).rsqrt()
@@ -78,14 +78,14 @@ def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
     if flat.dtype != working:
         flat = flat.astype(working)
     if gram is None:
-        return rhs, float(np.vdot(flat, flat).real)
+        return rhs.copy(), float(np.vdot(flat, flat).real)
     m = flat.shape[1]
     matrix = gram.reshape(m, m)
     if m == 1:
         value = max(float(matrix[0, 0].real), 1e-300)
         solution, explained = flat / value, float(np.vdot(flat, flat).real) / value
     else:
-        diagonal = np.maximum(matrix.diagonal().real, 0.0)
+        diagonal = np.maximum(matrix.diagonal().real.astype(np.float64), 0.0)
         scale = 1.0 / np.sqrt(diagonal + (float(diagonal.max()) * 1e-20 + 1e-300))
         # X G = M  <=>  G^T X^T = M^T, and G^T is the conjugate of the Hermitian G.
         scaled = np.multiply(matrix.conj() if is_complex else matrix, scale, order="C", dtype=working)
@@ -173,16 +173,17 @@ def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, A
     u = matrix @ v.conj()
     for _ in range(iterations):
         norm = abs(float((u.conj() @ u).real)) ** 0.5
-        u = u / (norm + 1e-300)
+        u = u / (norm or 1.0)
         v = u.conj() @ matrix
         u = matrix @ v.conj()
-    return u / (abs(float((u.conj() @ u).real)) ** 0.5 + 1e-300), v
+    return u / (abs(float((u.conj() @ u).real)) ** 0.5 or 1.0), v
 
 
 def sqrt_and_inverse(gram: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Hermitian square root of a Gram matrix and its inverse, tiny eigenvalues raised to a floor."""
     values, vectors = torch.linalg.eigh((gram + gram.mH) / 2)
-    floor = float(values[-1].clamp_min(0)) * 1e-14 + 1e-300
+    share, least = (1e-7, 1e-30) if is_single(gram.dtype) else (1e-14, 1e-300)
+    floor = float(values[-1].clamp_min(0)) * share + least
     roots = values.clamp_min(floor).sqrt().to(vectors.dtype)
     return (vectors * roots) @ vectors.mH, (vectors / roots) @ vectors.mH
 

@@ -165,7 +165,7 @@ def whitened_core(structure: Structure, cores: Cores, node: int) -> tuple[torch.
         ket = list(range(bonds))
         bra = [bonds if x == b else x for x in ket]
         marginal = torch.einsum(gram, [*ket, *bra], [b, bonds])
-        marginal = marginal / marginal.diagonal().real.sum().clamp_min(1e-300)
+        marginal = marginal / (float(marginal.diagonal().real.sum()) or 1.0)
         root, inverse = sqrt_and_inverse(marginal)
         core = _apply(core, root, b + 1)
         inverses.append(inverse)

@@ -67,6 +67,9 @@ class TensorNetwork:
     def __init__(self, structure: Structure, cores: Iterable[Any]) -> None:
         self.structure = structure
         self.cores = tuple(c if isinstance(c, torch.Tensor) else torch.as_tensor(c) for c in cores)
+        kinds = {(c.dtype, c.device) for c in self.cores}
+        if len(kinds) > 1:
+            raise StructureError(f"the cores must share one dtype and device, not {kinds}")
         shapes = tuple(tuple(c.shape) for c in self.cores)
         if shapes != structure.core_shapes:
             raise StructureError(
@@ -124,7 +127,8 @@ class TensorNetwork:
         """The represented tensor, of shape ``structure.dims``."""
         plan = dense_plan(self.structure, self.is_complex)
         dense: torch.Tensor = plan.run(list(self.cores), self.structure.dims)
-        return dense.contiguous()
+        # A single core is its own dense tensor; the caller gets a copy all the same.
+        return dense.clone() if len(self.cores) == 1 else dense.contiguous()
 
     def entries(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
         """Values at listed positions.
@@ -298,7 +302,7 @@ class TensorNetwork:
         return f"TensorNetwork({self.structure!r}, dtype={self.dtype}, device={str(self.device)!r})"
 
     def _check_indices(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
-        where = torch.as_tensor(indices if isinstance(indices, torch.Tensor) else np.asarray(indices))
+        where = torch.as_tensor(indices if isinstance(indices, torch.Tensor) else np.array(indices))
         order = self.structure.order
         if where.dim() != 2 or where.shape[1] != order:
             raise DataError(f"indices must have shape (n, {order}), not {tuple(where.shape)}")

@@ -186,6 +186,8 @@ class Result:
         if max_error is None and max_parameters is None:
             raise OptionError("give max_error or max_parameters")
         point = best_on_path(self.path, max_error, max_parameters)
+        if point is None and not self.path:
+            raise OptionError("this result was saved without a path; it has only `network`")
         if point is None:
             least = min(self.path, key=lambda p: p.relative_error)
             small = min(self.path, key=lambda p: p.num_parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from numbers import Integral
 from types import MappingProxyType
 
 from .errors import StructureError
@@ -255,9 +256,10 @@ class Structure:
         try:
             ranks = {(int(i), int(j)): int(r) for i, j, r in data["ranks"]}  # type: ignore[attr-defined]
             dims = [int(d) for d in data["dims"]]  # type: ignore[attr-defined]
-            return cls(dims, ranks, num_nodes=int(data["num_nodes"]))  # type: ignore[call-overload]
-        except (KeyError, TypeError) as error:
+            num_nodes = int(data["num_nodes"])  # type: ignore[call-overload]
+        except (KeyError, TypeError, ValueError) as error:
             raise StructureError(f"not a structure: {error!r}") from error
+        return cls(dims, ranks, num_nodes=num_nodes)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Structure):
@@ -309,7 +311,7 @@ def _positive(what: str, value: int) -> int:
 
 
 def _spread(what: str, ranks: int | Sequence[int], count: int) -> tuple[int, ...]:
-    values = (ranks,) * count if isinstance(ranks, int) else tuple(ranks)
+    values = (int(ranks),) * count if isinstance(ranks, Integral) else tuple(ranks)
     if len(values) != count:
         raise StructureError(f"{what} here has {count} ranks, but {len(values)} were given: {values}")
     return values

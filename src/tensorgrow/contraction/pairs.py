@@ -55,7 +55,7 @@ class PairEnvironment:
     gram: Array | None
     is_pair_gram: bool
     gram_nodes: tuple[int, ...]
-    gram_legs: tuple[int, ...]
+    gram_legs: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PairPlan:
                 assert gram is not None
                 gram = gram.reshape(n_i * n_i, n_j * n_j)
             gradient = self.program.value(slots, out.gradient).reshape(rows, columns)
-            legs = () if out.gram is None else self.program.legs[out.gram]
+            legs = None if out.gram is None else self.program.legs[out.gram]
             found.append(PairEnvironment((i, j), gradient, gram, out.is_pair_gram, out.gram_nodes, legs))
         return found
 
@@ -179,14 +179,14 @@ def slice_gram_plan(
     i: int,
     j: int,
     gram_nodes: tuple[int, ...],
-    gram_legs: tuple[int, ...],
+    gram_legs: tuple[int, ...] | None,
     is_complex: bool,
 ) -> SliceGramPlan:
     """Plan that finishes a shared Gram over `gram_nodes` for the pair (i, j), slice at `j`."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     program, legs = builder.program, builder.legs
     builder.cores[j] = program.input((j, *_other_bonds(builder, j, i)))
-    shared = program.input(gram_legs) if gram_legs else None
+    shared = None if gram_legs is None else program.input(gram_legs)
     bonds = _other_bonds(builder, i, j)
     absorbed = tuple(k for k in gram_nodes if k != i)
     gram = builder.absorb_gram(shared, absorbed)

@@ -39,7 +39,7 @@ class DenseLeastSquares:
     """
 
     def __init__(self, target: torch.Tensor, *, use_numpy: bool | None = None) -> None:
-        self.target = target
+        self.target = target = target.resolve_conj().resolve_neg()
         self.dims = tuple(target.shape)
         most = NUMPY_ENTRIES if can_limit_threads() else NUMPY_ENTRIES_THREADED
         small = target.device.type == "cpu" and target.numel() <= most
@@ -57,7 +57,7 @@ class DenseLeastSquares:
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
         """Cores as NumPy arrays or as tensors on the target's device."""
         cores = [c.to(device=self.target.device, dtype=self.target.dtype) for c in network.cores]
-        return [c.numpy() for c in cores] if self.use_numpy else cores
+        return [c.resolve_conj().resolve_neg().numpy() for c in cores] if self.use_numpy else cores
 
     def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
         """Wrap arrays as a network."""

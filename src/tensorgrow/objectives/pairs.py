@@ -26,6 +26,8 @@ SLICE_RIDGE = 1e-12
 EXACT_FLOPS = 5e7
 SEPARABLE_RIDGE = 1e-6
 SEPARABLE_ITERATIONS = 10
+# Stands in for zero where something is divided by; single precision holds it too.
+TINY = 1e-35
 
 
 @dataclass
@@ -134,9 +136,9 @@ class DensePairProblem:
         right = whiten(1, _as_torch(self._spectral_start()))
         left = right
         for _ in range(SEPARABLE_ITERATIONS):
-            right = right / torch.linalg.vector_norm(right).clamp_min(1e-300)
+            right = right / torch.linalg.vector_norm(right).clamp_min(TINY)
             left = whiten(0, gradient @ unwhiten(1, right).conj())
-            left = left / torch.linalg.vector_norm(left).clamp_min(1e-300)
+            left = left / torch.linalg.vector_norm(left).clamp_min(TINY)
             right = whiten(1, unwhiten(0, left).conj() @ gradient)
         u, v = unwhiten(0, left), unwhiten(1, right)
         overlap = torch.dot(u.conj(), gradient @ v.conj())
@@ -159,7 +161,7 @@ class DensePairProblem:
         matrix = gram.reshape(size, size)
         mean = float(matrix.diagonal().real.mean())
         eye = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
-        factor: torch.Tensor = torch.linalg.cholesky_ex(matrix + (SEPARABLE_RIDGE * mean + 1e-300) * eye)[0]
+        factor: torch.Tensor = torch.linalg.cholesky_ex(matrix + (SEPARABLE_RIDGE * mean + TINY) * eye)[0]
         return factor
 
     def _slice_norm2(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -170,7 +172,7 @@ class DensePairProblem:
         cores = [_as_torch(a) for a in context.arrays]
         cores[i], cores[j] = self._shaped(0, left), self._shaped(1, right)
         added = dense_plan(structure, context.is_complex).run(cores, structure.dims)
-        squared: torch.Tensor = (torch.linalg.vector_norm(added) ** 2).clamp_min(1e-300)
+        squared: torch.Tensor = (torch.linalg.vector_norm(added) ** 2).clamp_min(TINY)
         return squared
 
 

@@ -116,7 +116,7 @@ def als(
             if (previous**2 - loss**2) / scale < settings.absolute_tolerance:
                 break
         if give_up and target is not None and sweep >= 3:
-            ratio = min(max(drop / last_drop, 0.0), 0.97)
+            ratio = min(max(drop / last_drop, 0.0), 0.97) if last_drop else 0.0
             if loss - 3.0 * drop * ratio / (1.0 - ratio) > target:
                 break
         if time.perf_counter() > deadline:

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+import tensorgrow as tg
+from tensorgrow import GreedyOptions
+from tensorgrow import StopReason as Stop
+from tensorgrow.search import Limits
+
+
+@pytest.mark.parametrize("name", ["edge_score", "scoring", "slice_init"])
+@pytest.mark.parametrize("value", ["bogus", "", None, 3])
+def test_choices(name, value):
+    with pytest.raises(tg.OptionError) as caught:
+        GreedyOptions(**{name: value})
+    assert name in str(caught.value)
+    assert repr(value) in str(caught.value)
+    assert "choose one of" in str(caught.value)
+
+
+LEAST = {
+    "slice_noise": 0,
+    "slice_sweeps": 1,
+    "lookahead": 1,
+    "lookahead_sweeps": 1,
+    "sweeps": 1,
+    "tolerance": 0,
+    "absolute_tolerance": 0,
+    "final_sweeps": 1,
+    "final_tolerance": 0,
+    "ridge": 0,
+    "balance_every": 1,
+    "rank_increment": 1,
+    "max_degree": 1,
+    "split_threshold": 0,
+    "max_internal_nodes": 0,
+    "prune_candidates": 1,
+    "starts": 1,
+    "score_noise": 0,
+    "regrow_cycles": 0,
+    "regrow_depth": 1,
+    "exact_below": 0,
+}
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_numbers_have_a_least_value(name):
+    assert getattr(GreedyOptions(**{name: LEAST[name]}), name) == LEAST[name]
+    for bad in (LEAST[name] - 1, -math.inf, math.nan, math.inf):
+        with pytest.raises(tg.OptionError, match=name):
+            GreedyOptions(**{name: bad})
+
+
+@pytest.mark.parametrize("name", ["sweeps", "tolerance", "max_degree"])
+def test_numbers_are_numbers(name):
+    with pytest.raises(tg.OptionError, match=name):
+        GreedyOptions(**{name: "3"})
+
+
+def test_every_number_is_checked():
+    numbers = {
+        f.name
+        for f in dataclasses.fields(GreedyOptions)
+        if isinstance(f.default, (int, float)) and not isinstance(f.default, bool)
+    }
+    assert numbers <= set(LEAST)
+
+
+@pytest.mark.parametrize("name", ["sweeps", "slice_sweeps", "lookahead", "rank_increment", "starts"])
+def test_counts_are_whole(name):
+    with pytest.raises(tg.OptionError, match=name):
+        GreedyOptions(**{name: 2.5})
+
+
+@pytest.mark.parametrize("name", ["lookahead", "max_degree", "regrow_cycles"])
+def test_none_where_it_has_a_meaning(name):
+    assert getattr(GreedyOptions(**{name: None}), name) is None
+
+
+@pytest.mark.parametrize("name", ["sweeps", "tolerance", "starts"])
+def test_none_where_it_has_none(name):
+    with pytest.raises(tg.OptionError, match=name):
+        GreedyOptions(**{name: None})
+
+
+def test_options_are_frozen_and_replaced():
+    options = GreedyOptions()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.sweeps = 3
+    changed = options.replace(sweeps=3, edge_score="drop")
+    assert (changed.sweeps, changed.edge_score) == (3, "drop")
+    assert options == GreedyOptions()
+    assert changed.replace(sweeps=options.sweeps, edge_score=options.edge_score) == options
+    assert hash(changed) != hash(options)
+    with pytest.raises(tg.OptionError, match="sweeps"):
+        options.replace(sweeps=0)
+    with pytest.raises(TypeError, match="bogus"):
+        options.replace(bogus=1)
+
+
+def test_efforts():
+    fast, balanced, thorough = (GreedyOptions.for_effort(e) for e in ("fast", "balanced", "thorough"))
+    assert balanced == GreedyOptions()
+    assert fast.lookahead == 1
+    assert fast.starts == 1
+    assert fast.sweeps < balanced.sweeps
+    assert thorough.regrow_cycles is None
+    for effort in ("Fast", "", None, "best"):
+        with pytest.raises(tg.OptionError, match=r"effort.*fast.*balanced.*thorough"):
+            GreedyOptions.for_effort(effort)
+
+
+def test_paper_preset_is_the_paper():
+    paper = GreedyOptions.paper()
+    assert paper.edge_score == "drop"
+    assert (paper.slice_init, paper.slice_noise) == ("random", 1e-2)
+    assert paper.absolute_tolerance == 1e-7
+    assert paper.tolerance == 0
+    assert paper.lookahead == 1
+    assert paper.starts == 1
+    assert paper.rank_increment == 1
+    assert paper.transfer
+    assert not paper.prune
+    assert paper.regrow_cycles == 0
+    assert not paper.certify
+    assert not paper.accelerate
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GreedyOptions(),
+        GreedyOptions.paper(),
+        GreedyOptions.for_effort("thorough"),
+        GreedyOptions(edge_score=lambda before, after, added: 0.0),
+        GreedyOptions(edge_score=max),
+    ],
+)
+def test_to_dict_is_json(options):
+    values = options.to_dict()
+    assert json.loads(json.dumps(values)) == values
+    assert set(values) == {f.name for f in dataclasses.fields(GreedyOptions)}
+    if not callable(options.edge_score):
+        assert GreedyOptions(**values) == options
+    else:
+        assert options.edge_score.__name__ in values["edge_score"]
+
+
+def test_options_win_over_effort():
+    x = np.random.default_rng(0).standard_normal((3, 4, 3))
+    result = tg.decompose(
+        x, max_error=0.4, effort="thorough", options=GreedyOptions(prune=False, starts=1), random_state=0
+    )
+    assert result.info["effort"] == "custom"
+    assert result.info["options"]["prune"] is False
+    assert "shrink" not in {s.kind for s in result.history}
+
+
+def test_limits():
+    limits = Limits(max_error=0.1, max_parameters=50, max_steps=3, max_seconds=2.0)
+    assert limits.reached(2, 1.9) is None
+    assert limits.reached(3, 0.0) is Stop.MAX_STEPS
+    assert limits.reached(0, 2.0) is Stop.MAX_SECONDS
+    assert Limits(max_error=0.1).reached(10**9, 1e9) is None
+    limits.check_size(50)
+    with pytest.raises(tg.OptionError, match=r"max_parameters=50.*51"):
+        limits.check_size(51)
+    for zero in ({"max_error": 0}, {"max_steps": 0}, {"max_seconds": 0.0}):
+        Limits(**zero)
+    with pytest.raises(tg.OptionError, match="max_error, max_parameters, max_steps or max_seconds"):
+        Limits()

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import tensorgrow as tg
+
+SOURCE = Path(tg.__file__).parent
+ROOT = SOURCE.parents[1]
+OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl"]
+
+
+def python(code: str) -> str:
+    env = os.environ | {"PYTHONPATH": str(SOURCE.parent), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=env, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_works_without_the_optional_packages():
+    out = python(f"""
+import sys
+for name in {OPTIONAL}:
+    sys.modules[name] = None
+import json
+import numpy as np, torch
+import tensorgrow as tg
+torch.set_num_threads(1)
+found = {{}}
+for dtype in ("float64", "complex128"):
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(s).astype(dtype) for s in ((4, 2), (2, 5, 3), (3, 6)))
+    x = np.einsum("ia,ajb,bk->ijk", a, b, c)
+    r = tg.decompose(x, max_error=1e-8, random_state=0)
+    error = float(np.linalg.norm(x - r.network.to_dense().numpy()) / np.linalg.norm(x))
+    found[dtype] = [r.num_parameters, error]
+f = tg.fit(x, r.structure, random_state=0)
+try:
+    tg.decompose(x, max_error=0.1, progress=True)
+except tg.OptionError as error:
+    found["progress"] = str(error)
+print(json.dumps(found))
+""")
+    found = json.loads(out)
+    for dtype in ("float64", "complex128"):
+        size, error = found[dtype]
+        assert size == 4 * 2 + 2 * 5 * 3 + 3 * 6
+        assert error <= 1e-8
+    assert "rich" in found["progress"]
+
+
+def test_import_takes_only_what_it_needs():
+    out = python(f"""
+import sys, json
+import numpy, torch, opt_einsum, safetensors.torch
+before = set(sys.modules)
+import tensorgrow
+added = {{name.split(".")[0] for name in set(sys.modules) - before}}
+print(json.dumps([sorted(added & set({[*OPTIONAL, "IPython", "pandas", "networkx"]})), sorted(added)]))
+""")
+    unwanted, added = json.loads(out)
+    assert unwanted == []
+    assert "tensorgrow" in added
+
+
+def test_import_writes_nothing():
+    assert python("import tensorgrow") == ""
+
+
+def test_public_names():
+    assert len(set(tg.__all__)) == len(tg.__all__)
+    for name in tg.__all__:
+        assert hasattr(tg, name), name
+        assert name == "__version__" or getattr(tg, name).__doc__, name
+    assert {"decompose", "fit", "load", "Structure", "TensorNetwork", "Result", "GreedyOptions"} <= set(
+        tg.__all__
+    )
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", tg.__version__)
+
+
+def test_errors_are_ours_and_of_the_usual_kinds():
+    for name in ("DataError", "OptionError", "StructureError", "FileFormatError"):
+        assert issubclass(getattr(tg, name), (tg.TensorgrowError, ValueError))
+        assert issubclass(getattr(tg, name), ValueError)
+        assert issubclass(getattr(tg, name), tg.TensorgrowError)
+    assert issubclass(tg.MemoryLimitError, MemoryError)
+    assert issubclass(tg.MemoryLimitError, tg.TensorgrowError)
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_modules(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    assert not calls & {"print", "eval", "exec", "breakpoint"}
+    imports = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports |= {a.name.split(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            imports.add(node.module.split(".")[0])
+    assert not imports & {"pickle", "marshal", "shelve"}  # reading a file can never run code
+    top = {a.name.split(".")[0] for n in tree.body if isinstance(n, ast.Import) for a in n.names} | {
+        n.module.split(".")[0] for n in tree.body if isinstance(n, ast.ImportFrom) and n.level == 0
+    }
+    assert not top & set(OPTIONAL)  # optional packages are imported where they are used
+    if path.name != "_version.py":
+        assert ast.get_docstring(tree)
+
+
+def test_dependencies_are_the_four_promised():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.match(r"[A-Za-z_]+", d)[0] for d in project["dependencies"]}
+    assert names == {"numpy", "torch", "opt_einsum", "safetensors"}
+
+
+def test_readme_has_the_two_commands():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in readme
+    assert "make test" in readme
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("install", "demo", "test", "lint", "bench"):
+        assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", ".ci/run"])
+def test_project_files(name):
+    assert (ROOT / name).read_text(encoding="utf-8").strip()
+    if name == ".ci/run":
+        assert "make test" in (ROOT / name).read_text()
+        assert os.access(ROOT / name, os.X_OK)

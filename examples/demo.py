@@ -18,7 +18,7 @@ from rich.table import Table
 
 import tensorgrow as tg
 
-MAX_ERROR = 0.1
+MAX_ERROR = 0.15
 SIZE = 256
 
 

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,8 +117,11 @@ def decompose(
     >>> decompose(x, max_error=1e-8, random_state=0).num_parameters
     12
     """
+    if options is not None and not isinstance(options, GreedyOptions):
+        raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
     limits = _limits(max_error, max_parameters, max_steps, max_seconds, effort, options)
-    chosen = GreedyOptions.for_effort(effort) if options is None else options
+    by_effort = GreedyOptions.for_effort(effort)
+    chosen = by_effort if options is None else options
     wanted = as_dtype(dtype)
     target, home, scale = _prepare(x, wanted, device)
     shape = tuple(target.shape)
@@ -192,15 +196,15 @@ def fit(
     """
     if not isinstance(structure, Structure):
         raise StructureError(f"structure must be a tensorgrow.Structure, not {type(structure).__name__}")
-    if max_sweeps < 1 or not tolerance >= 0:
+    if not isinstance(max_sweeps, Integral) or max_sweeps < 1 or not tolerance >= 0:
         raise OptionError(f"max_sweeps={max_sweeps} and tolerance={tolerance} must be at least 1 and 0")
     limits = Limits(max_error=max_error, max_seconds=max_seconds, max_steps=1)
     target, home, scale = _prepare(x, as_dtype(dtype), device)
     if tuple(target.shape) != structure.dims:
         raise DataError(f"the tensor has shape {tuple(target.shape)}, the structure is for {structure.dims}")
+    _check_init(init, structure.dims, target)
     if init is not None and init.structure != structure:
         raise OptionError(f"init has the structure {init.structure}, not the one to fit: {structure}")
-    _check_init(init, structure.dims, target)
     if not bool(target.any()):
         return _all_zero(structure, target, home)
     limit = free_memory(target.device) if memory_limit is None else _positive_limit(memory_limit)
@@ -292,10 +296,12 @@ def _check_init(init: TensorNetwork | None, shape: tuple[int, ...], target: torc
         raise OptionError(f"init is a network over {init.structure.dims}, but the tensor has shape {shape}")
     if init.is_complex and not target.is_complex():
         raise OptionError("init is complex but the data is real; pass a real network or dtype=complex")
+    if not all(bool(torch.isfinite(c).all()) for c in init.cores):
+        raise OptionError("init has entries that are not finite")
 
 
 def _positive_limit(memory_limit: float) -> float:
-    if not memory_limit > 0:
+    if not isinstance(memory_limit, Real) or not memory_limit > 0:
         raise OptionError(f"memory_limit={memory_limit!r} must be a positive number of bytes")
     return float(memory_limit)
 
@@ -333,11 +339,13 @@ def _identity(
     """What a resumed run must share with the one that wrote the checkpoint."""
     flat = target.reshape(-1)
     probe = flat[:: max(1, flat.numel() // 97)][:97]
-    weights = torch.arange(1, len(probe) + 1, dtype=torch.float64, device=probe.device)
+    parts = torch.view_as_real(probe) if probe.is_complex() else probe
+    weights = torch.arange(1, parts.numel() + 1, dtype=torch.float64, device=probe.device)
+    fingerprint = float((parts.reshape(-1).double() * weights).sum())
     return {
         "shape": list(target.shape),
         "dtype": str(target.dtype),
-        "data": [norm, float((probe.abs().double() * weights).sum())],
+        "data": [norm, fingerprint],
         "max_error": limits.max_error,
         "max_parameters": limits.max_parameters,
         "edges": None if policy.pairs is None else sorted([list(e) for e in policy.pairs]),

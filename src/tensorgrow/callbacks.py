@@ -57,6 +57,8 @@ def as_callbacks(callbacks: Callable[[Step], Any] | Callback | Iterable[Any] | N
     if isinstance(callbacks, Callback) or callable(callbacks):
         callbacks = [callbacks]
     out: list[Callback] = []
+    if not isinstance(callbacks, Iterable):
+        callbacks = [callbacks]
     for c in callbacks:
         if isinstance(c, Callback):
             out.append(c)

@@ -39,10 +39,13 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
     """The data as a floating tensor where it is, checked once; the input is not modified."""
     tensor = x if isinstance(x, torch.Tensor) else _from_array(x)
     tensor = tensor.detach()
-    if tensor.is_sparse or tensor.is_quantized:
+    if tensor.layout != torch.strided or tensor.is_quantized:
         raise DataError(
             "a sparse or quantized tensor was given; a dense one is needed: call .to_dense() first"
         )
+    if tensor.device.type == "meta":
+        raise DataError("a tensor on the meta device has no data")
+    tensor = tensor.resolve_conj().resolve_neg()
     if tensor.dim() == 0:
         raise DataError("a single number was given; a tensor needs at least one axis")
     if tensor.numel() == 0:
@@ -51,9 +54,20 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
         dtype = tensor.dtype if tensor.dtype in _FLOATS else _widened(tensor.dtype)
     if tensor.is_complex() and not dtype.is_complex:
         raise OptionError(f"dtype={dtype} would drop the imaginary part of complex data; use a complex dtype")
-    tensor = tensor.to(dtype)
     _check_finite(tensor)
-    return tensor
+    converted = tensor.to(dtype)
+    if converted.dtype != tensor.dtype:
+        largest = _largest(tensor)
+        info = torch.finfo(dtype)
+        if largest > info.max or 0.0 < largest < info.tiny:
+            raise DataError(f"entries of size {largest:.3g} do not fit in {dtype}; use dtype=float64")
+    return converted
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    """Largest absolute part, real or imaginary: the absolute value of a complex number may overflow."""
+    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return float(parts.abs().max()) if parts.is_floating_point() else float(parts.double().abs().max())
 
 
 def _widened(dtype: torch.dtype) -> torch.dtype:
@@ -70,6 +84,8 @@ def _from_array(x: Any) -> torch.Tensor:
         array = np.asarray(x)
     except (TypeError, ValueError) as error:
         raise DataError(f"cannot make an array of {type(x).__name__}: {error}") from error
+    if array.ndim == 0 and array.dtype.kind in "biufc":
+        raise DataError("a single number was given; a tensor needs at least one axis")
     if array.dtype.kind not in "biufc":
         raise DataError(
             f"the data has dtype {array.dtype}; numbers are needed. Convert it, for example x.astype(float)"
@@ -105,7 +121,7 @@ def _check_finite(tensor: torch.Tensor) -> None:
 
 def power_of_two_scale(tensor: torch.Tensor) -> float:
     """A power of two that brings the data near 1, so that squares neither overflow nor vanish; usually 1."""
-    largest = float(tensor.abs().max())
+    largest = _largest(tensor)
     if largest == 0.0 or 1e-6 < largest < 1e6:
         return 1.0
     return float(2.0 ** math.floor(math.log2(largest)))
@@ -122,6 +138,8 @@ def choose_device(device: Any, tensor: torch.Tensor) -> torch.device:
         chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise OptionError(f"device={device!r} is not known: use 'cpu', 'cuda' or 'auto'") from error
+    if chosen.type not in ("cpu", "cuda"):
+        raise OptionError(f"device={device!r} is not supported: use 'cpu', 'cuda' or 'auto'")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(
             f"device={device!r} was asked for, but no CUDA GPU is available; use 'cpu' or 'auto'"

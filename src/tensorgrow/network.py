@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import torch
 
 from . import gauge, moves
 from .contraction import dense_plan, inner_plan
-from .errors import DataError, FileFormatError, StructureError
+from .errors import DataError, FileFormatError, OptionError, StructureError
 from .io import write_file
 from .structure import Structure
 
@@ -39,8 +40,12 @@ def as_generator(random_state: RandomState) -> torch.Generator:
         generator.seed()
     elif isinstance(random_state, np.random.Generator):
         generator.manual_seed(int(random_state.integers(2**63)))
-    else:
+    elif isinstance(random_state, Integral):
         generator.manual_seed(int(random_state))
+    else:
+        raise OptionError(
+            f"random_state={random_state!r} is not a seed, a NumPy Generator or a torch Generator"
+        )
     return generator
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from numbers import Integral
 from types import MappingProxyType
 
 from .errors import StructureError
@@ -311,7 +310,7 @@ def _positive(what: str, value: int) -> int:
 
 
 def _spread(what: str, ranks: int | Sequence[int], count: int) -> tuple[int, ...]:
-    values = (int(ranks),) * count if isinstance(ranks, Integral) else tuple(ranks)
+    values = tuple(ranks) if isinstance(ranks, Sequence) else (int(ranks),) * count
     if len(values) != count:
         raise StructureError(f"{what} here has {count} ranks, but {len(values)} were given: {values}")
     return values

@@ -67,6 +67,10 @@ class LeastSquares(Protocol):
     def norm(self) -> float:
         """Norm of the data: the loss of the zero network."""
 
+    @property
+    def epsilon(self) -> float:
+        """Relative rounding error of the numbers computed with."""
+
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
         """Cores of a network in the form this objective computes in."""
 

@@ -47,6 +47,11 @@ class DenseLeastSquares:
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
 
+    @property
+    def epsilon(self) -> float:
+        """Relative rounding error of the numbers computed with."""
+        return float(torch.finfo(self.target.dtype).eps)
+
     @cached_property
     def norm(self) -> float:
         """Frobenius norm of the target, accumulated in double precision."""

@@ -63,16 +63,22 @@ class DensePairProblem:
         if right is None:
             right = self._spectral_start()
         left, explained = right, 0.0
+        if not bool(abs(self.gradient).max() > 0):
+            return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
         for _ in range(sweeps):
             left, _ = self._solve(0, right, self.gradient @ right.conj())
+            # In single precision the Gram of a tiny slice would vanish.
+            left = left / max(float(abs(left).max()), 1e-30)
             right, explained = self._solve(1, left, left.conj() @ self.gradient)
         return SliceFit(left, right, explained)
 
     def _spectral_start(self) -> Array:
         # The largest row is a deterministic start with weight on the leading singular vector.
-        norms = (self.gradient.conj() * self.gradient).real.sum(1)
-        start = self.gradient[int(norms.argmax())]
-        return leading_pair(self.gradient, POWER_ITERATIONS, start)[1]
+        gradient = self.gradient / max(float(abs(self.gradient).max()), 1e-30)
+        norms = (gradient.conj() * gradient).real.sum(1)
+        start = gradient[int(norms.argmax())]
+        right = leading_pair(gradient, POWER_ITERATIONS, start)[1]
+        return right
 
     # -- exact -----------------------------------------------------------------------------------------
 

@@ -44,7 +44,13 @@ class EdgePolicy:
                     f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs"
                 )
         else:
-            pairs = [_pair(e, order) for e in edges]
+            try:
+                listed = list(edges)
+            except TypeError:
+                raise OptionError(
+                    f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs"
+                ) from None
+            pairs = [_pair(e, order) for e in listed]
             if not pairs and order > 1:
                 raise OptionError("edges is empty: no rank could ever grow; give 'all' or some pairs")
         return cls(frozenset((min(e), max(e)) for e in pairs), max_degree)
@@ -56,6 +62,10 @@ class EdgePolicy:
         if self.max_degree is None or structure.rank(*edge) > 1:
             return True
         return all(len(structure.neighbours[k]) < self.max_degree for k in edge)
+
+    def allows_degrees(self, structure: Structure) -> bool:
+        """Whether no node has more edges than allowed."""
+        return self.max_degree is None or max(map(len, structure.neighbours)) <= self.max_degree
 
     def growable(self, structure: Structure, max_parameters: int | None = None) -> list[Edge]:
         """Edges that may grow: allowed, not saturated and within the parameter budget."""
@@ -95,6 +105,8 @@ def score_of(options: GreedyOptions, before: float, after: float, added: int) ->
     """Score of a growth; the largest wins."""
     if callable(options.edge_score):
         return float(options.edge_score(before, after, added))
+    if before <= 0.0:
+        return 0.0
     if options.edge_score == "drop":
         return before - after
     return math.log(before / max(after, before * 1e-12)) / added

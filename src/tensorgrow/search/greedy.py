@@ -153,7 +153,14 @@ class GreedySearch:
         )
         while state.stop is None:
             before = len(state.steps)
-            self._advance(begin)
+            random, cycles = self.problem.generator.get_state(), state.cycles
+            try:
+                self._advance(begin)
+            except BaseException:
+                # The broken move is made again when the run goes on; it must see the same random numbers.
+                self.problem.generator.set_state(random)
+                state.cycles = cycles
+                raise
             state.elapsed = time.perf_counter() - begin
             if len(state.steps) > before:
                 yield state.steps[-1]
@@ -276,7 +283,8 @@ class GreedySearch:
         state, problem = self.state, self.problem
         bounds = problem.bounds
         found = None if bounds is None or not self._trees_allowed() else smallest_tree(bounds)
-        if found is not None and (state.best is None or found[0] < state.best.size):
+        most = math.inf if problem.max_parameters is None else problem.max_parameters
+        if found is not None and found[0] <= most and (state.best is None or found[0] < state.best.size):
             assert bounds is not None
             network = build_tree(bounds.target, found[1], found[2]).to(self.device, self.dtype)
             fitted = refit(problem, network)
@@ -302,7 +310,7 @@ class GreedySearch:
             state.start += 1
             state.phase = "start"
             return
-        self._start_regrowing(StopReason.TARGET_REACHED)
+        self._start_regrowing(StopReason.TARGET_REACHED if problem.target else StopReason.MAX_PARAMETERS)
 
     def _lookahead_pays(self) -> bool:
         """Whether a second growth, with lookahead, is worth its time: only the first one goes without."""

@@ -72,6 +72,11 @@ class Problem:
         """Whether the error target asks for an exact representation."""
         return 0.0 < self.target <= self.options.exact_below * self.objective.norm
 
+    @property
+    def rounding(self) -> float:
+        """Loss below which nothing but rounding is left to explain."""
+        return self.objective.epsilon * 8 * self.objective.norm
+
     def is_costly(self, structure: Structure) -> bool:
         """Whether a sweep takes so long that refitting candidates is better spent on the growth itself."""
         return self.objective.sweep_flops(structure) > COSTLY_FLOPS
@@ -136,6 +141,8 @@ def grow_once(
 ) -> tuple[Fitted, Edge] | None:
     """Raise the rank of the most promising edge; None when no edge may grow or none helps."""
     o = problem.options
+    if current.loss <= problem.rounding:
+        return None
     edges = problem.candidate_edges(current.network.structure)
     candidates = score_edges(problem.objective, current.network, current.loss, edges, o, problem.generator)
     candidates = [c for c in candidates if c.loss < current.loss * (1.0 - LEAST_GAIN)]
@@ -164,7 +171,10 @@ def grow_once(
         grown = TensorNetwork.random(
             grown.structure, random_state=problem.generator, dtype=grown.dtype, device=grown.device
         )
-    return _fit_grown(problem, grown), chosen.edge
+    fitted = _fit_grown(problem, grown)
+    if o.transfer and not fitted.loss < current.loss * (1.0 - LEAST_GAIN):
+        return None  # the gain that the slices promised was rounding
+    return fitted, chosen.edge
 
 
 def _fit_grown(problem: Problem, grown: TensorNetwork) -> Fitted:

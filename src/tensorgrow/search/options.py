@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from typing import Any, Literal
 
 from ..errors import OptionError, check_choice
@@ -124,8 +125,13 @@ class GreedyOptions:
         check_choice("slice_init", self.slice_init, ("spectral", "random"))
         for name, low in _LOWEST.items():
             value = getattr(self, name)
-            if value is not None and not (value >= low and math.isfinite(value)):
+            if value is None and name in _MAY_BE_NONE:
+                continue
+            number = float(value) if isinstance(value, Real) else math.nan
+            if not (number >= low and math.isfinite(number)):
                 raise OptionError(f"{name}={value!r} is too small or not a number; at least {low} is needed")
+            if isinstance(low, int) and not number.is_integer():
+                raise OptionError(f"{name}={value!r} must be a whole number")
 
     @classmethod
     def for_effort(cls, effort: Effort) -> GreedyOptions:
@@ -169,6 +175,7 @@ class GreedyOptions:
         return values
 
 
+_MAY_BE_NONE = ("lookahead", "max_degree", "regrow_cycles")
 _LOWEST: dict[str, float] = {
     "slice_noise": 0.0,
     "slice_sweeps": 1,

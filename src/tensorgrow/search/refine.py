@@ -92,6 +92,8 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
     ]
     for s in sorted(found, key=lambda s: -s.saved)[:6]:
         smaller = network.split_node(s.node, s.axes, rank=s.rank)
+        if not problem.policy.allows_degrees(smaller.structure):
+            continue
         loss = _loss(problem, smaller)
         if loss <= max(current.loss * 1.001, problem.target):
             return Fitted(smaller, loss)
@@ -146,7 +148,7 @@ def prune_once(
 
     for reduction in sorted(reductions, key=order)[: o.prune_candidates]:
         smaller = merge_internal(reduction.make())
-        if smaller.num_parameters >= current.size:
+        if smaller.num_parameters >= current.size or not problem.policy.allows_degrees(smaller.structure):
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss
         trial = Fitted(smaller, loss)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from numbers import Real
 
 from ..errors import OptionError
 from ..results import StopReason
@@ -29,12 +30,16 @@ class Limits:
         for name, value in values.items():
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+            if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
                 raise OptionError(f"{name} must be a number, not {value!r}")
-            if value < 0 or (name in ("max_parameters",) and value < 1):
-                raise OptionError(f"{name}={value!r} must not be negative" + (" or 0" if value == 0 else ""))
-            if name in ("max_parameters", "max_steps") and value != int(value):
-                raise OptionError(f"{name} must be a whole number, not {value!r}")
+            number = float(value)
+            if number < 0 or (name == "max_parameters" and number < 1):
+                raise OptionError(f"{name}={value!r} must not be negative" + (" or 0" if number == 0 else ""))
+            if name in ("max_parameters", "max_steps"):
+                if not number.is_integer():
+                    raise OptionError(f"{name} must be a whole number, not {value!r}")
+                number = int(number)
+            object.__setattr__(self, name, number)
 
     def check_size(self, smallest: int) -> None:
         """Refuse a budget that not even the first network fits in."""

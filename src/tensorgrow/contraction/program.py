@@ -248,69 +248,46 @@ class Program:
         for register, value in values.items():
             slots[self.slot[register]] = value
             on_numpy = on_numpy and isinstance(value, np.ndarray)
+        # Unbound methods: one loop serves both libraries at the cost of a function call per operation.
         if on_numpy:
-            self._run_numpy(slots, update)
+            self._execute(slots, update, np.ndarray.transpose, np.dot, np.conj)
         else:
-            self._run_torch(slots, update)
+            self._execute(slots, update, torch.Tensor.permute, torch.mm, torch.conj_physical)
         return slots
 
     def value(self, slots: list[Array], register: int) -> Array:
         """The array of a register after a run."""
         return slots[self.slot[register]]
 
-    def _run_numpy(self, slots: list[Array], update: Update | None) -> None:
-        dot = np.dot
+    def _execute(
+        self,
+        slots: list[Array],
+        update: Update | None,
+        permute: Callable[[Array, tuple[int, ...]], Array],
+        multiply: Callable[[Array, Array], Array],
+        conjugate: Callable[[Array], Array],
+    ) -> None:
         for instruction in self.instructions:
             op = instruction[0]
             if op == MATMUL:
                 _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, drops = instruction
                 x, y = slots[a], slots[b]
                 if perm_a is not None:
-                    x = x.transpose(perm_a)
+                    x = permute(x, perm_a)
                 if perm_b is not None:
-                    y = y.transpose(perm_b)
-                slots[out] = dot(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
+                    y = permute(y, perm_b)
+                slots[out] = multiply(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
             elif op == SELF:
                 _, out, a, perm_a, shape_a, shape, drops = instruction
-                x = slots[a] if perm_a is None else slots[a].transpose(perm_a)
+                x = slots[a] if perm_a is None else permute(slots[a], perm_a)
                 x = x.reshape(shape_a)
-                slots[out] = dot(x, x.T).reshape(shape)
+                slots[out] = multiply(x, x.T).reshape(shape)
             elif op == PERMUTE:
                 _, out, a, perm, drops = instruction
-                slots[out] = slots[a].transpose(perm)
+                slots[out] = permute(slots[a], perm)
             elif op == CONJ:
                 _, out, a, drops = instruction
-                slots[out] = slots[a].conj()
-            else:
-                _, core, node, gram, rhs, drops = instruction
-                assert update is not None
-                slots[core] = update(node, None if gram is None else slots[gram], slots[rhs])
-            for slot in drops:
-                slots[slot] = None
-
-    def _run_torch(self, slots: list[Array], update: Update | None) -> None:
-        mm = torch.mm
-        for instruction in self.instructions:
-            op = instruction[0]
-            if op == MATMUL:
-                _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, drops = instruction
-                x, y = slots[a], slots[b]
-                if perm_a is not None:
-                    x = x.permute(perm_a)
-                if perm_b is not None:
-                    y = y.permute(perm_b)
-                slots[out] = mm(x.reshape(shape_a), y.reshape(shape_b)).view(shape)
-            elif op == SELF:
-                _, out, a, perm_a, shape_a, shape, drops = instruction
-                x = slots[a] if perm_a is None else slots[a].permute(perm_a)
-                x = x.reshape(shape_a)
-                slots[out] = mm(x, x.T).view(shape)
-            elif op == PERMUTE:
-                _, out, a, perm, drops = instruction
-                slots[out] = slots[a].permute(perm)
-            elif op == CONJ:
-                _, out, a, drops = instruction
-                slots[out] = slots[a].conj().resolve_conj()
+                slots[out] = conjugate(slots[a])
             else:
                 _, core, node, gram, rhs, drops = instruction
                 assert update is not None

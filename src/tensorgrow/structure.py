@@ -310,7 +310,7 @@ def _positive(what: str, value: int) -> int:
 
 
 def _spread(what: str, ranks: int | Sequence[int], count: int) -> tuple[int, ...]:
-    values = tuple(ranks) if isinstance(ranks, Sequence) else (int(ranks),) * count
+    values = tuple(ranks) if isinstance(ranks, Iterable) else (int(ranks),) * count
     if len(values) != count:
         raise StructureError(f"{what} here has {count} ranks, but {len(values)} were given: {values}")
     return values

@@ -35,15 +35,14 @@ class DenseLeastSquares:
     target
         The tensor, already of the dtype and on the device to compute in. It is not modified.
     use_numpy
-        Compute with NumPy instead of torch; by default on the CPU when the target is small.
+        Compute with NumPy instead of torch; by default on the CPU when the target is small or torch has one
+        thread.
     """
 
     def __init__(self, target: torch.Tensor, *, use_numpy: bool | None = None) -> None:
         self.target = target = target.resolve_conj().resolve_neg()
         self.dims = tuple(target.shape)
-        most = NUMPY_ENTRIES if can_limit_threads() else NUMPY_ENTRIES_THREADED
-        small = target.device.type == "cpu" and target.numel() <= most
-        self.use_numpy = small if use_numpy is None else use_numpy
+        self.use_numpy = _numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
 
@@ -172,6 +171,15 @@ class DenseLeastSquares:
         """Peak of a sweep, plus the residual that scoring forms and one reordered copy of the target."""
         peak = sweep_plan(structure, self.is_complex).program.peak_entries
         return (peak + 2 * math.prod(self.dims)) * self.target.element_size()
+
+
+def _numpy_is_faster(target: torch.Tensor) -> bool:
+    """Small targets dispatch faster on NumPy; on one thread its BLAS also multiplies thin matrices faster."""
+    if target.device.type != "cpu":
+        return False
+    if not can_limit_threads():
+        return target.numel() <= NUMPY_ENTRIES_THREADED
+    return target.numel() <= NUMPY_ENTRIES or torch.get_num_threads() == 1
 
 
 def _norm(array: Array) -> float:

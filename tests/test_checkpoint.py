@@ -295,3 +295,15 @@ def test_ctrl_c_returns_the_best_so_far(tmp_path):
     header, _ = read_file(file, ("checkpoint",))
     assert header["state"]["stop"] is None  # the run can go on
     assert len(header["state"]["steps"]) == len(found["kinds"])
+
+
+def test_more_time_goes_on_from_a_checkpoint_that_had_reached_its_target(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 4, 4, 4)).cumsum(0).cumsum(1)
+    file = tmp_path / "run.safetensors"
+    options = tg.GreedyOptions.for_effort("thorough")
+    first = tg.decompose(x, max_error=0.1, max_seconds=1, options=options, random_state=0, checkpoint=file)
+    again = tg.decompose(x, max_error=0.1, max_seconds=2.5, options=options, random_state=0, checkpoint=file)
+    assert first.stop is again.stop is tg.StopReason.TARGET_REACHED
+    assert again.info["seconds"] > first.info["seconds"]
+    assert again.num_parameters <= first.num_parameters

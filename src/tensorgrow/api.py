@@ -270,7 +270,7 @@ def _limits(
     endless = (options is None and effort == "thorough") or (
         options is not None and options.regrow_cycles is None
     )
-    if endless and max_seconds is None and max_steps is None:
+    if endless and max_seconds is None:  # steps alone may never run out: cycles without gain make none
         max_seconds = THOROUGH_SECONDS
     return Limits(max_error, max_parameters, max_steps, max_seconds)
 
@@ -372,9 +372,8 @@ def _run(search: GreedySearch, listeners: list[Callback]) -> None:
             raise
         search.state.stop = StopReason.INTERRUPTED
     finally:
-        interrupted = search.state.stop in (StopReason.INTERRUPTED, StopReason.CALLBACK)
         shown = search.state.stop
-        if interrupted or shown is StopReason.MAX_SECONDS or shown is StopReason.MAX_STEPS:
+        if search.hit_limit or shown in (StopReason.INTERRUPTED, StopReason.CALLBACK):
             search.state.stop = None  # a checkpoint of an unfinished run must be able to go on
         for listener in listeners:
             listener.on_end(search)

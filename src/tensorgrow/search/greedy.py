@@ -143,6 +143,7 @@ class GreedySearch:
         self.dtype = dtype
         self.device = device
         self.state = state or SearchState()
+        self.hit_limit = False  # ended by steps or time: more of them would go on
 
     def __iter__(self) -> Iterator[Step]:
         """Advance until done; each move that changed the network is yielded."""
@@ -178,6 +179,7 @@ class GreedySearch:
             made = sum(s.kind != "start" for s in state.steps)
             limit = self.limits.reached(made, time.perf_counter() - begin)
             if limit is not None:
+                self.hit_limit = True
                 self._end(limit)
                 return
         phase = {

@@ -86,7 +86,6 @@ class Checkpoint:
         self.path = Path(path)
         self.identity = identity
         self._next = 0.0
-        self._written = -1
 
     def load(self, search: GreedySearch) -> None:
         """Continue from the file where it exists."""

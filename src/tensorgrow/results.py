@@ -15,7 +15,17 @@ from .io import write_file
 from .network import TensorNetwork
 from .structure import Edge, Structure
 
-__all__ = ["RESULT_KIND", "PathPoint", "Result", "Step", "StopReason", "add_to_path", "best_on_path"]
+__all__ = [
+    "RESULT_KIND",
+    "PathPoint",
+    "Result",
+    "Step",
+    "StopReason",
+    "add_to_path",
+    "best_on_path",
+    "pack_path",
+    "unpack_path",
+]
 
 RESULT_KIND = "result"
 
@@ -121,6 +131,25 @@ def add_to_path(path: list[PathPoint], point: PathPoint) -> None:
     path.sort(key=lambda p: p.num_parameters)
 
 
+def pack_path(path: Sequence[PathPoint]) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
+    """Header and named tensors of a path for a file; `unpack_path` is its inverse."""
+    points: list[dict[str, Any]] = []
+    tensors: dict[str, torch.Tensor] = {}
+    for n, point in enumerate(path):
+        structure, cores = point.network.pack(f"path.{n}")
+        points.append({"structure": structure, "relative_error": point.relative_error})
+        tensors |= cores
+    return points, tensors
+
+
+def unpack_path(points: Sequence[Mapping[str, Any]], tensors: Mapping[str, torch.Tensor]) -> list[PathPoint]:
+    """Rebuild a path from what `pack_path` gave."""
+    return [
+        PathPoint(TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"), p["relative_error"])
+        for n, p in enumerate(points)
+    ]
+
+
 def best_on_path(
     path: Sequence[PathPoint], max_error: float | None, max_parameters: int | None
 ) -> PathPoint | None:
@@ -201,11 +230,8 @@ class Result:
     def save(self, path: str | Path) -> None:
         """Write network, path, history and options to one safetensors file; `tensorgrow.load` reads it."""
         header, tensors = self.network.pack("core")
-        points = []
-        for n, point in enumerate(self.path):
-            structure, cores = point.network.pack(f"path.{n}")
-            points.append({"structure": structure, "relative_error": point.relative_error})
-            tensors |= cores
+        points, cores = pack_path(self.path)
+        tensors |= cores
         document = {
             "network": header,
             "relative_error": self.relative_error,
@@ -224,10 +250,7 @@ class Result:
             header["relative_error"],
             tuple(Step.from_dict(s) for s in header["history"]),
             StopReason[header["stop"]],
-            tuple(
-                PathPoint(TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"), p["relative_error"])
-                for n, p in enumerate(header["path"])
-            ),
+            tuple(unpack_path(header["path"], tensors)),
             header["info"],
         )
 

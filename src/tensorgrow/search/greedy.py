@@ -21,7 +21,7 @@ import torch
 
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
-from ..results import PathPoint, Step, StopReason, add_to_path
+from ..results import PathPoint, Step, StopReason, add_to_path, pack_path, unpack_path
 from ..structure import Structure
 from .growth import Fitted, Problem, grow_once, refit
 from .refine import merge_internal, prune_once, regrow, split_exactly
@@ -66,7 +66,6 @@ class SearchState:
             "elapsed": self.elapsed,
             "stop": None if self.stop is None else self.stop.name,
             "steps": [s.to_dict() for s in self.steps],
-            "path": [],
         }
         for name in ("current", "best"):
             fitted: Fitted | None = getattr(self, name)
@@ -76,10 +75,8 @@ class SearchState:
             structure, cores = fitted.network.pack(name)
             header[name] = {"structure": structure, "loss": fitted.loss}
             tensors |= cores
-        for n, point in enumerate(self.path):
-            structure, cores = point.network.pack(f"path.{n}")
-            header["path"].append({"structure": structure, "relative_error": point.relative_error})
-            tensors |= cores
+        header["path"], cores = pack_path(self.path)
+        tensors |= cores
         return header, tensors
 
     @classmethod
@@ -105,10 +102,7 @@ class SearchState:
             elapsed=header["elapsed"],
             stop=None if header["stop"] is None else StopReason[header["stop"]],
             steps=[Step.from_dict(s) for s in header["steps"]],
-            path=[
-                PathPoint(TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"), p["relative_error"])
-                for n, p in enumerate(header["path"])
-            ],
+            path=unpack_path(header["path"], tensors),
         )
 
 

@@ -119,7 +119,6 @@ def refit(
     sweeps: int | None = None,
     tolerance: float | None = None,
     give_up: bool = False,
-    target: float | None = None,
 ) -> Fitted:
     """ALS with the options of the search; stops at the target."""
     o = problem.options
@@ -131,8 +130,14 @@ def refit(
         balance_every=o.balance_every,
         accelerate=o.accelerate and not problem.is_exact,
     )
-    goal = problem.target if target is None else target
-    fit = als(problem.objective, network, settings, target=goal, give_up=give_up, deadline=problem.deadline)
+    fit = als(
+        problem.objective,
+        network,
+        settings,
+        target=problem.target,
+        give_up=give_up,
+        deadline=problem.deadline,
+    )
     return Fitted(fit.network, fit.loss)
 
 

@@ -71,8 +71,6 @@ DATA = {
     "ragged": ([[1, 2], [3]], ["list"]),
     "a dict": ({"a": 1}, ["numbers"]),
     "masked": (np.ma.masked_array(X, X > 1), [str(int((X > 1).sum())), "masked"]),
-    "sparse": (torch.eye(4).to_sparse(), ["sparse", "to_dense"]),
-    "sparse rows": (_csr(), ["sparse", "to_dense"]),
     "meta": (torch.empty(3, 4, device="meta"), ["meta"]),
 }
 
@@ -82,6 +80,11 @@ DATA = {
 def test_bad_data(call, case):
     data, words = DATA[case]
     _refused(partial(call, data), tg.DataError, words)
+
+
+@pytest.mark.parametrize("data", [torch.eye(4).to_sparse(), _csr()], ids=["coo", "csr"])
+def test_sparse_data_is_not_taken_for_dense(data):
+    _refused(partial(decompose, data), tg.DataError, ["sparse", "to_dense"])
 
 
 OPTIONS = {

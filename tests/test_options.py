@@ -34,6 +34,8 @@ LEAST = {
     "final_sweeps": 1,
     "final_tolerance": 0,
     "ridge": 0,
+    "rounding_ridge": 0,
+    "patience": 1,
     "balance_every": 1,
     "rank_increment": 1,
     "max_degree": 1,

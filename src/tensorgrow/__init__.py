@@ -2,8 +2,10 @@
 
 from ._version import __version__
 from .api import decompose, fit, load
+from .completion import complete
 from .errors import (
     DataError,
+    DataWarning,
     FileFormatError,
     MemoryLimitError,
     OptionError,
@@ -11,16 +13,19 @@ from .errors import (
     TensorgrowError,
 )
 from .network import TensorNetwork
+from .observations import Observations
 from .results import Result, Step, StopReason
 from .search import GreedyOptions, GreedySearch
 from .structure import Structure
 
 __all__ = [
     "DataError",
+    "DataWarning",
     "FileFormatError",
     "GreedyOptions",
     "GreedySearch",
     "MemoryLimitError",
+    "Observations",
     "OptionError",
     "Result",
     "Step",
@@ -30,6 +35,7 @@ __all__ = [
     "TensorNetwork",
     "TensorgrowError",
     "__version__",
+    "complete",
     "decompose",
     "fit",
     "load",

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import math
-import platform
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
-from ._version import __version__
-from .callbacks import Callback, Checkpoint, as_callbacks, progress_callback
+from .callbacks import Checkpoint, as_callbacks, progress_callback
+from .completion import HELD_OUT, fit_observed
 from .data import as_dtype, as_target, check_memory, choose_device, free_memory, power_of_two_scale
 from .errors import DataError, OptionError, StructureError
 from .io import read_file
 from .linalg import one_thread
 from .network import NETWORK_KIND, RandomState, TensorNetwork, as_generator
 from .objectives import DenseLeastSquares
+from .observations import is_listed
 from .results import RESULT_KIND, PathPoint, Result, Step, StopReason
+from .running import (
+    all_zero,
+    bring_home,
+    check_init,
+    describe,
+    history_of,
+    identity,
+    path_of,
+    positive_limit,
+    run,
+    scaled,
+)
 from .search import (
     CutBounds,
     EdgePolicy,
@@ -126,13 +137,13 @@ def decompose(
     target, home, scale = _prepare(x, wanted, device)
     shape = tuple(target.shape)
     policy = EdgePolicy.parse(edges, len(shape), chosen.max_degree)
-    _check_init(init, shape, target)
+    check_init(init, shape, target)
     first = Structure.rank_one(shape) if init is None else init.structure
     limits.check_size(first.num_parameters)
     if not bool(target.any()):
-        return _all_zero(first, target, home)
+        return all_zero(first, target, home)
 
-    limit = free_memory(target.device) if memory_limit is None else _positive_limit(memory_limit)
+    limit = free_memory(target.device) if memory_limit is None else positive_limit(memory_limit)
     objective = DenseLeastSquares(target)
     check_memory(objective.memory_needed(first), limit, f"decomposing a tensor of shape {shape}")
     bound = max_error is not None and chosen.certify
@@ -148,25 +159,47 @@ def decompose(
         bounds=CutBounds(target, max_error) if bound and max_error else None,
     )
     search = GreedySearch(
-        problem, limits, init=_scaled(init, 1.0 / scale), dtype=target.dtype, device=target.device
+        problem, limits, init=scaled(init, 1.0 / scale), dtype=target.dtype, device=target.device
     )
     listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
     if checkpoint is not None:
-        keeper = Checkpoint(checkpoint, _identity(target, objective.norm, limits, chosen, policy, problem))
+        keeper = Checkpoint(
+            checkpoint, identity(target, shape, objective.norm, limits, chosen, policy, problem)
+        )
         keeper.load(search)
         listeners.insert(0, keeper)
     with one_thread() if objective.use_numpy else nullcontext():
-        _run(search, listeners)
-    return _result(search, target, scale, home, chosen, effort if options is None else "custom")
+        run(search, listeners)
+    answer, stop = search.answer, search.state.stop
+    assert answer is not None and stop is not None
+    details = describe(
+        target,
+        effort=effort if options is None else "custom",
+        options=chosen.to_dict(),
+        seconds=search.state.elapsed,
+    )
+    return Result(
+        bring_home(answer.network, scale, home),
+        _exact_error(target, answer.network),
+        history_of(search, scale),
+        stop,
+        path_of(search, scale, home),
+        details,
+    )
 
 
 def fit(
     x: Any,
     structure: Structure,
+    mask: Any = None,
     *,
+    weights: Any = None,
+    validation: Any = HELD_OUT,
+    truth: Any = None,
+    ridge: float | None = None,
     max_error: float | None = None,
-    max_sweeps: int = FIT_SWEEPS,
-    tolerance: float = FIT_TOLERANCE,
+    max_sweeps: int | None = None,
+    tolerance: float | None = None,
     max_seconds: float | None = None,
     init: TensorNetwork | None = None,
     random_state: RandomState = None,
@@ -179,13 +212,21 @@ def fit(
     Parameters
     ----------
     x
-        The tensor; its shape must be ``structure.dims``.
+        The tensor; its shape must be ``structure.dims``. Or some of its entries: `Observations`, a sparse
+        array, or a dense tensor with a `mask`.
     structure
-        Graph and ranks.
+        Graph and ranks. ``Structure.tensor_train(shape, rank)`` with a mask is TT-ALS completion, and
+        ``Structure.tensor_ring`` TR-ALS.
+    mask, weights, validation, truth
+        Where entries are missing: as for `complete`. Held-out entries choose the ridge.
+    ridge
+        Where entries are missing: the ridge, relative to the mean diagonal of the Gram matrices; nothing is
+        held out then.
     max_error
         Stop as soon as this relative error is reached.
     max_sweeps, tolerance
-        Sweeps at most, and the relative decrease per sweep below which the fit has converged.
+        Sweeps at most, and the relative decrease per sweep below which the fit has converged: by default 500
+        and 1e-7, where entries are missing 100 and 1e-4.
     init
         A network with this structure to start from; by default random.
 
@@ -196,23 +237,48 @@ def fit(
     """
     if not isinstance(structure, Structure):
         raise StructureError(f"structure must be a tensorgrow.Structure, not {type(structure).__name__}")
-    if not isinstance(max_sweeps, Integral) or max_sweeps < 1 or not tolerance >= 0:
+    if (max_sweeps is not None and (not isinstance(max_sweeps, Integral) or max_sweeps < 1)) or (
+        tolerance is not None and not tolerance >= 0
+    ):
         raise OptionError(f"max_sweeps={max_sweeps} and tolerance={tolerance} must be at least 1 and 0")
+    if mask is not None or is_listed(x):
+        return fit_observed(
+            x,
+            structure,
+            mask,
+            weights=weights,
+            validation=validation,
+            truth=truth,
+            ridge=ridge,
+            max_error=max_error,
+            max_sweeps=max_sweeps,
+            tolerance=tolerance,
+            max_seconds=max_seconds,
+            init=init,
+            random_state=random_state,
+            device=device,
+            dtype=dtype,
+            memory_limit=memory_limit,
+        )
+    if weights is not None or ridge is not None or truth is not None:
+        raise OptionError("weights, ridge and truth go with a mask or listed entries; all of x is known here")
+    max_sweeps = FIT_SWEEPS if max_sweeps is None else max_sweeps
+    tolerance = FIT_TOLERANCE if tolerance is None else tolerance
     limits = Limits(max_error=max_error, max_seconds=max_seconds, max_steps=1)
     target, home, scale = _prepare(x, as_dtype(dtype), device)
     if tuple(target.shape) != structure.dims:
         raise DataError(f"the tensor has shape {tuple(target.shape)}, the structure is for {structure.dims}")
-    _check_init(init, structure.dims, target)
+    check_init(init, structure.dims, target)
     if init is not None and init.structure != structure:
         raise OptionError(f"init has the structure {init.structure}, not the one to fit: {structure}")
     if not bool(target.any()):
-        return _all_zero(structure, target, home)
-    limit = free_memory(target.device) if memory_limit is None else _positive_limit(memory_limit)
+        return all_zero(structure, target, home)
+    limit = free_memory(target.device) if memory_limit is None else positive_limit(memory_limit)
     objective = DenseLeastSquares(target)
     check_memory(
         objective.memory_needed(structure), limit, f"fitting {structure.num_parameters:,} parameters"
     )
-    network = _scaled(init, 1.0 / scale) or TensorNetwork.random(
+    network = scaled(init, 1.0 / scale) or TensorNetwork.random(
         structure, random_state=as_generator(random_state), dtype=target.dtype
     )
     begin = time.perf_counter()
@@ -243,9 +309,9 @@ def fit(
         seconds=seconds,
         structure=structure,
     )
-    final = _home(fitted.network, scale, home)
-    info = _info(target, sweeps=fitted.num_sweeps)
-    return Result(final, error, (step,), stop, (PathPoint(final, error),), info)
+    final = bring_home(fitted.network, scale, home)
+    details = describe(target, sweeps=fitted.num_sweeps)
+    return Result(final, error, (step,), stop, (PathPoint(final, error),), details)
 
 
 def load(path: str | Path) -> TensorNetwork | Result:
@@ -287,118 +353,6 @@ def _prepare(
     return (target if scale == 1.0 else target / scale), home, scale
 
 
-def _check_init(init: TensorNetwork | None, shape: tuple[int, ...], target: torch.Tensor) -> None:
-    if init is None:
-        return
-    if not isinstance(init, TensorNetwork):
-        raise OptionError(f"init must be a TensorNetwork, not {type(init).__name__}")
-    if init.structure.dims != shape:
-        raise OptionError(f"init is a network over {init.structure.dims}, but the tensor has shape {shape}")
-    if init.is_complex and not target.is_complex():
-        raise OptionError("init is complex but the data is real; pass a real network or dtype=complex")
-    if not all(bool(torch.isfinite(c).all()) for c in init.cores):
-        raise OptionError("init has entries that are not finite")
-
-
-def _positive_limit(memory_limit: float) -> float:
-    if not isinstance(memory_limit, Real) or not memory_limit > 0:
-        raise OptionError(f"memory_limit={memory_limit!r} must be a positive number of bytes")
-    return float(memory_limit)
-
-
-def _scaled(network: TensorNetwork | None, factor: float) -> TensorNetwork | None:
-    """A network whose tensor is multiplied by `factor`, spread over all cores."""
-    if network is None or factor == 1.0:
-        return network
-    share = factor ** (1.0 / len(network.cores))
-    return TensorNetwork(network.structure, [c * share for c in network.cores])
-
-
-def _home(network: TensorNetwork, scale: float, home: torch.device) -> TensorNetwork:
-    scaled = _scaled(network, scale)
-    assert scaled is not None
-    return scaled.to(home)
-
-
-def _all_zero(structure: Structure, target: torch.Tensor, home: torch.device) -> Result:
-    cores = [torch.zeros(s, dtype=target.dtype, device=home) for s in structure.core_shapes]
-    network = TensorNetwork(structure, cores)
-    step = Step(0, "start", None, network.num_parameters, 0.0, 0.0, None, 0.0, structure)
-    path = (PathPoint(network, 0.0),)
-    return Result(network, 0.0, (step,), StopReason.TARGET_REACHED, path, _info(target))
-
-
-def _identity(
-    target: torch.Tensor,
-    norm: float,
-    limits: Limits,
-    options: GreedyOptions,
-    policy: EdgePolicy,
-    problem: Problem,
-) -> dict[str, Any]:
-    """What a resumed run must share with the one that wrote the checkpoint."""
-    flat = target.reshape(-1)
-    probe = flat[:: max(1, flat.numel() // 97)][:97]
-    parts = torch.view_as_real(probe) if probe.is_complex() else probe
-    weights = torch.arange(1, parts.numel() + 1, dtype=torch.float64, device=probe.device)
-    fingerprint = float((parts.reshape(-1).double() * weights).sum())
-    return {
-        "shape": list(target.shape),
-        "dtype": str(target.dtype),
-        "data": [norm, fingerprint],
-        "max_error": limits.max_error,
-        "max_parameters": limits.max_parameters,
-        "edges": None if policy.pairs is None else sorted([list(e) for e in policy.pairs]),
-        "split_nodes": problem.split_nodes,
-        "options": options.to_dict(),
-    }
-
-
-# -- running and reporting -----------------------------------------------------------------------------
-
-
-def _run(search: GreedySearch, listeners: list[Callback]) -> None:
-    """Drive a search; callbacks may stop it, Ctrl-C keeps what there is."""
-    for listener in listeners:
-        listener.on_start(search)
-    try:
-        for step in search:
-            answers = [listener.on_step(search, step) for listener in listeners]  # all of them are told
-            if any(answers):
-                search.state.stop = StopReason.CALLBACK
-                break
-    except KeyboardInterrupt:
-        if search.answer is None:
-            raise
-        search.state.stop = StopReason.INTERRUPTED
-    finally:
-        shown = search.state.stop
-        if search.hit_limit or shown in (StopReason.INTERRUPTED, StopReason.CALLBACK):
-            search.state.stop = None  # a checkpoint of an unfinished run must be able to go on
-        for listener in listeners:
-            listener.on_end(search)
-        search.state.stop = shown
-
-
-def _result(
-    search: GreedySearch,
-    target: torch.Tensor,
-    scale: float,
-    home: torch.device,
-    options: GreedyOptions,
-    effort: str,
-) -> Result:
-    answer, stop = search.answer, search.state.stop
-    assert answer is not None and stop is not None
-    error = _exact_error(target, answer.network)
-    path = tuple(PathPoint(_home(p.network, scale, home), p.relative_error) for p in search.state.path)
-    history = tuple(
-        s if scale == 1.0 else Step(**{**s.__dict__, "loss": s.loss * scale}) for s in search.state.steps
-    )
-    info = _info(target, effort=effort, options=options.to_dict(), seconds=search.state.elapsed)
-    return Result(_home(answer.network, scale, home), error, history, stop, path, info)
-
-
 def _exact_error(target: torch.Tensor, network: TensorNetwork) -> float:
     """Relative error from the residual, in double precision where that fits comfortably."""
     if target.numel() <= DOUBLE_ENTRIES:
@@ -406,16 +360,3 @@ def _exact_error(target: torch.Tensor, network: TensorNetwork) -> float:
         target, network = target.to(double), network.to(dtype=double)
     objective = DenseLeastSquares(target, use_numpy=False)
     return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm
-
-
-def _info(target: torch.Tensor, **more: Any) -> dict[str, Any]:
-    return {
-        "library_version": __version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "device": str(target.device),
-        "dtype": str(target.dtype),
-        **more,
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "DataError",
+    "DataWarning",
     "FileFormatError",
     "MemoryLimitError",
     "OptionError",
@@ -34,6 +35,10 @@ class FileFormatError(TensorgrowError, ValueError):
 
 class MemoryLimitError(TensorgrowError, MemoryError):
     """The estimated memory is above the limit; nothing was allocated yet."""
+
+
+class DataWarning(UserWarning):
+    """Data that can be used, with a caveat the user should know."""
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

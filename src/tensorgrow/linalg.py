@@ -14,8 +14,10 @@ __all__ = [
     "can_limit_threads",
     "is_single",
     "leading_pair",
+    "one_blas_thread",
     "one_thread",
     "solve_normal",
+    "solve_slices",
     "sqrt_and_inverse",
     "tail_norms",
 ]
@@ -68,6 +70,24 @@ def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
         x = torch.cholesky_solve(flat.T, factor).T
     explained = (x.conj() * flat).sum().real + ridge * torch.linalg.vector_norm(x) ** 2
     return (x * scale).to(rhs.dtype).reshape(rhs.shape), float(explained)
+
+
+def solve_slices(gram: torch.Tensor, rhs: torch.Tensor, ridge: float) -> torch.Tensor:
+    """Solve ``G_s x_s = m_s`` for a batch of Hermitian positive semi-definite matrices.
+
+    As `solve_normal`: unit diagonals, `ridge` added, Cholesky; the pseudo-inverse for matrices where it fails.
+    """
+    diagonal = gram.diagonal(dim1=1, dim2=2).real.clamp_min(0.0)
+    scale = (diagonal + (diagonal.amax(1, keepdim=True) * 1e-20 + 1e-300)).rsqrt()
+    scaled = gram * scale[:, :, None] * scale[:, None, :]
+    scaled.diagonal(dim1=1, dim2=2).add_(ridge)
+    right = (rhs * scale)[:, :, None]
+    factor, info = torch.linalg.cholesky_ex(scaled)
+    x = torch.cholesky_solve(right, factor)
+    if bool(info.any()):
+        for s in info.nonzero()[:, 0].tolist():
+            x[s] = _pseudo_solve(scaled[s], right[s], is_single(gram.dtype))
+    return x[:, :, 0] * scale
 
 
 def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, float]:
@@ -153,13 +173,21 @@ def can_limit_threads() -> bool:
 
 
 @contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Context in which the BLAS of NumPy and SciPy uses one thread; torch keeps its own."""
+    pools = _pools()
+    with nullcontext() if pools is None else pools.limit(limits=1, user_api="blas"):
+        yield
+
+
+@contextmanager
 def one_thread() -> Iterator[None]:
     """Context in which torch and the BLAS of NumPy and SciPy use one thread.
 
     On small matrices their thread pools spend up to ten times longer waiting for each other than computing.
     """
-    pools, threads = _pools(), torch.get_num_threads()
-    with nullcontext() if pools is None else pools.limit(limits=1, user_api="blas"):
+    threads = torch.get_num_threads()
+    with one_blas_thread():
         torch.set_num_threads(1)
         try:
             yield

@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from .errors import OptionError
+from .errors import DataError, OptionError
 from .io import write_file
 from .network import TensorNetwork
 from .structure import Edge, Structure
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = [
     "RESULT_KIND",
@@ -28,6 +32,8 @@ __all__ = [
 ]
 
 RESULT_KIND = "result"
+
+_COMPLETION_ERRORS = ("train_error", "validation_error", "test_error")
 
 
 class StopReason(Enum):
@@ -48,6 +54,10 @@ class StopReason(Enum):
     MEMORY_LIMIT = (
         "Growing further would need more memory than allowed. Raise memory_limit, use float32, or restrict "
         "the edges: 'chain' and 'ring' are much lighter than dense graphs."
+    )
+    VALIDATION = (
+        "The error on held-out entries no longer falls: a larger network would fit noise. More observations, "
+        "another tensorisation or effort='thorough' may go further."
     )
     CONVERGED = "The fit has converged. A larger structure would fit better."
     INTERRUPTED = "Interrupted. This is the best result so far."
@@ -183,6 +193,11 @@ class Result:
         Networks that no other visited one beats in both size and error, by size.
     info
         Options, seed and library versions of the run.
+    train_error, validation_error
+        Of a completion: relative errors on the fitted and on the held-out entries of the chosen network,
+        before it was fitted once more to both. `relative_error` is on all observed entries, after that.
+    test_error
+        Where the truth was given: relative error on entries that were not observed.
     """
 
     network: TensorNetwork
@@ -191,6 +206,9 @@ class Result:
     stop: StopReason
     path: tuple[PathPoint, ...] = field(repr=False, default=())
     info: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    train_error: float | None = None
+    validation_error: float | None = None
+    test_error: float | None = None
 
     @property
     def structure(self) -> Structure:
@@ -227,6 +245,46 @@ class Result:
             )
         return point.network
 
+    def predict(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
+        """Entries of the represented tensor.
+
+        Parameters
+        ----------
+        indices
+            Integers of shape ``(n, order)``.
+        """
+        return self.network.entries(indices)
+
+    def fill(self, x: Any, mask: Any = None, *, keep_observed: bool = True) -> Any:
+        """The completed tensor.
+
+        Parameters
+        ----------
+        x
+            The tensor with missing entries, NumPy or torch; it is not modified.
+        mask
+            True where `x` is observed; by default where it is not NaN.
+        keep_observed
+            Keep the observed values, and predict only the others; otherwise predict all.
+
+        Returns
+        -------
+        array
+            Of the kind of `x`.
+        """
+        given = x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x).copy())
+        if tuple(given.shape) != self.structure.dims:
+            raise DataError(f"x has shape {tuple(given.shape)}, the network is for {self.structure.dims}")
+        known = ~torch.isnan(given) if mask is None else torch.as_tensor(mask, device=given.device).bool()
+        if known.shape != given.shape:
+            raise DataError(f"mask has shape {tuple(known.shape)}, x has {tuple(given.shape)}")
+        filled = self.network.to_dense().to(given.device)
+        if given.is_floating_point() or given.is_complex():
+            filled = filled.to(torch.promote_types(given.dtype, filled.dtype))
+        if keep_observed:
+            filled = torch.where(known, given.to(filled.dtype), filled)
+        return filled if isinstance(x, torch.Tensor) else filled.numpy()
+
     def save(self, path: str | Path) -> None:
         """Write network, path, history and options to one safetensors file; `tensorgrow.load` reads it."""
         header, tensors = self.network.pack("core")
@@ -239,6 +297,7 @@ class Result:
             "history": [s.to_dict() for s in self.history],
             "path": points,
             "info": dict(self.info),
+            "errors": {name: getattr(self, name) for name in _COMPLETION_ERRORS},
         }
         write_file(path, RESULT_KIND, document, tensors)
 
@@ -252,10 +311,18 @@ class Result:
             StopReason[header["stop"]],
             tuple(unpack_path(header["path"], tensors)),
             header["info"],
+            **header.get("errors", {}),
         )
 
     def __repr__(self) -> str:
+        more = [
+            f"{name.removesuffix('_error')} {value:.4g}"
+            for name in _COMPLETION_ERRORS
+            if (value := getattr(self, name)) is not None
+        ]
         return (
-            f"Result({self.num_parameters:,} parameters, relative error {self.relative_error:.4g}, "
+            f"Result({self.num_parameters:,} parameters, relative error {self.relative_error:.4g}"
+            + (f" ({', '.join(more)})" if more else "")
+            + ", "
             f"{self.compression_ratio:.3g}x smaller, {len(self.history)} steps, stop={self.stop.name})"
         )

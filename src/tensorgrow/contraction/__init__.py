@@ -12,15 +12,19 @@ from .plans import (
     sweep_plan,
 )
 from .program import Array, Program, Update
+from .rows import Entries, RowSource, RowTree
 
 __all__ = [
     "Array",
     "DensePlan",
+    "Entries",
     "GramPlan",
     "InnerPlan",
     "PairEnvironment",
     "PairPlan",
     "Program",
+    "RowSource",
+    "RowTree",
     "SweepPlan",
     "Update",
     "dense_plan",

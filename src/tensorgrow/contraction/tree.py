@@ -41,18 +41,29 @@ def star(num_nodes: int) -> Tree:
     return tuple(range(num_nodes)) if num_nodes > 1 else 0
 
 
-def best_tree(structure: Structure) -> Tree:
-    """Binary tree with the cheapest sweep under a simple flop model."""
+def best_tree(structure: Structure, *, rows: int | None = None) -> Tree:
+    """Binary tree with the cheapest sweep under a simple flop model.
+
+    Parameters
+    ----------
+    rows
+        Number of listed entries, for sweeps over those instead of a dense target.
+    """
     n = structure.num_nodes
     if n == 1:
         return 0
     classes = tuple(size_class(structure.leg_dim(k)) for k in range(n))
     bonds = tuple((e, size_class(r)) for e, r in structure.ranks.items())
-    return _best_tree(n, classes, bonds)
+    return _best_tree(n, classes, bonds, None if rows is None else size_class(rows))
 
 
 @lru_cache(maxsize=20_000)
-def _best_tree(n: int, classes: tuple[int, ...], bonds: tuple[tuple[tuple[int, int], int], ...]) -> Tree:
+def _best_tree(
+    n: int,
+    classes: tuple[int, ...],
+    bonds: tuple[tuple[tuple[int, int], int], ...],
+    row_class: int | None,
+) -> Tree:
     half_octave = 0.5 * np.log(2.0)
     log_dims = half_octave * np.array(classes, dtype=float)
     log_ranks = np.zeros((n, n))
@@ -71,7 +82,12 @@ def _best_tree(n: int, classes: tuple[int, ...], bonds: tuple[tuple[tuple[int, i
     rows = members @ log_ranks
     inner = 0.5 * np.einsum("sn,sn->s", rows, members)
     cut = np.einsum("sn,sn->s", rows, 1.0 - members)
-    cost = _split_cost(dims, inner, cut, members.sum(1), parents, lefts, rights)
+    if row_class is None:
+        cost = _split_cost(dims, inner, cut, members.sum(1), parents, lefts, rights)
+    else:
+        entries = half_octave * row_class
+        is_root = members[parents].sum(1) == n
+        cost = _row_split_cost(dims, inner, cut, entries, is_root, parents, lefts, rights)
 
     best = np.zeros(len(members))
     choice = np.zeros(len(members), dtype=np.intp)
@@ -115,6 +131,29 @@ def _split_cost(
     grams = gram(a, b, dims[rights]) + gram(b, a, dims[lefts])
     dispatch = INSTRUCTION_FLOPS * (6.0 + 2.0 * (count[parents] - 2.0))
     total: Floats = target + joint + grams + dispatch
+    return total
+
+
+def _row_split_cost(
+    dims: Floats,
+    inner: Floats,
+    cut: Floats,
+    entries: float,
+    is_root: npt.NDArray[np.bool_],
+    parents: Ints,
+    lefts: Ints,
+    rights: Ints,
+) -> Floats:
+    """Flops of a split where every partial result has a row per combination of indices that occurs.
+
+    A set S hands its surroundings, multiplied by one child, to the other; and is itself made of its children.
+    """
+    x = inner[parents] - inner[lefts] - inner[rights]
+    product = 2.0 * np.exp(x + cut[parents])
+    outside = [np.exp(np.minimum(dims.max() - dims[side], entries)) for side in (lefts, rights)]
+    inside = np.exp(np.minimum(dims[parents], entries))
+    rows = np.where(is_root, 0.0, outside[0] + outside[1] + 2.0 * inside)
+    total: Floats = product * rows + INSTRUCTION_FLOPS
     return total
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..contraction import Update
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
@@ -15,10 +14,11 @@ Array = Any
 
 
 class NormalEquations(NamedTuple):
-    """Least-squares problem of one core, ``X gram = rhs``.
+    """Least-squares problem of one core.
 
-    `gram` has the bonds of the node twice (ket, then bra) and is None for a network of one node; `rhs` has
-    the shape of the core.
+    For full data ``X gram = rhs``: `gram` has the bonds of the node twice (ket, then bra) and is None for a
+    network of one node. Where entries are missing there is one Gram per slice ``s`` of the dangling leg, its
+    number first, bra before ket: ``gram[s] x[s] = rhs[s]``. `rhs` has the shape of the core.
     """
 
     gram: Array | None
@@ -45,7 +45,10 @@ class PairProblem(Protocol):
 
 
 class SliceFit(NamedTuple):
-    """New slices of an edge and by how much they lower the squared loss."""
+    """New slices of an edge, and by how much they lower the squared loss the search goes by.
+
+    That is the loss on held-out entries where there are some.
+    """
 
     left: Array
     right: Array
@@ -68,6 +71,10 @@ class LeastSquares(Protocol):
         """Norm of the data: the loss of the zero network."""
 
     @property
+    def validation_norm(self) -> float | None:
+        """Norm of the data held out of the fit; None when there is none."""
+
+    @property
     def epsilon(self) -> float:
         """Relative rounding error of the numbers computed with."""
 
@@ -80,8 +87,14 @@ class LeastSquares(Protocol):
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
         """``||data - network||``, computed from the residual itself."""
 
-    def sweep(self, structure: Structure, arrays: list[Array], update: Update) -> None:
-        """Visit every node once in an order that shares work; ``update`` solves it and returns its core."""
+    def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
+        """The same on entries held out of the fit; None when there are none."""
+
+    def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
+        """Solve for every core once, in an order that shares work; returns the squared loss after the last.
+
+        `ridge` is added to the unit diagonal of every scaled Gram, against rounding. The loss may cancel.
+        """
 
     def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
         """Gram matrix and right-hand side of one node."""

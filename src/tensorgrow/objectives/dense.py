@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..contraction import Update, dense_plan, pair_plan, sweep_plan
-from ..linalg import can_limit_threads
+from ..linalg import can_limit_threads, solve_normal
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
@@ -45,6 +45,10 @@ class DenseLeastSquares:
         self.use_numpy = _numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
+
+    @property
+    def validation_norm(self) -> None:
+        """Nothing is held out."""
 
     @property
     def epsilon(self) -> float:
@@ -105,8 +109,23 @@ class DenseLeastSquares:
 
     # -- node problems ---------------------------------------------------------------------------------
 
-    def sweep(self, structure: Structure, arrays: list[Array], update: Update) -> None:
-        """Update every node once; partial contractions are shared along a dimension tree."""
+    def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> None:
+        """Nothing is held out."""
+
+    def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
+        """Solve for every node once; partial contractions are shared along a dimension tree."""
+        explained = 0.0
+
+        def update(node: int, gram: Array | None, rhs: Array) -> Array:
+            nonlocal explained
+            core, explained = solve_normal(gram, rhs, ridge)
+            return core
+
+        self._visit(structure, arrays, update)
+        return self.norm**2 - explained
+
+    def _visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
+        """Hand the normal equations of every node to `update`, which returns its core."""
         plan = sweep_plan(structure, self.is_complex)
 
         def visit(node: int, gram: Array | None, rhs: Array) -> Array:
@@ -125,7 +144,7 @@ class DenseLeastSquares:
                 found[k] = NormalEquations(gram, rhs)
             return arrays[k]
 
-        self.sweep(network.structure, arrays, note)
+        self._visit(network.structure, arrays, note)
         return found[node]
 
     # -- edge problems ---------------------------------------------------------------------------------
@@ -157,7 +176,7 @@ class DenseLeastSquares:
             grams[node] = gram
             return arrays[node]
 
-        self.sweep(structure, list(arrays), note)
+        self._visit(structure, list(arrays), note)
         return grams
 
     def _with_internal_axes(self, structure: Structure, target: Array) -> Array:

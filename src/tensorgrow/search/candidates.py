@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
@@ -17,7 +17,10 @@ from ..objectives import LeastSquares, PairProblem, SliceFit
 from ..structure import Edge, Structure
 from .options import GreedyOptions
 
-__all__ = ["Candidate", "EdgePolicy", "grown_by", "score_edges", "score_of"]
+__all__ = ["Candidate", "EdgePolicy", "Gains", "ScoreMemory", "grown_by", "score_edges", "score_of"]
+
+# Stands in for a loss of zero in logarithms.
+TINY = 1e-300
 
 Edges = Literal["all", "chain", "ring"] | Iterable[Edge]
 
@@ -99,6 +102,7 @@ class Candidate:
     loss: float
     added: int
     score: float
+    gain: float
 
 
 def score_of(options: GreedyOptions, before: float, after: float, added: int) -> float:
@@ -129,9 +133,57 @@ def score_edges(
         after = math.sqrt(max(loss**2 - explained, 0.0))
         added = structure.growth_cost(*problem.edge)
         score = score_of(options, loss, after, added)
-        found.append(Candidate(problem.edge, left, right, after, added, score))
+        gain = math.log(max(loss, TINY) / max(after, TINY))
+        found.append(Candidate(problem.edge, left, right, after, added, score, gain))
     found.sort(key=lambda c: -c.score)
     return found
+
+
+Gains = dict[Edge, tuple[float, int]]
+
+
+@dataclass
+class ScoreMemory:
+    """Scores edges lazily: an edge that promised little a few steps ago is not looked at again.
+
+    What an edge would gain changes slowly while others grow, and mostly falls. Edges are scored in the order
+    of their last known gain per parameter, until what remains cannot win any more; gains older than
+    `oldest` steps are not trusted.
+
+    Attributes
+    ----------
+    gains
+        Last gain, the logarithm of (loss before / loss after), and its age by edge.
+    """
+
+    gains: Gains = field(default_factory=dict)
+    batch: int = 4
+    oldest: int = 5
+    slack: float = 0.5
+
+    def score(
+        self, structure: Structure, edges: Sequence[Edge], score: Callable[[list[Edge]], list[Candidate]]
+    ) -> list[Candidate]:
+        """Candidates among which the best is, best score first."""
+        self.gains = {e: (g, age + 1) for e, (g, age) in self.gains.items()}
+        fresh = [e for e in edges if self.gains.get(e, (0.0, self.oldest))[1] >= self.oldest]
+        rest = {e: self.gains[e][0] / structure.growth_cost(*e) for e in edges if e not in fresh}
+        queue = sorted(rest, key=lambda e: -rest[e])
+        found = self._note(score(fresh)) if fresh else []
+        while queue and (not found or rest[queue[0]] > self.slack * self._best(found)):
+            now, queue = queue[: self.batch], queue[self.batch :]
+            found += self._note(score(now))
+        found.sort(key=lambda c: -c.score)
+        return found
+
+    def _note(self, found: list[Candidate]) -> list[Candidate]:
+        for c in found:
+            self.gains[c.edge] = (c.gain, 0)
+        return found
+
+    @staticmethod
+    def _best(found: Sequence[Candidate]) -> float:
+        return max(c.gain / c.added for c in found)
 
 
 def _fit_slices(problem: PairProblem, options: GreedyOptions, generator: torch.Generator) -> SliceFit:

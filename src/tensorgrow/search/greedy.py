@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..results import PathPoint, Step, StopReason, add_to_path, pack_path, unpack_path
 from ..structure import Structure
+from .candidates import Gains
 from .growth import Fitted, Problem, grow_once, refit
 from .refine import merge_internal, prune_once, regrow, split_exactly
 from .stopping import Limits
@@ -42,7 +43,14 @@ EXACT_CYCLES = 12
 
 @dataclass
 class SearchState:
-    """Everything the rest of a run depends on, plus what it reports."""
+    """Everything the rest of a run depends on, plus what it reports.
+
+    Attributes
+    ----------
+    ridge, tuned, stale, gains, grown
+        Of a completion: the ridge in use, the size it was last chosen for, steps since the held-out error
+        fell, the last known gains of edges, and why the growth ended.
+    """
 
     phase: str = "start"
     start: int = 0
@@ -51,6 +59,11 @@ class SearchState:
     cycles: int = 0
     stalls: int = 0
     elapsed: float = 0.0
+    ridge: float | None = None
+    tuned: int = 0
+    stale: int = 0
+    gains: Gains = field(default_factory=dict)
+    grown: StopReason | None = None
     stop: StopReason | None = None
     steps: list[Step] = field(default_factory=list)
     path: list[PathPoint] = field(default_factory=list)
@@ -64,6 +77,11 @@ class SearchState:
             "cycles": self.cycles,
             "stalls": self.stalls,
             "elapsed": self.elapsed,
+            "ridge": self.ridge,
+            "stale": self.stale,
+            "tuned": self.tuned,
+            "grown": None if self.grown is None else self.grown.name,
+            "gains": [[*e, *g] for e, g in self.gains.items()],
             "stop": None if self.stop is None else self.stop.name,
             "steps": [s.to_dict() for s in self.steps],
         }
@@ -73,7 +91,7 @@ class SearchState:
                 header[name] = None
                 continue
             structure, cores = fitted.network.pack(name)
-            header[name] = {"structure": structure, "loss": fitted.loss}
+            header[name] = {"structure": structure, "loss": fitted.loss, "validation": fitted.validation}
             tensors |= cores
         header["path"], cores = pack_path(self.path)
         tensors |= cores
@@ -90,7 +108,8 @@ class SearchState:
             data = header[name]
             if data is None:
                 return None
-            return Fitted(TensorNetwork.unpack(data["structure"], tensors, name), data["loss"])
+            network = TensorNetwork.unpack(data["structure"], tensors, name)
+            return Fitted(network, data["loss"], data["validation"])
 
         return cls(
             phase=header["phase"],
@@ -100,6 +119,11 @@ class SearchState:
             cycles=header["cycles"],
             stalls=header["stalls"],
             elapsed=header["elapsed"],
+            ridge=header["ridge"],
+            stale=header["stale"],
+            tuned=header["tuned"],
+            gains={(i, j): (gain, age) for i, j, gain, age in header["gains"]},
+            grown=None if header["grown"] is None else StopReason[header["grown"]],
             stop=None if header["stop"] is None else StopReason[header["stop"]],
             steps=[Step.from_dict(s) for s in header["steps"]],
             path=unpack_path(header["path"], tensors),
@@ -176,16 +200,30 @@ class GreedySearch:
                 self.hit_limit = True
                 self._end(limit)
                 return
-        phase = {
+        self._phases[state.phase](begin)
+
+    @property
+    def _phases(self) -> dict[str, Callable[[float], None]]:
+        return {
             "start": self._start,
             "grow": self._grow,
             "prune": self._prune,
             "tree": self._tree,
             "regrow": self._regrow,
-        }[state.phase]
-        phase(begin)
+        }
 
     def _start(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        self._fit_first(RANK_ONE_SWEEPS)
+        self._record("start", None, begin)
+        if self._reached():
+            state.phase = "prune"
+        else:
+            # Exact targets are often trees: a size to beat is worth having before growing.
+            state.phase = "tree" if problem.is_exact and state.start == 0 else "grow"
+
+    def _fit_first(self, sweeps: int | None) -> None:
+        """Fit the network that the growth starts from."""
         state, problem = self.state, self.problem
         if self.init is not None and state.start == 0:
             network = self.init.to(self.device, self.dtype)
@@ -196,13 +234,7 @@ class GreedySearch:
                 dtype=self.dtype,
                 device=self.device,
             )
-        state.current = refit(problem, network, sweeps=RANK_ONE_SWEEPS)
-        self._record("start", None, begin)
-        if self._reached():
-            state.phase = "prune"
-        else:
-            # Exact targets are often trees: a size to beat is worth having before growing.
-            state.phase = "tree" if problem.is_exact and state.start == 0 else "grow"
+        state.current = refit(problem, network, sweeps=sweeps)
 
     def _grow(self, begin: float) -> None:
         state, problem = self.state, self.problem
@@ -400,6 +432,7 @@ class GreedySearch:
         fitted = state.best if kind in ("tree", "regrow") else state.current
         assert fitted is not None
         error = fitted.loss / (problem.objective.norm or 1.0)
+        held_out = None if fitted.validation is None else fitted.validation / (problem.scale or 1.0)
         state.steps.append(
             Step(
                 index=len(state.steps),
@@ -408,10 +441,10 @@ class GreedySearch:
                 num_parameters=fitted.size,
                 loss=fitted.loss,
                 relative_error=error,
-                validation_error=None,
+                validation_error=held_out,
                 seconds=time.perf_counter() - begin,
                 structure=fitted.network.structure,
                 start=state.start,
             )
         )
-        add_to_path(state.path, PathPoint(fitted.network, error))
+        add_to_path(state.path, PathPoint(fitted.network, error if held_out is None else held_out))

@@ -13,11 +13,11 @@ from ..network import TensorNetwork
 from ..objectives import LeastSquares
 from ..solvers import ALSSettings, als
 from ..structure import Edge, Structure
-from .candidates import Candidate, EdgePolicy, grown_by, score_edges, score_of
+from .candidates import Candidate, EdgePolicy, ScoreMemory, grown_by, score_edges, score_of
 from .cuts import CutBounds
 from .options import GreedyOptions
 
-__all__ = ["Fitted", "Problem", "grow_once", "refit"]
+__all__ = ["Fitted", "Problem", "grow_once", "measured", "refit"]
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
 LEAST_GAIN = 1e-9
@@ -27,14 +27,24 @@ PATIENT_TOLERANCE = 1e-5
 # A sweep of about 0.05 s on one core.
 COSTLY_FLOPS = 5e8
 DEFAULT_LOOKAHEAD = 8
+# Where entries are missing and a sweep takes a few milliseconds, refits are carried on until they converge.
+CHEAP_FLOPS = 1e8
+CHEAP_SWEEPS = 100
+CHEAP_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A network with its loss."""
+    """A network with its loss, on the fitted and on the held-out data where there is some."""
 
     network: TensorNetwork
     loss: float
+    validation: float | None = None
+
+    @property
+    def measure(self) -> float:
+        """What the search goes by: the loss on held-out data, else the loss."""
+        return self.loss if self.validation is None else self.validation
 
     @property
     def size(self) -> int:
@@ -54,6 +64,8 @@ class Problem:
         Parameters allowed.
     memory_limit
         Bytes that a sweep may take.
+    memory
+        Earlier scores, so that only edges that may win are scored again; None scores all every time.
     """
 
     objective: LeastSquares
@@ -66,11 +78,18 @@ class Problem:
     split_nodes: bool = True
     deadline: float = math.inf
     bounds: CutBounds | None = field(default=None, repr=False)
+    memory: ScoreMemory | None = field(default=None, repr=False)
 
     @property
     def is_exact(self) -> bool:
         """Whether the error target asks for an exact representation."""
         return 0.0 < self.target <= self.options.exact_below * self.objective.norm
+
+    @property
+    def scale(self) -> float:
+        """Norm of the data that the search goes by."""
+        held_out = self.objective.validation_norm
+        return self.objective.norm if held_out is None else held_out
 
     @property
     def rounding(self) -> float:
@@ -80,6 +99,15 @@ class Problem:
     def is_costly(self, structure: Structure) -> bool:
         """Whether a sweep takes so long that refitting candidates is better spent on the growth itself."""
         return self.objective.sweep_flops(structure) > COSTLY_FLOPS
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the search goes by the error on held-out data."""
+        return self.objective.validation_norm is not None
+
+    def is_patient(self, structure: Structure) -> bool:
+        """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
+        return self.holds_out and self.objective.sweep_flops(structure) < CHEAP_FLOPS
 
     def lookahead(self, structure: Structure) -> int:
         """Candidates to refit before one is chosen."""
@@ -122,11 +150,14 @@ def refit(
 ) -> Fitted:
     """ALS with the options of the search; stops at the target."""
     o = problem.options
+    patient = problem.is_patient(network.structure)
     settings = ALSSettings(
-        max_sweeps=o.sweeps if sweeps is None else sweeps,
-        tolerance=o.tolerance if tolerance is None else tolerance,
+        max_sweeps=sweeps or (max(o.sweeps, CHEAP_SWEEPS) if patient else o.sweeps),
+        tolerance=(min(o.tolerance, CHEAP_TOLERANCE) if patient else o.tolerance)
+        if tolerance is None
+        else tolerance,
         absolute_tolerance=o.absolute_tolerance,
-        ridge=o.ridge,
+        ridge=o.rounding_ridge,
         balance_every=o.balance_every,
         accelerate=o.accelerate and not problem.is_exact,
     )
@@ -134,11 +165,17 @@ def refit(
         problem.objective,
         network,
         settings,
-        target=problem.target,
+        target=None if problem.holds_out else problem.target,
         give_up=give_up,
         deadline=problem.deadline,
     )
-    return Fitted(fit.network, fit.loss)
+    return measured(problem, fit.network, fit.loss)
+
+
+def measured(problem: Problem, network: TensorNetwork, loss: float) -> Fitted:
+    """A network with its losses."""
+    arrays = problem.objective.to_arrays(network)
+    return Fitted(network, loss, problem.objective.validation_loss(network.structure, arrays))
 
 
 def grow_once(
@@ -148,9 +185,8 @@ def grow_once(
     o = problem.options
     if current.loss <= problem.rounding:
         return None
-    edges = problem.candidate_edges(current.network.structure)
-    candidates = score_edges(problem.objective, current.network, current.loss, edges, o, problem.generator)
-    candidates = [c for c in candidates if c.loss < current.loss * (1.0 - LEAST_GAIN)]
+    candidates = _scored(problem, current)
+    candidates = [c for c in candidates if c.loss < current.measure * (1.0 - LEAST_GAIN)]
     if not candidates:
         return None
     if randomise:
@@ -177,9 +213,23 @@ def grow_once(
             grown.structure, random_state=problem.generator, dtype=grown.dtype, device=grown.device
         )
     fitted = _fit_grown(problem, grown)
-    if o.transfer and not fitted.loss < current.loss * (1.0 - LEAST_GAIN):
+    held_out = fitted.validation is not None  # there, a step may fail to pay at once
+    if o.transfer and not held_out and not fitted.loss < current.loss * (1.0 - LEAST_GAIN):
         return None  # the gain that the slices promised was rounding
     return fitted, chosen.edge
+
+
+def _scored(problem: Problem, current: Fitted) -> list[Candidate]:
+    """Candidate edges, best score first; all of them, or those that can still be the best."""
+    network, o = current.network, problem.options
+    edges = problem.candidate_edges(network.structure)
+
+    def score(chosen: list[Edge]) -> list[Candidate]:
+        return score_edges(problem.objective, network, current.measure, chosen, o, problem.generator)
+
+    if problem.memory is None:
+        return score(edges)
+    return problem.memory.score(network.structure, edges, score)
 
 
 def _fit_grown(problem: Problem, grown: TensorNetwork) -> Fitted:
@@ -208,7 +258,7 @@ def _look_ahead(
             sweeps=problem.options.lookahead_sweeps,
             tolerance=0.0,
         )
-        score = score_of(problem.options, current.loss, trial.loss, candidate.added)
+        score = score_of(problem.options, current.measure, trial.measure, candidate.added)
         if randomise:
             score *= problem.noise(problem.options.score_noise)
         if best is None or score > best[0]:

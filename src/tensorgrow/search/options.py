@@ -48,7 +48,12 @@ class GreedyOptions:
         The same for the last fit of a run that ended on its budget, and for fits that try to stay under the
         error target with fewer parameters.
     ridge
-        Added to the unit diagonal of every scaled Gram matrix.
+        Of a completion: the ridge, relative to the mean diagonal of the Gram matrices in the balanced gauge.
+        None: chosen on the held-out entries.
+    rounding_ridge
+        Added to the unit diagonal of every scaled Gram matrix, against rounding.
+    patience
+        Of a completion: growths in a row that may fail to lower the held-out error before it stops.
     balance_every
         Sweeps between two gauge balancings.
     accelerate
@@ -99,7 +104,9 @@ class GreedyOptions:
     absolute_tolerance: float = 0.0
     final_sweeps: int = 60
     final_tolerance: float = 1e-5
-    ridge: float = 1e-14
+    ridge: float | None = None
+    rounding_ridge: float = 1e-14
+    patience: int = 8
     balance_every: int = 5
     accelerate: bool = True
     transfer: bool = True
@@ -144,6 +151,28 @@ class GreedyOptions:
         return cls(regrow_cycles=None)
 
     @classmethod
+    def for_completion(cls, effort: Effort) -> GreedyOptions:
+        """Options behind ``effort=`` where entries are missing: overfitting is the risk, not slow fits."""
+        check_choice("effort", effort, ("fast", "balanced", "thorough"))
+        base = cls(
+            slice_sweeps=1,
+            lookahead=1,
+            sweeps=10,
+            tolerance=1e-3,
+            final_sweeps=40,
+            final_tolerance=1e-4,
+            thicken_costly=False,
+            max_internal_nodes=0,
+            certify=False,
+            starts=1,
+        )
+        if effort == "fast":
+            return base.replace(sweeps=5, patience=4, prune=False)
+        if effort == "balanced":
+            return base
+        return base.replace(lookahead=4, lookahead_sweeps=3, sweeps=20, slice_sweeps=2, patience=16)
+
+    @classmethod
     def paper(cls) -> GreedyOptions:
         """The paper to the letter: steepest drop, random slices of 1e-2, absolute tolerance, no way back."""
         return cls(
@@ -175,7 +204,7 @@ class GreedyOptions:
         return values
 
 
-_MAY_BE_NONE = ("lookahead", "max_degree", "regrow_cycles")
+_MAY_BE_NONE = ("lookahead", "ridge", "max_degree", "regrow_cycles")
 _LOWEST: dict[str, float] = {
     "slice_noise": 0.0,
     "slice_sweeps": 1,
@@ -187,6 +216,8 @@ _LOWEST: dict[str, float] = {
     "final_sweeps": 1,
     "final_tolerance": 0.0,
     "ridge": 0.0,
+    "rounding_ridge": 0.0,
+    "patience": 1,
     "balance_every": 1,
     "rank_increment": 1,
     "max_degree": 1,

@@ -39,7 +39,10 @@ def _itself(network: TensorNetwork) -> TensorNetwork:
 
 
 def _loss(problem: Problem, network: TensorNetwork) -> float:
-    return problem.objective.loss(network.structure, problem.objective.to_arrays(network))
+    """What the search goes by, without a refit."""
+    arrays = problem.objective.to_arrays(network)
+    held_out = problem.objective.validation_loss(network.structure, arrays)
+    return problem.objective.loss(network.structure, arrays) if held_out is None else held_out
 
 
 def _shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds | None) -> Iterator[Reduction]:
@@ -70,7 +73,7 @@ def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
     found = []
     for node in range(structure.num_nodes):
         for s in moves.propose_splits(structure, network.cores, node, options_per_cut=4, threshold=0.0):
-            loss = math.hypot(current.loss, s.dropped * problem.objective.norm)
+            loss = math.hypot(current.measure, s.dropped * problem.scale)
             make = partial(network.split_node, s.node, s.axes, rank=s.rank)
             found.append(Reduction("split", None, s.saved, loss, make))
     found.sort(key=lambda r: _removal_score(r, problem.target))
@@ -146,15 +149,22 @@ def prune_once(
         noise = problem.noise(PRUNE_NOISE) if randomise else 1.0
         return _removal_score(reduction, problem.target) * noise
 
-    for reduction in sorted(reductions, key=order)[: o.prune_candidates]:
+    ordered = sorted(reductions, key=order)[: o.prune_candidates]
+    if (
+        problem.holds_out
+    ):  # a split that fits noise cannot be undone: first lower ranks for as long as possible
+        ordered.sort(key=lambda r: r.kind == "split")
+    for reduction in ordered:
         smaller = merge_internal(reduction.make())
         if smaller.num_parameters >= current.size or not problem.policy.allows_degrees(smaller.structure):
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss
         trial = Fitted(smaller, loss)
-        if not loss <= problem.target:
+        if problem.holds_out:
+            trial = refit(problem, smaller)
+        elif not loss <= problem.target:
             trial = refit(problem, smaller, sweeps=o.final_sweeps, tolerance=o.final_tolerance, give_up=True)
-        if trial.loss <= problem.target:
+        if trial.measure <= problem.target:
             return trial, reduction
         if problem.out_of_time:
             return None

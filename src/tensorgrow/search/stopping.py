@@ -14,16 +14,17 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a run; at least one must be given."""
+    """Limits of a run; at least one must be given, unless held-out data says when to stop."""
 
     max_error: float | None = None
     max_parameters: int | None = None
     max_steps: int | None = None
     max_seconds: float | None = None
+    held_out: bool = False
 
     def __post_init__(self) -> None:
-        values = asdict(self)
-        if all(v is None for v in values.values()):
+        values = {name: value for name, value in asdict(self).items() if name != "held_out"}
+        if not self.held_out and all(v is None for v in values.values()):
             raise OptionError(
                 "nothing says when to stop: give max_error, max_parameters, max_steps or max_seconds"
             )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..gauge import balance
-from ..linalg import is_single, solve_normal
+from ..linalg import is_single
 from ..network import TensorNetwork
 from ..objectives import LeastSquares
 from ..structure import Structure
@@ -171,17 +171,9 @@ class Extrapolation:
 
 
 def _sweep(objective: LeastSquares, structure: Structure, arrays: list[Array], ridge: float) -> float:
-    explained = 0.0
-
-    def update(node: int, gram: Array | None, rhs: Array) -> Array:
-        nonlocal explained
-        core, explained = solve_normal(gram, rhs, ridge)
-        return core
-
-    objective.sweep(structure, arrays, update)
-    total = objective.norm**2
-    squared = total - explained
-    if squared < (CANCELLATION_SINGLE if is_single(arrays[0].dtype) else CANCELLATION) * total:
+    squared = objective.sweep(structure, arrays, ridge)
+    share = CANCELLATION_SINGLE if is_single(arrays[0].dtype) else CANCELLATION
+    if squared < share * objective.norm**2:
         return objective.loss(structure, arrays)
     return math.sqrt(squared)
 

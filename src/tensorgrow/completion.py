@@ -1,0 +1,504 @@
+"""Completion: a network for a tensor of which only some entries are known."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from .callbacks import Checkpoint, as_callbacks, progress_callback
+from .data import as_dtype, check_memory, choose_device, free_memory, power_of_two_scale
+from .errors import DataError, DataWarning, OptionError
+from .linalg import one_blas_thread
+from .network import RandomState, TensorNetwork, as_generator
+from .objectives import ObservedLeastSquares
+from .observations import Observations, as_observations
+from .results import Result, Step, StopReason
+from .running import (
+    all_zero,
+    bring_home,
+    check_init,
+    describe,
+    history_of,
+    identity,
+    path_of,
+    positive_limit,
+    run,
+    scaled,
+)
+from .search import (
+    DEFAULT_RIDGE,
+    CompletionSearch,
+    EdgePolicy,
+    Effort,
+    GreedyOptions,
+    Limits,
+    Problem,
+)
+from .solvers import ALSSettings, als
+from .structure import Edge, Structure
+
+__all__ = ["HELD_OUT", "complete", "fit_observed"]
+
+# Share of the entries held out by default, and the fewest that are worth holding out.
+HELD_OUT = 0.1
+FEWEST_HELD_OUT = 20
+# With fewer observations than this nothing is held out.
+FEWEST_TO_SPLIT = 10
+FIT_SWEEPS = 100
+FIT_TOLERANCE = 1e-4
+
+
+def complete(
+    x: Any,
+    mask: Any = None,
+    *,
+    weights: Any = None,
+    validation: Any = HELD_OUT,
+    truth: Any = None,
+    max_error: float | None = None,
+    max_parameters: int | None = None,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
+    edges: Literal["all", "chain", "ring"] | Iterable[Edge] = "all",
+    split_nodes: bool | None = None,
+    effort: Effort = "balanced",
+    init: TensorNetwork | None = None,
+    random_state: RandomState = None,
+    device: torch.device | str | None = None,
+    dtype: Any = None,
+    memory_limit: float | None = None,
+    progress: bool | None = None,
+    callbacks: Any = None,
+    checkpoint: str | Path | None = None,
+    options: GreedyOptions | None = None,
+) -> Result:
+    """Find a tensor network for a tensor of which only some entries are known.
+
+    Structure, ranks and ridge are chosen by the error on held-out entries; the growth ends when that no
+    longer falls. The chosen network is then fitted once more to all entries.
+
+    Parameters
+    ----------
+    x
+        A dense tensor with a `mask` or with NaN for what is missing; `Observations`; a SciPy or torch sparse
+        array (stored entries are observed); or a pandas frame of index columns and a value column last.
+    mask
+        True where a dense `x` is observed.
+    weights
+        Weight of every entry's squared residual: of the shape of a dense `x`, or one per listed entry.
+    validation
+        Entries to hold out: a share, a boolean mask (of the shape of a dense `x`, or one per listed entry),
+        or False to hold out none; then another limit must say when to stop.
+    truth
+        The full tensor (NaN where unknown) or `Observations` of it: the result reports the relative error
+        on entries that are not observed. It is not used otherwise.
+    max_error
+        Stop at this relative error on the held-out entries.
+    max_parameters, max_steps, max_seconds
+        Limits of the size, the number of growths and the time.
+    edges, split_nodes, effort, init, random_state, device, dtype, memory_limit
+        As for `decompose`. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR completion. With
+        ``random_state=None`` the same entries are held out each time.
+    progress, callbacks, checkpoint, options
+        As for `decompose`. The ridge is ``options.ridge``.
+
+    Returns
+    -------
+    Result
+        `relative_error` is on all observed entries; `train_error`, `validation_error` and `test_error` say
+        how well the network does on entries it was and was not fitted to. ``result.fill(x, mask)`` is the
+        completed tensor, ``result.predict(indices)`` any entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.einsum("i,j,k->ijk", np.arange(1.0, 7.0), np.linspace(1, 2, 8), np.ones(9))
+    >>> mask = np.random.default_rng(0).random(x.shape) < 0.5
+    >>> r = complete(x, mask, random_state=0)
+    >>> bool(np.abs(r.fill(x, mask) - x).max() < 1e-6)
+    True
+    """
+    if options is not None and not isinstance(options, GreedyOptions):
+        raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
+    chosen = GreedyOptions.for_completion(effort) if options is None else options
+    task = _Task.prepare(x, mask, weights, validation, dtype, device, random_state)
+    limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=task.held_out is not None)
+    policy = EdgePolicy.parse(edges, len(task.shape), chosen.max_degree)
+    check_init(init, task.shape, task.values)
+    first = Structure.rank_one(task.shape) if init is None else init.structure
+    limits.check_size(first.num_parameters)
+    test = _test_entries(truth, task)
+    if not bool(task.values.any()):
+        return all_zero(first, task.values, task.home)
+    split = policy.pairs is None if split_nodes is None else split_nodes
+    search = task.search(chosen, limits, policy, split, init, memory_limit)
+    listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
+    if checkpoint is not None:
+        keeper = Checkpoint(checkpoint, task.identity(search))
+        keeper.load(search)
+        listeners.insert(0, keeper)
+    with one_blas_thread():
+        run(search, listeners)
+        return _finish(search, task, test, effort if options is None else "custom")
+
+
+def fit_observed(
+    x: Any,
+    structure: Structure,
+    mask: Any = None,
+    *,
+    weights: Any = None,
+    validation: Any = HELD_OUT,
+    truth: Any = None,
+    ridge: float | None = None,
+    max_error: float | None = None,
+    max_sweeps: int | None = None,
+    tolerance: float | None = None,
+    max_seconds: float | None = None,
+    init: TensorNetwork | None = None,
+    random_state: RandomState = None,
+    device: torch.device | str | None = None,
+    dtype: Any = None,
+    memory_limit: float | None = None,
+) -> Result:
+    """ALS on observed entries for a structure that is already known; behind `fit`."""
+    sweeps = FIT_SWEEPS if max_sweeps is None else max_sweeps
+    drop = FIT_TOLERANCE if tolerance is None else tolerance
+    options = GreedyOptions.for_completion("balanced").replace(
+        ridge=ridge, sweeps=sweeps, tolerance=drop, final_sweeps=sweeps, final_tolerance=drop
+    )
+    held_out = validation if ridge is None else False
+    task = _Task.prepare(x, mask, weights, held_out, dtype, device, random_state)
+    if task.shape != structure.dims:
+        raise DataError(f"the tensor has shape {task.shape}, the structure is for {structure.dims}")
+    check_init(init, task.shape, task.values)
+    if init is not None and init.structure != structure:
+        raise OptionError(f"init has the structure {init.structure}, not the one to fit: {structure}")
+    test = _test_entries(truth, task)
+    if not bool(task.values.any()):
+        return all_zero(structure, task.values, task.home)
+    start = init or TensorNetwork.random(structure, random_state=task.generator, dtype=task.values.dtype)
+    limits = Limits(max_error=max_error, max_seconds=max_seconds, max_steps=0)
+    search = task.search(options, limits, EdgePolicy(None), False, start, memory_limit)
+    with one_blas_thread():
+        run(search, [])
+        result = _finish(search, task, test, "fit")
+    reached = max_error is not None and (result.validation_error or result.relative_error) <= max_error
+    stop = StopReason.TARGET_REACHED if reached else StopReason.CONVERGED
+    return replace(result, stop=stop if result.stop == StopReason.MAX_STEPS else result.stop)
+
+
+@dataclass
+class _Task:
+    """Observations where they are computed with, and what is needed to report on them.
+
+    Attributes
+    ----------
+    held_out
+        True for entries that are not fitted; None when all are.
+    home
+        Where the result goes.
+    scale
+        What was divided out of the values.
+    """
+
+    shape: tuple[int, ...]
+    indices: torch.Tensor
+    values: torch.Tensor
+    weights: torch.Tensor | None
+    held_out: torch.Tensor | None
+    generator: torch.Generator
+    home: torch.device
+    scale: float
+
+    @classmethod
+    def prepare(
+        cls,
+        x: Any,
+        mask: Any,
+        weights: Any,
+        validation: Any,
+        dtype: Any,
+        device: torch.device | str | None,
+        random_state: RandomState,
+    ) -> _Task:
+        """Check and convert what the user gave."""
+        seen = as_observations(x, mask, weights, as_dtype(dtype))
+        where = choose_device(device, seen.values)
+        home = seen.values.device if device == "auto" else where
+        # Without a seed the split is the same each time, so that a checkpoint can be gone on with.
+        generator = as_generator(0 if random_state is None else random_state)
+        held_out = _hold_out(seen, x, mask, validation, generator)
+        if random_state is None:
+            generator = as_generator(None)
+        _warn_about_gaps(seen)
+        scale = power_of_two_scale(seen.values)
+        values = (seen.values if scale == 1.0 else seen.values / scale).to(where)
+        return cls(
+            seen.shape,
+            seen.indices.to(where),
+            values,
+            None if seen.weights is None else seen.weights.to(where),
+            None if held_out is None else held_out.to(where),
+            generator,
+            home,
+            scale,
+        )
+
+    def objective(self, ridge: float, *, everything: bool = False) -> ObservedLeastSquares:
+        """Least squares on the fitted entries, or on all."""
+        weights = None if self.weights is None else self.weights.to(self.values.real.dtype)
+        return ObservedLeastSquares(
+            self.indices,
+            self.values,
+            self.shape,
+            weights=weights,
+            held_out=None if everything else self.held_out,
+            ridge=ridge,
+        )
+
+    def search(
+        self,
+        options: GreedyOptions,
+        limits: Limits,
+        policy: EdgePolicy,
+        split_nodes: bool,
+        init: TensorNetwork | None,
+        memory_limit: float | None,
+    ) -> CompletionSearch:
+        """A search that is ready to run; refused when not even its first network fits in memory."""
+        objective = self.objective(DEFAULT_RIDGE if options.ridge is None else options.ridge)
+        limit = free_memory(self.values.device) if memory_limit is None else positive_limit(memory_limit)
+        first = Structure.rank_one(self.shape) if init is None else init.structure
+        what = f"completing a tensor of shape {self.shape} from {len(self.values):,} entries"
+        check_memory(objective.memory_needed(first), limit, what)
+        problem = Problem(
+            objective,
+            options,
+            policy,
+            self.generator,
+            target=(limits.max_error or 0.0) * (objective.validation_norm or objective.norm),
+            max_parameters=limits.max_parameters,
+            memory_limit=limit,
+            split_nodes=split_nodes,
+        )
+        start = scaled(init, 1.0 / self.scale)
+        return CompletionSearch(
+            problem, limits, init=start, dtype=self.values.dtype, device=self.values.device
+        )
+
+    def identity(self, search: CompletionSearch) -> dict[str, Any]:
+        """What a resumed run must share with the one that wrote the checkpoint."""
+        problem = search.problem
+        places = torch.arange(1, len(self.values) + 1, dtype=torch.float64, device=self.values.device)
+        sums = (
+            (self.indices.double().sum(1) * places).sum(),
+            (self.held_out * places).sum() if (self.held_out is not None) else places.new_zeros(()),
+        )
+        return identity(
+            self.values,
+            self.shape,
+            problem.objective.norm,
+            search.limits,
+            problem.options,
+            problem.policy,
+            problem,
+            observations=[len(self.values), float(sums[0])],
+            held_out=float(sums[1]),
+        )
+
+
+def _hold_out(
+    seen: Observations, x: Any, mask: Any, validation: Any, generator: torch.Generator
+) -> torch.Tensor | None:
+    """Which observations are held out; None for none."""
+    if validation is None or validation is False:
+        return None
+    n = len(seen)
+    if isinstance(validation, Real) and not isinstance(validation, bool):
+        share = float(validation)
+        if not 0.0 <= share < 1.0:
+            raise OptionError(
+                f"validation={validation!r} must be a share from 0 to below 1, a mask, or False"
+            )
+        if share == 0.0:
+            return None
+        if n < FEWEST_TO_SPLIT:
+            warnings.warn(
+                f"only {n} observations: none is held out, and the network stays at rank one unless a limit "
+                "is given",
+                DataWarning,
+                stacklevel=4,
+            )
+            return None
+        count = max(round(share * n), min(FEWEST_HELD_OUT, n // 5))
+        held = torch.zeros(n, dtype=torch.bool)
+        held[torch.randperm(n, generator=generator)[:count]] = True
+        return _keep_slices(seen, held.to(seen.values.device))
+    return _given_hold_out(seen, x, validation)
+
+
+def _given_hold_out(seen: Observations, x: Any, validation: Any) -> torch.Tensor:
+    """Held-out observations from a mask of the tensor's shape, or of the listed entries."""
+    chosen = validation if isinstance(validation, torch.Tensor) else torch.from_numpy(np.array(validation))
+    if chosen.dtype != torch.bool:
+        raise OptionError(f"validation must be a share, a boolean mask, or False, not {validation!r:.80}")
+    chosen = chosen.to(seen.values.device)
+    if tuple(chosen.shape) == seen.shape:
+        held = chosen[tuple(seen.indices.T)]
+    elif isinstance(x, Observations) and tuple(chosen.shape) == (len(x),):
+        where = Observations(x.indices[chosen.to(x.indices.device)], torch.ones(int(chosen.sum())), x.shape)
+        held = _positions_in(seen, where)
+    else:
+        raise OptionError(
+            f"the validation mask has shape {tuple(chosen.shape)}; {seen.shape} is needed, or one value for "
+            "each listed entry"
+        )
+    if not bool(held.any()) or bool(held.all()):
+        raise OptionError(
+            f"the validation mask holds out {int(held.sum())} of {len(seen)} observations; some must be held "
+            "out and some be left to fit"
+        )
+    return held
+
+
+def _positions_in(seen: Observations, other: Observations) -> torch.Tensor:
+    """Which of the observations `seen` are also listed in `other`."""
+    both = torch.cat([other.indices.to(seen.indices.device), seen.indices])
+    _, group = torch.unique(both, dim=0, return_inverse=True)
+    listed = torch.zeros(int(group.max()) + 1, dtype=torch.bool, device=group.device)
+    listed[group[: len(other)]] = True
+    return listed[group[len(other) :]]
+
+
+def _keep_slices(seen: Observations, held: torch.Tensor) -> torch.Tensor:
+    """Give back held-out entries that a slice cannot do without."""
+    for k, d in enumerate(seen.shape):
+        column = seen.indices[:, k]
+        left = torch.bincount(column[~held], minlength=d)
+        bare = held & (left[column] == 0)
+        if bool(bare.any()):
+            chosen = bare.nonzero()[:, 0]
+            first = chosen.new_full((d,), len(held)).scatter_reduce_(0, column[chosen], chosen, "amin")
+            held[first[first < len(held)]] = False
+    return held
+
+
+def _warn_about_gaps(seen: Observations) -> None:
+    """Tell what the observations cannot determine."""
+    gaps = []
+    for k, d in enumerate(seen.shape):
+        empty = d - int(torch.unique(seen.indices[:, k]).numel())
+        if empty:
+            gaps.append(f"{empty} of {d} along mode {k}")
+    if gaps:
+        warnings.warn(
+            f"slices without any observation ({', '.join(gaps)}) are predicted as the mean of the others",
+            DataWarning,
+            stacklevel=4,
+        )
+    least = sum(seen.shape) - len(seen.shape) + 1
+    if len(seen) < least:
+        warnings.warn(
+            f"{len(seen)} observations of a tensor of shape {seen.shape}: even a network of rank one has "
+            f"{least} degrees of freedom, so that the result is mostly the ridge's choice",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+# -- the end of a run ----------------------------------------------------------------------------------
+
+
+def _test_entries(truth: Any, task: _Task) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Positions and true values of entries that were not observed."""
+    if truth is None:
+        return None
+    known = truth if isinstance(truth, Observations) else Observations.from_dense(truth)
+    if known.shape != task.shape:
+        raise DataError(f"truth has shape {known.shape}, the tensor {task.shape}")
+    mine = Observations(task.indices, task.values.real, task.shape)
+    unseen = ~_positions_in(known, mine)
+    if not bool(unseen.any()):
+        raise DataError("truth lists no entry that is not observed: there is nothing to test on")
+    return known.indices[unseen], known.values[unseen]
+
+
+def _finish(
+    search: CompletionSearch,
+    task: _Task,
+    test: tuple[torch.Tensor, torch.Tensor] | None,
+    effort: str,
+) -> Result:
+    """Fit the chosen network to all observations, and report."""
+    answer, stop = search.answer, search.state.stop
+    assert answer is not None and stop is not None
+    options, begin = search.problem.options, time.perf_counter()
+    history = list(history_of(search, task.scale))
+    objective = task.objective(search.ridge, everything=True)
+    network = answer.network
+    if task.held_out is not None:
+        settings = ALSSettings(
+            max_sweeps=options.final_sweeps,
+            tolerance=options.final_tolerance,
+            ridge=options.rounding_ridge,
+            balance_every=options.balance_every,
+            accelerate=options.accelerate,
+        )
+        network = als(objective, network, settings).network
+    loss = objective.loss(network.structure, objective.to_arrays(network))
+    error = loss / objective.norm
+    seconds = search.state.elapsed + time.perf_counter() - begin
+    if task.held_out is not None:
+        history.append(
+            Step(
+                index=len(history),
+                kind="refit",
+                edge=None,
+                num_parameters=network.num_parameters,
+                loss=loss * task.scale,
+                relative_error=error,
+                validation_error=None,
+                seconds=seconds,
+                structure=network.structure,
+            )
+        )
+    fitted = search.problem.objective
+    final = bring_home(network, task.scale, task.home)
+    return Result(
+        final,
+        error,
+        tuple(history),
+        stop,
+        path_of(search, task.scale, task.home),
+        describe(
+            task.values,
+            effort=effort,
+            options=options.to_dict(),
+            seconds=seconds,
+            ridge=search.ridge,
+            num_observations=len(task.values),
+            num_held_out=0 if task.held_out is None else int(task.held_out.sum()),
+        ),
+        train_error=answer.loss / (fitted.norm or 1.0),
+        validation_error=None
+        if answer.validation is None
+        else answer.validation / (fitted.validation_norm or 1.0),
+        test_error=None if test is None else _relative_error(final, *test),
+    )
+
+
+def _relative_error(network: TensorNetwork, indices: torch.Tensor, values: torch.Tensor) -> float:
+    wide = torch.complex128 if values.is_complex() or network.is_complex else torch.float64
+    found = network.entries(indices.to(network.device)).to(wide)
+    true = values.to(found.device, wide)
+    norm = float(torch.linalg.vector_norm(true))
+    return float(torch.linalg.vector_norm(found - true)) / (norm or 1.0)

@@ -1,0 +1,389 @@
+"""Listed entries of a tensor, in memory, on CPU or GPU: completion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..contraction import Entries, RowSource, RowTree
+from ..linalg import solve_slices
+from ..network import TensorNetwork
+from ..structure import Edge, Structure
+from .base import NormalEquations, PairProblem, SliceFit
+from .slices import CHUNK_BYTES, GRAM_BYTES, SliceTable
+
+__all__ = ["ObservedLeastSquares"]
+
+Array = Any
+
+# Ridges from here on smooth so much that rows in single precision cost nothing.
+SINGLE_ABOVE = 1e-4
+SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+# The least ridge: it decides what the entries leave open.
+LEAST_RIDGE = 1e-14
+# Numbers held while entries of the network are computed.
+VALUE_ENTRIES = 1 << 23
+SLICE_RIDGE = 1e-12
+
+
+class ObservedLeastSquares:
+    """``||values - network at the entries||``, weighted, with a ridge.
+
+    The ridge of a core is relative to the mean diagonal of its Gram matrices, in whatever gauge the cores
+    come. A slice without entries becomes the mean of the others.
+
+    Parameters
+    ----------
+    indices
+        Positions, ``(n, order)`` integers on the device to compute on, all different.
+    values
+        The entries, of the dtype to compute in.
+    dims
+        Shape of the tensor.
+    weights
+        Weight of each entry's squared residual, positive.
+    held_out
+        True for entries that are not fitted; the search measures candidates on them.
+    ridge
+        See above.
+    """
+
+    def __init__(
+        self,
+        indices: torch.Tensor,
+        values: torch.Tensor,
+        dims: Sequence[int],
+        *,
+        weights: torch.Tensor | None = None,
+        held_out: torch.Tensor | None = None,
+        ridge: float = 1e-2,
+    ) -> None:
+        self.dims = tuple(dims)
+        self.values = values
+        self.ridge = ridge
+        self._index = _Index(indices, self.dims, weights, held_out)
+
+    def _variant(self, values: torch.Tensor, ridge: float) -> ObservedLeastSquares:
+        """The same entries with other values or another ridge; index tables are shared."""
+        other = object.__new__(ObservedLeastSquares)
+        other.dims, other.values, other.ridge, other._index = self.dims, values, ridge, self._index
+        return other
+
+    def with_ridge(self, ridge: float) -> ObservedLeastSquares:
+        """The same entries with another ridge."""
+        return self._variant(self.values, ridge)
+
+    # -- properties ------------------------------------------------------------------------------------
+
+    @property
+    def epsilon(self) -> float:
+        """Relative rounding error of the numbers computed with."""
+        return float(torch.finfo(self.values.dtype).eps)
+
+    @cached_property
+    def norm(self) -> float:
+        """Weighted norm of the fitted entries."""
+        return self._norm(self.values, self._index.fitted)
+
+    @cached_property
+    def validation_norm(self) -> float | None:
+        """Weighted norm of the held-out entries; None when there are none."""
+        held = self._index.held_out
+        return self._norm(self.values, held) if len(held) else None
+
+    @property
+    def num_fitted(self) -> int:
+        """Entries that are fitted."""
+        return len(self._index.fitted)
+
+    @property
+    def num_held_out(self) -> int:
+        """Entries that are not fitted."""
+        return len(self._index.held_out)
+
+    def _norm(self, values: torch.Tensor, chosen: torch.Tensor) -> float:
+        picked = values[chosen]
+        if self._index.scale is not None:
+            picked = picked * self._index.scale[chosen]
+        wide = torch.complex128 if picked.is_complex() else torch.float64
+        return float(torch.linalg.vector_norm(picked, dtype=wide))
+
+    @property
+    def _row_dtype(self) -> torch.dtype:
+        dtype = self.values.dtype
+        return SINGLE.get(dtype, dtype) if self.ridge >= SINGLE_ABOVE else dtype
+
+    # -- arrays ----------------------------------------------------------------------------------------
+
+    def to_arrays(self, network: TensorNetwork) -> list[Array]:
+        """Cores as tensors where the entries are."""
+        return [
+            c.to(device=self.values.device, dtype=self.values.dtype).resolve_conj() for c in network.cores
+        ]
+
+    def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
+        """Wrap arrays as a network."""
+        return TensorNetwork(structure, arrays)
+
+    # -- loss ------------------------------------------------------------------------------------------
+
+    def predict(self, structure: Structure, arrays: Sequence[Array]) -> torch.Tensor:
+        """The network at all entries, fitted and held out."""
+        tree = RowTree(self._index.entries, structure, arrays)
+        return tree.values(VALUE_ENTRIES)
+
+    def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
+        """Norms of the residual on the fitted and on the held-out entries."""
+        rest = self.values - self.predict(structure, arrays)
+        held = self._index.held_out
+        return self._norm(rest, self._index.fitted), self._norm(rest, held) if len(held) else None
+
+    def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
+        """Norm of the residual on the fitted entries."""
+        return self.losses(structure, arrays)[0]
+
+    def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
+        """Norm of the residual on the held-out entries."""
+        return self.losses(structure, arrays)[1] if len(self._index.held_out) else None
+
+    def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
+        """Objective whose values are what the network does not explain."""
+        rest = self.values - self.predict(network.structure, self.to_arrays(network))
+        return self._variant(rest, self.ridge)
+
+    # -- node problems ---------------------------------------------------------------------------------
+
+    def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
+        """Solve for every node once; returns the squared loss after the last."""
+        tree = RowTree(self._index.entries, structure, [a.to(self._row_dtype) for a in arrays])
+        squared = 0.0
+        for node in tree.order:
+            arrays[node], explained = self._solve(
+                node, tree.environment(node), tree.edges(node), arrays[node], self.values, ridge
+            )
+            tree.set_core(node, arrays[node].to(self._row_dtype))
+            squared = self.norm**2 - explained
+        return squared
+
+    def _solve(
+        self,
+        node: int,
+        source: RowSource,
+        edges: Sequence[Edge],
+        core: torch.Tensor,
+        values: torch.Tensor,
+        numerical: float,
+    ) -> tuple[torch.Tensor, float]:
+        """Best core for an environment, and by how much it lowers the squared residual of `values`."""
+        table = self._index.table(node)
+        order = [edges.index(e) for e in source.edges]
+        moved = core.permute(0, *(1 + k for k in order))
+        width = source.width
+        ranges = table.ranges(width)
+        mean = table.squared_norm(source) / (table.size * width) if len(ranges) > 1 else None
+        found, explained = [], 0.0
+        for first, last in ranges:
+            gram, rhs = table.sums(source, values, first, last)
+            gram, rhs = gram.to(_wide(gram.dtype)), rhs.to(_wide(rhs.dtype))
+            if mean is None:
+                mean = float(gram.diagonal(dim1=1, dim2=2).real.mean())
+            weight = max(self.ridge, LEAST_RIDGE) * mean + 1e-300
+            penalised = gram.clone()
+            penalised.diagonal(dim1=1, dim2=2).add_(weight)
+            x = solve_slices(penalised, rhs, numerical)
+            fit = torch.einsum("sm,smn,sn->", x.conj(), gram, x).real
+            explained += float(2.0 * (x.conj() * rhs).sum().real - fit)
+            found.append(x)
+        back = [1 + order.index(k) for k in range(len(order))]
+        x = torch.cat(found)
+        if len(table.empty):
+            x[table.empty] = x[table.filled].mean(0)
+        return x.to(core.dtype).reshape(moved.shape).permute(0, *back).contiguous(), explained
+
+    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
+        """One Gram matrix per slice, bonds in the order of the core, and the right-hand side; no ridge."""
+        arrays = self.to_arrays(network)
+        tree = RowTree(self._index.entries, network.structure, arrays)
+        source, edges = tree.environment(node), tree.edges(node)
+        table = self._index.table(node)
+        gram, rhs = table.sums(source, self.values, 0, table.size)
+        sizes = [network.structure.ranks[e] for e in source.edges]
+        back = [source.edges.index(e) for e in edges]
+        k = len(back)
+        gram = gram.reshape(table.size, *sizes, *sizes)
+        gram = gram.permute(0, *(1 + b for b in back), *(1 + k + b for b in back))
+        rhs = rhs.reshape(table.size, *sizes).permute(0, *(1 + b for b in back))
+        return NormalEquations(gram.contiguous(), rhs.contiguous())
+
+    # -- edge problems ---------------------------------------------------------------------------------
+
+    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
+        """Values contracted with all cores but two, rows for the first node and columns for the second."""
+        tree = RowTree(self._index.entries, network.structure, self.to_arrays(network))
+        return ObservedPairProblem(self, tree, edge, self.values).gradient
+
+    def pair_problems(
+        self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
+    ) -> list[PairProblem]:
+        """Slice problems on the residual; partial contractions are shared by all of them."""
+        if not edges:
+            return []
+        tree = RowTree(self._index.entries, structure, [a.to(self._row_dtype) for a in arrays])
+        rest = self.values - self.predict(structure, arrays)
+        return [ObservedPairProblem(self, tree, edge, rest) for edge in edges]
+
+    # -- cost ------------------------------------------------------------------------------------------
+
+    def sweep_flops(self, structure: Structure) -> float:
+        """Gram matrices of all nodes: what dominates a sweep."""
+        per_entry = sum(structure.bond_product(k) ** 2 for k in range(structure.num_nodes))
+        return (8.0 if self.values.is_complex() else 2.0) * len(self._index.fitted) * per_entry
+
+    def memory_needed(self, structure: Structure) -> int:
+        """Row tensors between the nodes, a chunk of rows and the Gram matrices of one node."""
+        tree = RowTree(self._index.entries, structure, [])
+        entries = tree.entries_needed()
+        widest = max(structure.bond_product(k) for k in range(structure.num_nodes))
+        grams = max(structure.leg_dim(k) * structure.bond_product(k) ** 2 for k in range(structure.num_nodes))
+        device = self.values.device.type
+        held = 3 * min(8 * grams, GRAM_BYTES[device] + 8 * widest**2) + 4 * CHUNK_BYTES[device]
+        return entries * self.values.element_size() + held
+
+
+class _Index:
+    """Positions, weights and the split into fitted and held-out entries: what variants of the data share."""
+
+    def __init__(
+        self,
+        indices: torch.Tensor,
+        dims: tuple[int, ...],
+        weights: torch.Tensor | None,
+        held_out: torch.Tensor | None,
+    ) -> None:
+        self.entries = Entries(indices, dims)
+        everyone = torch.arange(len(indices), device=indices.device)
+        self.fitted = everyone if held_out is None else everyone[~held_out]
+        self.held_out = everyone[:0] if held_out is None else everyone[held_out]
+        self.scale = None if weights is None else weights.sqrt()
+        self._tables: dict[int, SliceTable] = {}
+
+    def table(self, node: int) -> SliceTable:
+        """Fitted entries by slice of a node; internal nodes have one slice."""
+        order = len(self.entries.dims)
+        key = min(node, order)
+        if key not in self._tables:
+            inner = key == order
+            index = None if inner else self.entries.columns[key]
+            size = 1 if inner else self.entries.dims[key]
+            self._tables[key] = SliceTable(self.fitted, index, size, self.scale)
+        return self._tables[key]
+
+
+class ObservedPairProblem:
+    """New slices of one edge from the residual at the entries."""
+
+    def __init__(
+        self, objective: ObservedLeastSquares, tree: RowTree, edge: Edge, residual: torch.Tensor
+    ) -> None:
+        self.edge = edge
+        self._objective = objective
+        self._tree = tree
+        self._residual = residual
+
+    def _shape(self, side: int) -> tuple[int, ...]:
+        """Axes of a slice: those of its core without the edge."""
+        node, other = self.edge if side == 0 else self.edge[::-1]
+        structure = self._tree.structure
+        bonds = (structure.rank(node, k) for k in structure.neighbours[node] if k != other)
+        return structure.leg_dim(node), *bonds
+
+    def _source(self, side: int, given: torch.Tensor) -> RowSource:
+        node, other = self.edge if side == 0 else self.edge[::-1]
+        piece = given.reshape(self._shape(1 - side)).to(self._tree.cores[0].dtype)
+        return self._tree.pair_environment(node, other, piece)
+
+    def _edges(self, side: int) -> tuple[Edge, ...]:
+        return tuple(e for e in self._tree.edges(self.edge[side]) if e != self.edge)
+
+    @cached_property
+    def gradient(self) -> Array:
+        """Column by column: the right-hand side of the left slice for every unit right slice."""
+        table = self._objective._index.table(self.edge[0])
+        columns = []
+        for k in range(math.prod(self._shape(1))):
+            unit = self._residual.new_zeros(math.prod(self._shape(1)))
+            unit[k] = 1.0
+            source = self._source(0, unit)
+            found = table.right_hand_side(source, self._residual)
+            columns.append(self._in_core_order(0, source, found).reshape(-1))
+        return torch.stack(columns, 1)
+
+    def _in_core_order(self, side: int, source: RowSource, flat: torch.Tensor) -> torch.Tensor:
+        shape, edges = self._shape(side), self._edges(side)
+        sizes = dict(zip(edges, shape[1:]))
+        moved = flat.reshape(shape[0], *(sizes[e] for e in source.edges))
+        return moved.permute(0, *(1 + source.edges.index(e) for e in edges))
+
+    def fit(self, right: Array | None, sweeps: int) -> SliceFit:
+        """Slices by alternating least squares; from a fixed random slice sharpened by power iterations."""
+        objective = self._objective
+        if right is None:
+            right = self._start()
+        left, explained = right, 0.0
+        for _ in range(sweeps):
+            right = right / _largest(right)
+            left, _ = self._improve(0, right)
+            left = left / _largest(left)
+            right, explained = self._improve(1, left)
+        held = objective._index.held_out
+        if len(held):
+            explained = self._explained(left, right, held)
+        return SliceFit(left.reshape(-1), right.reshape(-1), explained)
+
+    def _start(self) -> torch.Tensor:
+        seeded = torch.Generator().manual_seed(self.edge[0] * 1009 + self.edge[1])
+        noise = torch.randn(self._shape(1), generator=seeded, dtype=torch.float64)
+        right = noise.to(device=self._residual.device, dtype=self._residual.dtype)
+        for side in (0, 1):
+            source = self._source(side, right / _largest(right))
+            table = self._objective._index.table(self.edge[side])
+            found = table.right_hand_side(source, self._residual)
+            right = self._in_core_order(side, source, found).to(self._residual.dtype)
+        return right
+
+    def _improve(self, side: int, given: torch.Tensor) -> tuple[torch.Tensor, float]:
+        zero = self._residual.new_zeros(self._shape(side))
+        source = self._source(side, given)
+        return self._objective._solve(
+            self.edge[side], source, self._edges(side), zero, self._residual, SLICE_RIDGE
+        )
+
+    def _explained(self, left: torch.Tensor, right: torch.Tensor, chosen: torch.Tensor) -> float:
+        """By how much the slices lower the squared residual of some entries."""
+        source = self._source(1, left)
+        node = self.edge[1]
+        flat = right.reshape(self._shape(1))
+        edges = self._edges(1)
+        moved = flat.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(flat.shape[0], -1)
+        columns = self._objective._index.entries.columns
+        rows = source.rows(chosen)
+        mine = moved if node >= len(columns) else moved.index_select(0, columns[node][chosen])
+        added = (rows * mine.to(rows.dtype)).sum(1).to(self._residual.dtype)
+        before = self._residual[chosen]
+        after = before - added
+        norm = self._objective._norm
+        full = torch.zeros_like(self._residual)
+        full[chosen] = after
+        return norm(self._residual, chosen) ** 2 - norm(full, chosen) ** 2
+
+
+def _largest(array: torch.Tensor) -> float:
+    return max(float(array.abs().max()), 1e-30)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.complex128 if dtype.is_complex else torch.float64

@@ -1,0 +1,153 @@
+"""What every front end does alike: check its arguments, drive a search, describe the run."""
+
+from __future__ import annotations
+
+import platform
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from ._version import __version__
+from .callbacks import Callback
+from .errors import OptionError
+from .network import TensorNetwork
+from .results import PathPoint, Result, Step, StopReason
+from .search import EdgePolicy, GreedyOptions, GreedySearch, Limits, Problem
+from .structure import Structure
+
+__all__ = [
+    "all_zero",
+    "bring_home",
+    "check_init",
+    "describe",
+    "history_of",
+    "identity",
+    "path_of",
+    "positive_limit",
+    "run",
+    "scaled",
+]
+
+
+def check_init(init: TensorNetwork | None, shape: tuple[int, ...], target: torch.Tensor) -> None:
+    """Refuse a start that does not fit the data."""
+    if init is None:
+        return
+    if not isinstance(init, TensorNetwork):
+        raise OptionError(f"init must be a TensorNetwork, not {type(init).__name__}")
+    if init.structure.dims != shape:
+        raise OptionError(f"init is a network over {init.structure.dims}, but the tensor has shape {shape}")
+    if init.is_complex and not target.is_complex():
+        raise OptionError("init is complex but the data is real; pass a real network or dtype=complex")
+    if not all(bool(torch.isfinite(c).all()) for c in init.cores):
+        raise OptionError("init has entries that are not finite")
+
+
+def positive_limit(memory_limit: float) -> float:
+    """Refuse a memory limit that is not a positive number."""
+    if not isinstance(memory_limit, Real) or not memory_limit > 0:
+        raise OptionError(f"memory_limit={memory_limit!r} must be a positive number of bytes")
+    return float(memory_limit)
+
+
+def scaled(network: TensorNetwork | None, factor: float) -> TensorNetwork | None:
+    """A network whose tensor is multiplied by `factor`, spread over all cores."""
+    if network is None or factor == 1.0:
+        return network
+    share = factor ** (1.0 / len(network.cores))
+    return TensorNetwork(network.structure, [c * share for c in network.cores])
+
+
+def bring_home(network: TensorNetwork, scale: float, device: torch.device) -> TensorNetwork:
+    """The network in the units of the data, where the result goes."""
+    found = scaled(network, scale)
+    assert found is not None
+    return found.to(device)
+
+
+def run(search: GreedySearch, listeners: list[Callback]) -> None:
+    """Drive a search; callbacks may stop it, Ctrl-C keeps what there is."""
+    for listener in listeners:
+        listener.on_start(search)
+    try:
+        for step in search:
+            answers = [listener.on_step(search, step) for listener in listeners]  # all of them are told
+            if any(answers):
+                search.state.stop = StopReason.CALLBACK
+                break
+    except KeyboardInterrupt:
+        if search.answer is None:
+            raise
+        search.state.stop = StopReason.INTERRUPTED
+    finally:
+        shown = search.state.stop
+        if search.hit_limit or shown in (StopReason.INTERRUPTED, StopReason.CALLBACK):
+            search.state.stop = None  # a checkpoint of an unfinished run must be able to go on
+        for listener in listeners:
+            listener.on_end(search)
+        search.state.stop = shown
+
+
+def describe(target: torch.Tensor, **more: Any) -> dict[str, Any]:
+    """Versions, device and whatever else describes a run."""
+    return {
+        "library_version": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "device": str(target.device),
+        "dtype": str(target.dtype),
+        **more,
+    }
+
+
+def identity(
+    values: torch.Tensor,
+    shape: tuple[int, ...],
+    norm: float,
+    limits: Limits,
+    options: GreedyOptions,
+    policy: EdgePolicy,
+    problem: Problem,
+    **more: Any,
+) -> dict[str, Any]:
+    """What a resumed run must share with the one that wrote the checkpoint."""
+    flat = values.reshape(-1)
+    probe = flat[:: max(1, flat.numel() // 97)][:97]
+    parts = torch.view_as_real(probe) if probe.is_complex() else probe
+    weights = torch.arange(1, parts.numel() + 1, dtype=torch.float64, device=probe.device)
+    fingerprint = float((parts.reshape(-1).double() * weights).sum())
+    return {
+        "shape": list(shape),
+        "dtype": str(values.dtype),
+        "data": [norm, fingerprint],
+        "max_error": limits.max_error,
+        "max_parameters": limits.max_parameters,
+        "edges": None if policy.pairs is None else sorted([list(e) for e in policy.pairs]),
+        "split_nodes": problem.split_nodes,
+        "options": options.to_dict(),
+        **more,
+    }
+
+
+def all_zero(structure: Structure, target: torch.Tensor, device: torch.device) -> Result:
+    """The result for data that is zero throughout."""
+    cores = [torch.zeros(s, dtype=target.dtype, device=device) for s in structure.core_shapes]
+    network = TensorNetwork(structure, cores)
+    step = Step(0, "start", None, network.num_parameters, 0.0, 0.0, None, 0.0, structure)
+    path = (PathPoint(network, 0.0),)
+    return Result(network, 0.0, (step,), StopReason.TARGET_REACHED, path, describe(target))
+
+
+def history_of(search: GreedySearch, scale: float) -> tuple[Step, ...]:
+    """Steps of a search in the units of the data."""
+    steps = search.state.steps
+    return tuple(s if scale == 1.0 else Step(**{**s.__dict__, "loss": s.loss * scale}) for s in steps)
+
+
+def path_of(search: GreedySearch, scale: float, device: torch.device) -> tuple[PathPoint, ...]:
+    """Networks on the error-size path in the units of the data."""
+    return tuple(PathPoint(bring_home(p.network, scale, device), p.relative_error) for p in search.state.path)

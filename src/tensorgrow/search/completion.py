@@ -1,0 +1,268 @@
+"""Growth by the error on held-out entries: what changes when only some entries are known.
+
+Phases of a run::
+
+    start -> grow ... grow -> shrink ... -> (next start -> grow ...) -> done
+
+The error on fitted entries always falls as the network grows; the error on held-out ones does not. So every
+decision goes by the latter: which edge, how strong a ridge, when to stop (`patience` steps without gain), and
+which of the visited networks to return.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import MemoryLimitError
+from ..objectives import DenseLeastSquares, ObservedLeastSquares
+from ..results import StopReason, best_on_path
+from .candidates import ScoreMemory
+from .cuts import CutBounds
+from .greedy import RANK_ONE_SWEEPS, GreedySearch
+from .growth import Fitted, Problem, grow_once, measured, refit
+from .options import GreedyOptions
+from .refine import prune_once
+from .stopping import Limits
+
+__all__ = ["DEFAULT_RIDGE", "CompletionSearch"]
+
+DEFAULT_RIDGE = 1e-2
+LEAST_RIDGE, LARGEST_RIDGE = 1e-14, 1.0
+# First factor between two ridges that are compared; its square next, and so on while that helps.
+RIDGE_FACTOR = 10.0**0.5
+LARGEST_FACTOR = 1e4
+# Another ridge must lower the held-out error by this share.
+RIDGE_GAIN = 2e-3
+# The ridge is chosen again when the network has grown by this factor.
+TUNE_EVERY = 1.25
+# All edges are scored while a sweep costs less than this; then only those that may win.
+LAZY_FLOPS = 3e9
+# Completed tensors up to this size are decomposed once more when the fit is exact.
+DENSE_ENTRIES = 2_000_000
+
+
+class CompletionSearch(GreedySearch):
+    """A `GreedySearch` that goes by held-out entries, and chooses the ridge by them."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        objective = self.problem.objective
+        assert isinstance(objective, ObservedLeastSquares)
+        self._given: ObservedLeastSquares = objective
+
+    @property
+    def answer(self) -> Fitted | None:
+        """The smallest visited network whose held-out error is not measurably worse than the best."""
+        return self.state.best or self.state.current
+
+    @property
+    def ridge(self) -> float:
+        """The ridge in use."""
+        return self._given.ridge if self.state.ridge is None else self.state.ridge
+
+    @property
+    def _phases(self) -> dict[str, Callable[[float], None]]:
+        return {"start": self._start, "grow": self._grow, "shrink": self._shrink}
+
+    def _advance(self, begin: float) -> None:
+        # The state may come from a checkpoint: what follows from it is put in place before every move.
+        self.problem.objective = self._given.with_ridge(self.ridge)
+        super()._advance(begin)
+
+    # -- phases ----------------------------------------------------------------------------------------
+
+    def _start(self, begin: float) -> None:
+        state = self.state
+        self._fit_first(None if self.init is not None else RANK_ONE_SWEEPS)
+        self._tune()
+        self._record("start", None, begin)
+        self._note_best()
+        state.phase = "shrink" if self._reached() else "grow"
+
+    def _grow(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        lazy = problem.options.edge_score == "per_parameter" and self._is_large(state.current)
+        problem.memory = ScoreMemory(state.gains) if lazy else None
+        try:
+            grown = grow_once(problem, state.current, randomise=state.start > 0)
+        except MemoryLimitError:
+            self._grown_up(StopReason.MEMORY_LIMIT)
+            return
+        if problem.memory is not None:
+            state.gains = problem.memory.gains
+        if grown is None:
+            self._grown_up(self._why_not())
+            return
+        state.current, edge = grown
+        self._tune()
+        self._record("grow", edge, begin)
+        self._note_best()
+        if self._reached():
+            self._grown_up(StopReason.TARGET_REACHED)
+        elif state.stale >= problem.options.patience:
+            self._grown_up(StopReason.VALIDATION)
+
+    def _is_large(self, fitted: Fitted) -> bool:
+        return self.problem.objective.sweep_flops(fitted.network.structure) > LAZY_FLOPS
+
+    def _why_not(self) -> StopReason:
+        """Why no edge grew."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        structure = state.current.network.structure
+        if not problem.policy.growable(structure):
+            return StopReason.SATURATED
+        if problem.policy.growable(structure, problem.max_parameters):
+            return StopReason.VALIDATION if problem.holds_out else StopReason.NO_PROGRESS
+        return StopReason.MAX_PARAMETERS
+
+    def _grown_up(self, reason: StopReason) -> None:
+        """End the growth: go on from the network to return, or stop."""
+        state = self.state
+        state.grown = reason
+        state.current = self._chosen()
+        state.phase = "shrink"
+
+    def _shrink(self, begin: float) -> None:
+        """Remove rank while the held-out error stays where it is; too costly in large networks."""
+        state, problem = self.state, self.problem
+        assert state.current is not None and state.best is not None
+        if problem.options.prune and problem.holds_out and not self._is_large(state.current):
+            grown_to, problem.target = problem.target, max(problem.target, self._acceptable)
+            try:
+                smaller = prune_once(problem, state.current)
+            finally:
+                problem.target = grown_to
+            if smaller is not None:
+                state.current, reduction = smaller
+                self._record(reduction.kind, reduction.edge, begin)
+                self._note_best()
+                return
+        self._settle(begin)
+
+    def _settle(self, begin: float) -> None:
+        """Keep the smallest, or a smaller network for the completed tensor."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        acceptable = self._acceptable
+        state.best = state.current
+        if problem.options.prune and problem.holds_out and not self._is_large(state.current):
+            smaller = self._decomposed(state.current, acceptable)
+            if smaller is not None:
+                state.current = state.best = smaller
+                self._record("tree", None, begin)
+        self._end(state.grown or StopReason.TARGET_REACHED)
+
+    def _decomposed(self, fitted: Fitted, acceptable: float) -> Fitted | None:
+        """A smaller network for the completed tensor, from the search on full data; None when there is none.
+
+        Bounds on the rank across every cut, closed forms for trees and restarts are only available there. The
+        completed tensor is itself uncertain: by about the noise times the root of parameters per entry.
+        """
+        problem, structure = self.problem, fitted.network.structure
+        if structure.num_entries > DENSE_ENTRIES or problem.out_of_time:
+            return None
+        dense = fitted.network.to_dense().cpu()
+        target = DenseLeastSquares(dense)
+        noise = fitted.measure / problem.scale * math.sqrt(fitted.size / self._given.num_fitted)
+        is_exact = fitted.measure <= self._exact
+        error = 0.5 * math.sqrt(target.epsilon) if is_exact else noise
+        full = Problem(
+            target,
+            GreedyOptions() if is_exact else GreedyOptions(starts=1, lookahead=1),
+            problem.policy,
+            problem.generator,
+            target=error * target.norm,
+            max_parameters=structure.num_parameters - 1,
+            split_nodes=problem.split_nodes,
+            bounds=CutBounds(dense, error),
+        )
+        left = None if math.isinf(problem.deadline) else problem.deadline - time.perf_counter()
+        search = GreedySearch(full, Limits(max_error=error, max_seconds=left), dtype=dense.dtype)
+        for _ in search:
+            pass
+        found = search.answer
+        if found is None or found.size >= fitted.size:
+            return None
+        trial = refit(problem, found.network.to(self.device))
+        return trial if trial.measure <= acceptable else None
+
+    # -- decisions -------------------------------------------------------------------------------------
+
+    @property
+    def _exact(self) -> float:
+        """Held-out loss that counts as zero."""
+        return math.sqrt(self.problem.objective.epsilon) * self.problem.scale
+
+    def _reached(self) -> bool:
+        assert self.state.current is not None
+        goal = self.problem.target if self.limits.max_error is not None else 0.0
+        if self.problem.holds_out:
+            goal = max(goal, self._exact)
+        return self.state.current.measure <= goal
+
+    @property
+    def _acceptable(self) -> float:
+        """Held-out loss that cannot be told from the best: half a standard error more."""
+        assert self.state.best is not None
+        objective = self.problem.objective
+        assert isinstance(objective, ObservedLeastSquares)
+        slack = 0.5 / math.sqrt(2.0 * max(objective.num_held_out, 1))
+        return max(self.state.best.measure * (1.0 + slack), self._exact)
+
+    def _note_best(self) -> None:
+        state = self.state
+        assert state.current is not None
+        if state.best is None or state.current.measure < state.best.measure * (1.0 - 1e-4):
+            state.best, state.stale = state.current, 0
+        else:
+            state.stale += 1
+
+    def _chosen(self) -> Fitted:
+        """The smallest network on the path that is as good as the best."""
+        state, problem = self.state, self.problem
+        assert state.best is not None
+        if not problem.holds_out:
+            return state.best
+        point = best_on_path(state.path, self._acceptable / (problem.scale or 1.0), problem.max_parameters)
+        if point is None or point.num_parameters >= state.best.size:
+            return state.best
+        arrays = problem.objective.to_arrays(point.network)
+        return measured(problem, point.network, problem.objective.loss(point.network.structure, arrays))
+
+    def _tune(self) -> None:
+        """Try weaker and stronger ridges where the network has outgrown the last choice."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        fixed = problem.options.ridge is not None or not problem.holds_out
+        due = state.current.size >= TUNE_EVERY * state.tuned or problem.is_patient(
+            state.current.network.structure
+        )
+        if fixed or not due:
+            return
+        state.tuned = state.current.size
+        for direction in (-1.0, 1.0):
+            if self._try_ridges(direction):
+                return
+
+    def _try_ridges(self, direction: float) -> bool:
+        """Move the ridge in one direction for as long as that lowers the held-out error."""
+        state, problem = self.state, self.problem
+        factor, moved = RIDGE_FACTOR, False
+        while not problem.out_of_time:
+            assert state.current is not None
+            ridge = min(max(self.ridge * factor**direction, LEAST_RIDGE), LARGEST_RIDGE)
+            if ridge == self.ridge:
+                break
+            problem.objective = self._given.with_ridge(ridge)
+            trial = refit(problem, state.current.network)
+            if not trial.measure < state.current.measure * (1.0 - RIDGE_GAIN):
+                problem.objective = self._given.with_ridge(self.ridge)
+                break
+            state.current, state.ridge, moved = trial, ridge, True
+            factor = min(factor**2, LARGEST_FACTOR)
+        return moved

@@ -41,7 +41,8 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
     tensor = tensor.detach()
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise DataError(
-            "a sparse or quantized tensor was given; a dense one is needed: call .to_dense() first"
+            "a sparse or quantized tensor was given; a dense one is needed: call .to_dense() first, or "
+            "tensorgrow.complete if entries that are not stored are unknown"
         )
     if tensor.device.type == "meta":
         raise DataError("a tensor on the meta device has no data")

@@ -75,7 +75,7 @@ def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
 def solve_slices(gram: torch.Tensor, rhs: torch.Tensor, ridge: float) -> torch.Tensor:
     """Solve ``G_s x_s = m_s`` for a batch of Hermitian positive semi-definite matrices.
 
-    As `solve_normal`: unit diagonals, `ridge` added, Cholesky; the pseudo-inverse for matrices where it fails.
+    As `solve_normal`: unit diagonals, `ridge` added, Cholesky; the pseudo-inverse where that fails.
     """
     diagonal = gram.diagonal(dim1=1, dim2=2).real.clamp_min(0.0)
     scale = (diagonal + (diagonal.amax(1, keepdim=True) * 1e-20 + 1e-300)).rsqrt()

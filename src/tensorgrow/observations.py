@@ -115,7 +115,8 @@ class Observations:
         missing = [n for n in (value, *index, *([] if weights is None else [weights])) if n not in names]
         if missing or not index:
             raise DataError(f"the frame has the columns {names}; {missing or 'index columns'} are missing")
-        columns, labels = [], []
+        columns: list[Any] = []
+        labels: list[Any] = []
         for name in index:
             column = frame[name].to_numpy()
             if column.dtype.kind in "iu":

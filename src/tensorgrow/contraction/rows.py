@@ -175,11 +175,14 @@ def _take(array: torch.Tensor, rows: torch.Tensor | None, count: int) -> torch.T
 
 
 def _join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) -> RowTensor:
-    """Contract two row tensors over the edges they share; `reuse`: into memory that the next such overwrites."""
+    """Contract two row tensors over the edges they share.
+
+    With `reuse` the result is overwritten by the next one that is made so.
+    """
     rows = entries.join(a.rows, b.rows)
     free_a, free_b, shared = _free_and_shared(a, b)
     left, right = a.matrices(free_a, shared), b.matrices(shared, free_b)
-    if rows.left is not None:
+    if rows.left is not None and rows.right is not None:
         array = _product(left.index_select(0, rows.left), right.index_select(0, rows.right))
     else:
         array = _all_combinations(left, right, entries.scratch, reuse)
@@ -362,16 +365,15 @@ class RowTree:
     def entries_needed(self) -> int:
         """Numbers that all partial contractions hold together, estimated without computing any."""
         dims = [self.structure.leg_dim(k) for k in range(self.structure.num_nodes)]
-        total = 0
+        total, most = 0, self.entries.most_rows
         for vertex in self.root.walk():
+            nodes = vertex.nodes
             inside, outside = (
-                min(math.prod(dims[k] for k in range(len(dims)) if (k in vertex.nodes) is is_in), most)
-                for is_in, most in ((True, self.entries.most_rows), (False, self.entries.most_rows))
+                min(math.prod(d for k, d in enumerate(dims) if (k in nodes) is wanted), most)
+                for wanted in (True, False)
             )
             cut = math.prod(
-                rank
-                for (i, j), rank in self.structure.ranks.items()
-                if (i in vertex.nodes) != (j in vertex.nodes)
+                rank for (i, j), rank in self.structure.ranks.items() if (i in nodes) != (j in nodes)
             )
             total += (inside + outside) * cut
         return total

@@ -24,18 +24,22 @@ from .cuts import CutBounds
 from .greedy import RANK_ONE_SWEEPS, GreedySearch
 from .growth import Fitted, Problem, grow_once, measured, refit
 from .options import GreedyOptions
-from .refine import prune_once
+from .refine import prune_once, regrow
 from .stopping import Limits
 
 __all__ = ["DEFAULT_RIDGE", "CompletionSearch"]
 
 DEFAULT_RIDGE = 1e-2
 LEAST_RIDGE, LARGEST_RIDGE = 1e-14, 1.0
+# Below this ridges hardly differ once there is noise: one step up from there leads here.
+SMALL_RIDGE = 1e-3
 # First factor between two ridges that are compared; its square next, and so on while that helps.
 RIDGE_FACTOR = 10.0**0.5
 LARGEST_FACTOR = 1e4
-# Another ridge must lower the held-out error by this share.
+# Another ridge must lower the held-out error by this share. While the network grows a weaker one must do
+# clearly better: it pays at once and costs later, when there are more parameters to overfit with.
 RIDGE_GAIN = 2e-3
+WEAKER_RIDGE_GAIN = 3e-2
 # The ridge is chosen again when the network has grown by this factor.
 TUNE_EVERY = 1.25
 # All edges are scored while a sweep costs less than this; then only those that may win.
@@ -65,7 +69,7 @@ class CompletionSearch(GreedySearch):
 
     @property
     def _phases(self) -> dict[str, Callable[[float], None]]:
-        return {"start": self._start, "grow": self._grow, "shrink": self._shrink}
+        return {"start": self._start, "grow": self._grow, "regrow": self._regrow, "shrink": self._shrink}
 
     def _advance(self, begin: float) -> None:
         # The state may come from a checkpoint: what follows from it is put in place before every move.
@@ -116,16 +120,36 @@ class CompletionSearch(GreedySearch):
         structure = state.current.network.structure
         if not problem.policy.growable(structure):
             return StopReason.SATURATED
-        if problem.policy.growable(structure, problem.max_parameters):
-            return StopReason.VALIDATION if problem.holds_out else StopReason.NO_PROGRESS
-        return StopReason.MAX_PARAMETERS
+        if len(problem.policy.growable(structure, problem.max_parameters)) < len(problem.policy.growable(structure)):
+            return StopReason.MAX_PARAMETERS
+        return StopReason.VALIDATION if problem.holds_out else StopReason.NO_PROGRESS
 
     def _grown_up(self, reason: StopReason) -> None:
         """End the growth: go on from the network to return, or stop."""
         state = self.state
         state.grown = reason
         state.current = self._chosen()
-        state.phase = "shrink"
+        state.phase = "regrow" if reason == StopReason.MAX_PARAMETERS else "shrink"
+
+    def _regrow(self, begin: float) -> None:
+        """Within a budget: give up the ranks that matter least and grow others, while that helps."""
+        state, problem = self.state, self.problem
+        assert state.current is not None and state.best is not None
+        cycles = problem.options.regrow_cycles
+        if (cycles is not None and state.cycles >= cycles) or state.stalls >= 2:
+            state.phase = "shrink"
+            return
+        state.cycles += 1
+        try:
+            found = regrow(problem, state.current, state.best)
+        except MemoryLimitError:
+            found = None
+        if found is not None and found.measure < state.best.measure * (1.0 - RIDGE_GAIN):
+            state.current = state.best = found
+            state.stalls = 0
+            self._record("regrow", None, begin)
+        else:
+            state.stalls += 1
 
     def _shrink(self, begin: float) -> None:
         """Remove rank while the held-out error stays where it is; too costly in large networks."""
@@ -145,9 +169,11 @@ class CompletionSearch(GreedySearch):
         self._settle(begin)
 
     def _settle(self, begin: float) -> None:
-        """Keep the smallest, or a smaller network for the completed tensor."""
+        """Keep the smallest, or a smaller network for the completed tensor; choose the ridge finely."""
         state, problem = self.state, self.problem
         assert state.current is not None
+        if self._may_tune and not self._try_ridges(-1.0, RIDGE_GAIN):
+            self._try_ridges(1.0, RIDGE_GAIN)
         acceptable = self._acceptable
         state.best = state.current
         if problem.options.prune and problem.holds_out and not self._is_large(state.current):
@@ -234,25 +260,29 @@ class CompletionSearch(GreedySearch):
         arrays = problem.objective.to_arrays(point.network)
         return measured(problem, point.network, problem.objective.loss(point.network.structure, arrays))
 
+    @property
+    def _may_tune(self) -> bool:
+        return self.problem.options.ridge is None and self.problem.holds_out
+
     def _tune(self) -> None:
         """Try weaker and stronger ridges where the network has outgrown the last choice."""
         state, problem = self.state, self.problem
         assert state.current is not None
-        fixed = problem.options.ridge is not None or not problem.holds_out
         due = state.current.size >= TUNE_EVERY * state.tuned or problem.is_patient(
             state.current.network.structure
         )
-        if fixed or not due:
+        if not (due and self._may_tune):
             return
         state.tuned = state.current.size
-        for direction in (-1.0, 1.0):
-            if self._try_ridges(direction):
-                return
+        if not self._try_ridges(-1.0, WEAKER_RIDGE_GAIN):
+            self._try_ridges(1.0, RIDGE_GAIN)
 
-    def _try_ridges(self, direction: float) -> bool:
-        """Move the ridge in one direction for as long as that lowers the held-out error."""
+    def _try_ridges(self, direction: float, gain: float) -> bool:
+        """Move the ridge in one direction for as long as that lowers the held-out error by a share."""
         state, problem = self.state, self.problem
         factor, moved = RIDGE_FACTOR, False
+        if direction > 0 and self.ridge * factor < SMALL_RIDGE:
+            factor = SMALL_RIDGE / self.ridge
         while not problem.out_of_time:
             assert state.current is not None
             ridge = min(max(self.ridge * factor**direction, LEAST_RIDGE), LARGEST_RIDGE)
@@ -260,9 +290,9 @@ class CompletionSearch(GreedySearch):
                 break
             problem.objective = self._given.with_ridge(ridge)
             trial = refit(problem, state.current.network)
-            if not trial.measure < state.current.measure * (1.0 - RIDGE_GAIN):
+            if not trial.measure < state.current.measure * (1.0 - gain):
                 problem.objective = self._given.with_ridge(self.ridge)
                 break
             state.current, state.ridge, moved = trial, ridge, True
-            factor = min(factor**2, LARGEST_FACTOR)
+            factor = min(factor**2, LARGEST_FACTOR) if direction < 0 else RIDGE_FACTOR
         return moved

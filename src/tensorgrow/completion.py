@@ -130,6 +130,9 @@ def complete(
         raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
     chosen = GreedyOptions.for_completion(effort) if options is None else options
     task = _Task.prepare(x, mask, weights, validation, dtype, device, random_state)
+    given = (max_error, max_parameters, max_steps, max_seconds)
+    if task.held_out is None and _is_asked(validation) and all(v is None for v in given):
+        max_steps = 0  # too few observations to hold any out, as a warning says
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=task.held_out is not None)
     policy = EdgePolicy.parse(edges, len(task.shape), chosen.max_degree)
     check_init(init, task.shape, task.values)
@@ -137,7 +140,7 @@ def complete(
     limits.check_size(first.num_parameters)
     test = _test_entries(truth, task)
     if not bool(task.values.any()):
-        return all_zero(first, task.values, task.home)
+        return task.zero(first, test)
     split = policy.pairs is None if split_nodes is None else split_nodes
     search = task.search(chosen, limits, policy, split, init, memory_limit)
     listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
@@ -184,10 +187,11 @@ def fit_observed(
         raise OptionError(f"init has the structure {init.structure}, not the one to fit: {structure}")
     test = _test_entries(truth, task)
     if not bool(task.values.any()):
-        return all_zero(structure, task.values, task.home)
+        return task.zero(structure, test)
     start = init or TensorNetwork.random(structure, random_state=task.generator, dtype=task.values.dtype)
     limits = Limits(max_error=max_error, max_seconds=max_seconds, max_steps=0)
     search = task.search(options, limits, EdgePolicy(None), False, start, memory_limit)
+    search.problem.patient = False
     with one_blas_thread():
         run(search, [])
         result = _finish(search, task, test, "fit")
@@ -208,6 +212,8 @@ class _Task:
         Where the result goes.
     scale
         What was divided out of the values.
+    weight_scale
+        What was divided out of the weights.
     """
 
     shape: tuple[int, ...]
@@ -218,6 +224,12 @@ class _Task:
     generator: torch.Generator
     home: torch.device
     scale: float
+    weight_scale: float = 1.0
+
+    @property
+    def loss_scale(self) -> float:
+        """What to multiply losses with."""
+        return self.scale * self.weight_scale**0.5
 
     @classmethod
     def prepare(
@@ -241,16 +253,21 @@ class _Task:
             generator = as_generator(None)
         _warn_about_gaps(seen)
         scale = power_of_two_scale(seen.values)
+        weights, weight_scale = seen.weights, 1.0
+        if weights is not None:
+            weight_scale = power_of_two_scale(weights)
+            weights = (weights / weight_scale).to(where)
         values = (seen.values if scale == 1.0 else seen.values / scale).to(where)
         return cls(
             seen.shape,
             seen.indices.to(where),
             values,
-            None if seen.weights is None else seen.weights.to(where),
+            weights,
             None if held_out is None else held_out.to(where),
             generator,
             home,
             scale,
+            weight_scale,
         )
 
     def objective(self, ridge: float, *, everything: bool = False) -> ObservedLeastSquares:
@@ -295,6 +312,16 @@ class _Task:
             problem, limits, init=start, dtype=self.values.dtype, device=self.values.device
         )
 
+    def zero(self, structure: Structure, test: tuple[torch.Tensor, torch.Tensor] | None) -> Result:
+        """The result for observations that are zero throughout."""
+        result = all_zero(structure, self.values, self.home)
+        return replace(
+            result,
+            train_error=0.0,
+            validation_error=None if self.held_out is None else 0.0,
+            test_error=None if test is None else _relative_error(result.network, *test),
+        )
+
     def identity(self, search: CompletionSearch) -> dict[str, Any]:
         """What a resumed run must share with the one that wrote the checkpoint."""
         problem = search.problem
@@ -316,11 +343,16 @@ class _Task:
         )
 
 
+def _is_asked(validation: Any) -> bool:
+    """Whether entries should be held out."""
+    return not (validation is None or (isinstance(validation, Real) and validation == 0))
+
+
 def _hold_out(
     seen: Observations, x: Any, mask: Any, validation: Any, generator: torch.Generator
 ) -> torch.Tensor | None:
     """Which observations are held out; None for none."""
-    if validation is None or validation is False:
+    if not _is_asked(validation):
         return None
     n = len(seen)
     if isinstance(validation, Real) and not isinstance(validation, bool):
@@ -329,20 +361,20 @@ def _hold_out(
             raise OptionError(
                 f"validation={validation!r} must be a share from 0 to below 1, a mask, or False"
             )
-        if share == 0.0:
-            return None
-        if n < FEWEST_TO_SPLIT:
-            warnings.warn(
-                f"only {n} observations: none is held out, and the network stays at rank one unless a limit "
-                "is given",
-                DataWarning,
-                stacklevel=4,
-            )
-            return None
-        count = max(round(share * n), min(FEWEST_HELD_OUT, n // 5))
-        held = torch.zeros(n, dtype=torch.bool)
-        held[torch.randperm(n, generator=generator)[:count]] = True
-        return _keep_slices(seen, held.to(seen.values.device))
+        if n >= FEWEST_TO_SPLIT:
+            count = max(round(share * n), min(FEWEST_HELD_OUT, n // 5))
+            held = torch.zeros(n, dtype=torch.bool)
+            held[torch.randperm(n, generator=generator)[:count]] = True
+            held = _keep_slices(seen, held.to(seen.values.device))
+            if bool(held.any()):
+                return held
+        what = f"only {n} observations" if n < FEWEST_TO_SPLIT else "every slice needs its only observation"
+        warnings.warn(
+            f"{what}: none is held out, and the network stays at rank one unless a limit is given",
+            DataWarning,
+            stacklevel=4,
+        )
+        return None
     return _given_hold_out(seen, x, validation)
 
 
@@ -442,7 +474,7 @@ def _finish(
     answer, stop = search.answer, search.state.stop
     assert answer is not None and stop is not None
     options, begin = search.problem.options, time.perf_counter()
-    history = list(history_of(search, task.scale))
+    history = list(history_of(search, task.loss_scale))
     objective = task.objective(search.ridge, everything=True)
     network = answer.network
     if task.held_out is not None:
@@ -464,14 +496,15 @@ def _finish(
                 kind="refit",
                 edge=None,
                 num_parameters=network.num_parameters,
-                loss=loss * task.scale,
+                loss=loss * task.loss_scale,
                 relative_error=error,
                 validation_error=None,
                 seconds=seconds,
                 structure=network.structure,
             )
         )
-    fitted = search.problem.objective
+    fitted = task.objective(search.ridge)
+    losses = fitted.losses(answer.network.structure, fitted.to_arrays(answer.network))
     final = bring_home(network, task.scale, task.home)
     return Result(
         final,
@@ -488,10 +521,8 @@ def _finish(
             num_observations=len(task.values),
             num_held_out=0 if task.held_out is None else int(task.held_out.sum()),
         ),
-        train_error=answer.loss / (fitted.norm or 1.0),
-        validation_error=None
-        if answer.validation is None
-        else answer.validation / (fitted.validation_norm or 1.0),
+        train_error=losses[0] / (fitted.norm or 1.0),
+        validation_error=None if losses[1] is None else losses[1] / search.problem.scale,
         test_error=None if test is None else _relative_error(final, *test),
     )
 
@@ -500,5 +531,7 @@ def _relative_error(network: TensorNetwork, indices: torch.Tensor, values: torch
     wide = torch.complex128 if values.is_complex() or network.is_complex else torch.float64
     found = network.entries(indices.to(network.device)).to(wide)
     true = values.to(found.device, wide)
+    scale = power_of_two_scale(true)  # squares of extreme values overflow or vanish
+    found, true = found / scale, true / scale
     norm = float(torch.linalg.vector_norm(true))
     return float(torch.linalg.vector_norm(found - true)) / (norm or 1.0)

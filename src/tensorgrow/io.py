@@ -80,7 +80,8 @@ def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any],
                 )
             if header["kind"] not in kinds:
                 raise FileFormatError(f"{path} holds a {header['kind']}; {' or '.join(kinds)} is needed")
-            tensors = {name: file.get_tensor(name) for name in names}
+            # Copies: what lies in the file need not be aligned for complex128, and torch then crashes.
+            tensors = {name: file.get_tensor(name).clone() for name in names}
         for name in header["complex"]:
             tensors[name] = torch.view_as_complex(tensors[name])
     except FileFormatError:

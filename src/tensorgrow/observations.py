@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -161,8 +161,9 @@ class Observations:
         ones = torch.ones(len(keep), dtype=torch.float64, device=keep.values.device)
         weights = ones if keep.weights is None else keep.weights
         total = weights.new_zeros(len(first)).index_add_(0, group, weights)
-        wide = keep.values * weights.to(keep.values.real.dtype)
-        mean = wide.new_zeros(len(first)).index_add_(0, group, wide) / total.to(wide.real.dtype)
+        share = weights / total[group]  # in double precision, whatever the values are
+        wide = keep.values * share
+        mean = wide.new_zeros(len(first)).index_add_(0, group, wide)
         off = (keep.values - mean[group]).abs()
         if bool((off > 1e-6 * keep.values.abs().max()).any()):
             differ = int(torch.unique(group[off > 1e-6 * keep.values.abs().max()]).numel())
@@ -219,23 +220,38 @@ def _convert(x: Any, mask: Any, weights: Any) -> Observations:
         made = Observations.from_frame(x)
         return made if weights is None else _convert(made, None, weights)
     if _is_sparse_torch(x):  # repeated positions of sparse formats are sums by convention
-        coo = x.detach().to_sparse_coo().coalesce()
+        coo = x.detach().to_sparse_coo()
+        merged = coo.coalesce()
+        if weights is None or merged._nnz() < coo._nnz():
+            _refuse_weights(weights, coo._nnz(), merged._nnz())
+            coo = merged
         if coo.dense_dim():
             raise DataError(f"a sparse tensor with {coo.dense_dim()} dense axes was given; 0 are needed")
-        return Observations(coo.indices().T, coo.values(), tuple(coo.shape), weights=weights)
-    coo = x.tocoo(copy=True)
-    coo.sum_duplicates()
+        return Observations(coo._indices().T, coo._values(), tuple(coo.shape), weights=weights)
+    coo, merged = x.tocoo(copy=True), x.tocoo(copy=True)
+    merged.sum_duplicates()
+    if weights is None or merged.nnz < coo.nnz:  # sums come in another order than the stored entries
+        _refuse_weights(weights, coo.nnz, merged.nnz)
+        coo = merged
     coords = coo.coords if hasattr(coo, "coords") else (coo.row, coo.col)
     return Observations(np.stack(coords, 1), coo.data, coo.shape, weights=weights)
 
 
+def _refuse_weights(weights: Any, stored: int, distinct: int) -> None:
+    if weights is not None:
+        raise DataError(
+            f"weights go with stored entries, but the {stored} of the sparse array are sums at {distinct} "
+            "positions. Sum them first, or give Observations"
+        )
+
+
 def _as_tensor(x: Any) -> torch.Tensor:
     if isinstance(x, torch.Tensor):
-        return x.detach().resolve_conj().resolve_neg()
-    array = np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
-    if array.dtype.kind not in "biufc":
-        raise DataError(f"the data has dtype {array.dtype}; numbers are needed")
-    if array.dtype.kind in "bui" or not array.dtype.isnative or array.dtype.itemsize > 16:
+        tensor = x.detach().resolve_conj().resolve_neg()
+        return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
+    array = np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else _array(x, "the data")
+    widest = 16 if array.dtype.kind == "c" else 8
+    if array.dtype.kind in "bui" or not array.dtype.isnative or array.dtype.itemsize > widest:
         array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
     if array.ndim == 0:
         raise DataError("a single number was given; a tensor needs at least one axis")
@@ -243,7 +259,7 @@ def _as_tensor(x: Any) -> torch.Tensor:
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> torch.Tensor:
-    known = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
+    known = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(_array(mask, "the mask").copy())
     if tuple(known.shape) != shape:
         raise DataError(f"the mask has shape {tuple(known.shape)}, the tensor {shape}; they must agree")
     if known.dtype != torch.bool:
@@ -253,8 +269,24 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> torch.Tensor:
     return known
 
 
+def _array(x: Any, what: str) -> Any:
+    """A NumPy array of numbers or truth values."""
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"cannot make an array of {what}: {error}") from error
+    if array.dtype.kind not in "biufc":
+        raise DataError(f"{what} has dtype {array.dtype}; numbers are needed")
+    return array
+
+
+def _as_numbers(indices: Any) -> torch.Tensor:
+    array = _array(indices, "the list of indices")
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
+
+
 def _whole_numbers(indices: Any) -> torch.Tensor:
-    where = indices.detach() if isinstance(indices, torch.Tensor) else torch.from_numpy(np.array(indices))
+    where = indices.detach() if isinstance(indices, torch.Tensor) else _as_numbers(indices)
     if where.numel() == 0:
         raise DataError("indices are empty: at least one observation is needed")
     if where.dim() != 2:
@@ -290,7 +322,7 @@ def _weights(weights: Any, count: int) -> torch.Tensor:
 def _shape(shape: Sequence[int] | None, indices: torch.Tensor) -> tuple[int, ...]:
     if shape is None:
         return tuple(int(k) + 1 for k in indices.amax(0))
-    dims = tuple(shape)
+    dims = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     if not all(isinstance(d, Integral) and d > 0 for d in dims):
         raise DataError(f"shape={shape!r} must be positive whole numbers")
     if len(dims) != indices.shape[1]:

@@ -175,6 +175,14 @@ def best_on_path(
     return fitting[-1] if max_error is None else fitting[0]
 
 
+def _from_numpy(array: Any) -> torch.Tensor:
+    """A copy as a tensor, whatever the byte order and precision."""
+    array = np.asarray(array)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C", copy=True))
+
+
 @dataclass(frozen=True)
 class Result:
     """A learned network, the path to it, and why the run stopped.
@@ -263,7 +271,7 @@ class Result:
         x
             The tensor with missing entries, NumPy or torch; it is not modified.
         mask
-            True where `x` is observed; by default where it is not NaN.
+            True where `x` is observed; by default where it is neither masked nor NaN.
         keep_observed
             Keep the observed values, and predict only the others; otherwise predict all.
 
@@ -272,7 +280,9 @@ class Result:
         array
             Of the kind of `x`.
         """
-        given = x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x).copy())
+        if isinstance(x, np.ma.MaskedArray) and mask is None:
+            mask = ~np.ma.getmaskarray(x)
+        given = x.detach() if isinstance(x, torch.Tensor) else _from_numpy(np.ma.getdata(x))
         if tuple(given.shape) != self.structure.dims:
             raise DataError(f"x has shape {tuple(given.shape)}, the network is for {self.structure.dims}")
         known = ~torch.isnan(given) if mask is None else torch.as_tensor(mask, device=given.device).bool()

@@ -25,8 +25,11 @@ Tree = int | tuple["Tree", ...]
 # 3^n / 2 splits: 30,000 for 10 nodes.
 ALL_SUBSETS_UP_TO = 10
 
+HALF_OCTAVE = 0.5 * np.log(2.0)
+
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
+Family = tuple[Floats, Ints, Ints, Ints, Ints, list[tuple[int, int]]]
 
 
 def leaves(tree: Tree) -> tuple[int, ...]:
@@ -64,17 +67,25 @@ def _best_tree(
     bonds: tuple[tuple[tuple[int, int], int], ...],
     row_class: int | None,
 ) -> Tree:
-    half_octave = 0.5 * np.log(2.0)
-    log_dims = half_octave * np.array(classes, dtype=float)
+    log_dims = HALF_OCTAVE * np.array(classes, dtype=float)
     log_ranks = np.zeros((n, n))
     for (i, j), c in bonds:
-        log_ranks[i, j] = log_ranks[j, i] = half_octave * c
+        log_ranks[i, j] = log_ranks[j, i] = HALF_OCTAVE * c
     if n <= ALL_SUBSETS_UP_TO:
-        order = np.arange(n)
-        members, parents, lefts, rights, starts, levels = _all_subsets(n)
-    else:
-        order = _spectral_order(log_ranks)
-        members, parents, lefts, rights, starts, levels = _intervals(n)
+        return _best_in(_all_subsets(n), np.arange(n), log_dims, log_ranks, row_class)[1]
+    orders = [_spectral_order(log_ranks)]
+    if (log_ranks > 0).sum(1).max() > 2:  # branches: the spectrum mixes those that look alike
+        orders.append(_depth_first_order(log_ranks))
+    found = [_best_in(_intervals(n), order, log_dims, log_ranks, row_class) for order in orders]
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _best_in(
+    family: Family, order: Ints, log_dims: Floats, log_ranks: Floats, row_class: int | None
+) -> tuple[float, Tree]:
+    """Cheapest tree whose vertices are sets of a family, and its cost; member k stands for ``order[k]``."""
+    members, parents, lefts, rights, starts, levels = family
+    n = len(order)
     log_dims = log_dims[order]
     log_ranks = log_ranks[np.ix_(order, order)]
 
@@ -85,7 +96,7 @@ def _best_tree(
     if row_class is None:
         cost = _split_cost(dims, inner, cut, members.sum(1), parents, lefts, rights)
     else:
-        entries = half_octave * row_class
+        entries = HALF_OCTAVE * row_class
         is_root = members[parents].sum(1) == n
         cost = _row_split_cost(dims, inner, cut, entries, is_root, parents, lefts, rights)
 
@@ -107,7 +118,8 @@ def _best_tree(
             return int(order[int(members[s].argmax())])
         return (build(int(lefts[choice[s]])), build(int(rights[choice[s]])))
 
-    return build(int(parents[-1]))
+    root = int(parents[-1])
+    return float(best[root]), build(root)
 
 
 def _split_cost(
@@ -157,9 +169,6 @@ def _row_split_cost(
     return total
 
 
-Family = tuple[Floats, Ints, Ints, Ints, Ints, list[tuple[int, int]]]
-
-
 def _family(members: Floats, splits: list[tuple[int, int, int]]) -> Family:
     """Sort splits (set, left, right) by the size of the set and mark where each set and each size begins."""
     sizes = members.sum(1)
@@ -207,3 +216,16 @@ def _spectral_order(log_ranks: Floats) -> Ints:
     _, vectors = np.linalg.eigh(laplacian)
     fiedler = vectors[:, 1]
     return np.argsort(fiedler * np.sign(fiedler[np.abs(fiedler).argmax()]), kind="stable")
+
+
+def _depth_first_order(log_ranks: Floats) -> Ints:
+    """Order of a walk that finishes every branch before the next, strongest edges first: for trees."""
+    found: dict[int, None] = {}
+    waiting = list(range(len(log_ranks)))
+    while waiting:
+        k = waiting.pop()
+        if k not in found:
+            found[k] = None
+            near = np.flatnonzero(log_ranks[k])
+            waiting += near[np.argsort(log_ranks[k, near], kind="stable")].tolist()
+    return np.array(list(found), dtype=np.intp)

@@ -28,6 +28,8 @@ LEAST_RIDGE = 1e-14
 # Numbers held while entries of the network are computed.
 VALUE_ENTRIES = 1 << 23
 SLICE_RIDGE = 1e-12
+# Share of the squared norm below which the loss from rows in single precision is rounding.
+CANCELLATION_SINGLE = 1e-5
 
 
 class ObservedLeastSquares:
@@ -167,6 +169,8 @@ class ObservedLeastSquares:
             )
             tree.set_core(node, arrays[node].to(self._row_dtype))
             squared = self.norm**2 - explained
+        if self._row_dtype != self.values.dtype and squared < CANCELLATION_SINGLE * self.norm**2:
+            return self.loss(structure, arrays) ** 2  # rows in single precision cannot tell
         return squared
 
     def _solve(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ..errors import MemoryLimitError
@@ -74,7 +75,16 @@ class CompletionSearch(GreedySearch):
     def _advance(self, begin: float) -> None:
         # The state may come from a checkpoint: what follows from it is put in place before every move.
         self.problem.objective = self._given.with_ridge(self.ridge)
-        super()._advance(begin)
+        state = self.state
+        before = replace(state, gains=dict(state.gains))
+        try:
+            super()._advance(begin)
+        except BaseException:
+            # The broken move is made again when the run goes on; it must start from the same state.
+            names = ("best", "grown", "ridge", "tuned", "stale", "gains", "phase", "current")
+            for name in names if before.current is not None else names[:-1]:
+                setattr(state, name, getattr(before, name))
+            raise
 
     # -- phases ----------------------------------------------------------------------------------------
 

@@ -422,7 +422,7 @@ class GreedySearch:
         if state.best is None and state.current is not None and self._reached():
             state.best = state.current
         asked = self.limits.max_error is not None
-        if asked and state.best is not None and state.best.loss <= self.problem.target:
+        if asked and state.best is not None and state.best.measure <= self.problem.target:
             reason = StopReason.TARGET_REACHED  # more time would only have made it smaller
         state.stop = reason
 

@@ -64,6 +64,8 @@ class Problem:
         Parameters allowed.
     memory_limit
         Bytes that a sweep may take.
+    patient
+        Whether cheap refits may take more sweeps than the options say.
     memory
         Earlier scores, so that only edges that may win are scored again; None scores all every time.
     """
@@ -77,6 +79,7 @@ class Problem:
     memory_limit: float = math.inf
     split_nodes: bool = True
     deadline: float = math.inf
+    patient: bool = True
     bounds: CutBounds | None = field(default=None, repr=False)
     memory: ScoreMemory | None = field(default=None, repr=False)
 
@@ -87,9 +90,8 @@ class Problem:
 
     @property
     def scale(self) -> float:
-        """Norm of the data that the search goes by."""
-        held_out = self.objective.validation_norm
-        return self.objective.norm if held_out is None else held_out
+        """Norm of the data that the search goes by: what is held out, unless that is zero."""
+        return self.objective.validation_norm or self.objective.norm or 1.0
 
     @property
     def rounding(self) -> float:
@@ -107,7 +109,7 @@ class Problem:
 
     def is_patient(self, structure: Structure) -> bool:
         """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
-        return self.holds_out and self.objective.sweep_flops(structure) < CHEAP_FLOPS
+        return self.patient and self.holds_out and self.objective.sweep_flops(structure) < CHEAP_FLOPS
 
     def lookahead(self, structure: Structure) -> int:
         """Candidates to refit before one is chosen."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -16,7 +18,7 @@ import torch
 from .callbacks import Checkpoint, as_callbacks, progress_callback
 from .data import as_dtype, check_memory, choose_device, free_memory, power_of_two_scale
 from .errors import DataError, DataWarning, OptionError
-from .linalg import one_blas_thread
+from .linalg import one_blas_thread, one_thread
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import ObservedLeastSquares
 from .observations import Observations, as_observations
@@ -52,6 +54,10 @@ HELD_OUT = 0.1
 FEWEST_HELD_OUT = 20
 # With fewer observations than this nothing is held out.
 FEWEST_TO_SPLIT = 10
+# Part of the squared deviations in 1 % of the values from which they are taken for outliers.
+OUTLIER_SHARE = 0.8
+# Observations up to which torch computes on one thread.
+FEW_ENTRIES = 60_000
 FIT_SWEEPS = 100
 FIT_TOLERANCE = 1e-4
 
@@ -148,7 +154,7 @@ def complete(
         keeper = Checkpoint(checkpoint, task.identity(search))
         keeper.load(search)
         listeners.insert(0, keeper)
-    with one_blas_thread():
+    with task.threads():
         run(search, listeners)
         return _finish(search, task, test, effort if options is None else "custom")
 
@@ -192,7 +198,7 @@ def fit_observed(
     limits = Limits(max_error=max_error, max_seconds=max_seconds, max_steps=0)
     search = task.search(options, limits, EdgePolicy(None), False, start, memory_limit)
     search.problem.patient = False
-    with one_blas_thread():
+    with task.threads():
         run(search, [])
         result = _finish(search, task, test, "fit")
     reached = max_error is not None and (result.validation_error or result.relative_error) <= max_error
@@ -229,7 +235,7 @@ class _Task:
     @property
     def loss_scale(self) -> float:
         """What to multiply losses with."""
-        return self.scale * self.weight_scale**0.5
+        return self.scale * math.sqrt(self.weight_scale)
 
     @classmethod
     def prepare(
@@ -269,6 +275,10 @@ class _Task:
             scale,
             weight_scale,
         )
+
+    def threads(self) -> AbstractContextManager[None]:
+        """Threads that help: on few entries those of torch wait for each other longer than they compute."""
+        return one_thread() if len(self.values) < FEW_ENTRIES else one_blas_thread()
 
     def objective(self, ridge: float, *, everything: bool = False) -> ObservedLeastSquares:
         """Least squares on the fitted entries, or on all."""
@@ -437,6 +447,15 @@ def _warn_about_gaps(seen: Observations) -> None:
             DataWarning,
             stacklevel=4,
         )
+    size = (seen.values - seen.values.real.median()).abs().double()
+    share = float((size.topk(max(1, len(size) // 100)).values ** 2).sum() / (size**2).sum().clamp_min(1e-300))
+    if len(size) >= 100 and share > OUTLIER_SHARE:
+        warnings.warn(
+            f"the largest 1 % of the values hold {share:.0%} of the squared deviation from the median; if "
+            "they are outliers, leave them out or give them small weights: least squares follows them",
+            DataWarning,
+            stacklevel=4,
+        )
     least = sum(seen.shape) - len(seen.shape) + 1
     if len(seen) < least:
         warnings.warn(
@@ -485,7 +504,10 @@ def _finish(
             balance_every=options.balance_every,
             accelerate=options.accelerate,
         )
-        network = als(objective, network, settings).network
+        # A run that is out of time gets a share more of it: the refit matters more than the last growth.
+        limit = search.limits.max_seconds
+        deadline = math.inf if limit is None else begin + max(limit - search.state.elapsed, 0.1 * limit)
+        network = als(objective, network, settings, deadline=deadline).network
     loss = objective.loss(network.structure, objective.to_arrays(network))
     error = loss / objective.norm
     seconds = search.state.elapsed + time.perf_counter() - begin

@@ -28,6 +28,8 @@ LEAST_RIDGE = 1e-14
 # Numbers held while entries of the network are computed.
 VALUE_ENTRIES = 1 << 23
 SLICE_RIDGE = 1e-12
+# Gathering a row and handling its entry costs about as much as this many flops.
+ROW_FLOPS = 200.0
 # Share of the squared norm below which the loss from rows in single precision is rounding.
 CANCELLATION_SINGLE = 1e-5
 
@@ -243,9 +245,10 @@ class ObservedLeastSquares:
     # -- cost ------------------------------------------------------------------------------------------
 
     def sweep_flops(self, structure: Structure) -> float:
-        """Gram matrices of all nodes: what dominates a sweep."""
-        per_entry = sum(structure.bond_product(k) ** 2 for k in range(structure.num_nodes))
-        return (8.0 if self.values.is_complex() else 2.0) * len(self._index.fitted) * per_entry
+        """Gram matrices of all nodes, and their environment rows, which cost as much as so many flops."""
+        widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
+        per_entry = sum(2.0 * m * m + ROW_FLOPS * (1.0 + m / 4.0) for m in widths)
+        return (4.0 if self.values.is_complex() else 1.0) * self.num_fitted * per_entry
 
     def memory_needed(self, structure: Structure) -> int:
         """Row tensors between the nodes, a chunk of rows and the Gram matrices of one node."""
@@ -343,10 +346,23 @@ class ObservedPairProblem:
             left, _ = self._improve(0, right)
             left = left / _largest(left)
             right, explained = self._improve(1, left)
-        held = objective._index.held_out
-        if len(held):
-            explained = self._explained(left, right, held)
+        if objective.num_held_out:
+            explained = self._expected(explained, left, right)
         return SliceFit(left.reshape(-1), right.reshape(-1), explained)
+
+    def _expected(self, fitted: float, left: torch.Tensor, right: torch.Tensor) -> float:
+        """Fall of the squared residual on held-out entries, estimated from those and the fitted ones.
+
+        There are many more fitted entries, so what the slices explain there is far less noisy, but biased:
+        each parameter also explains the noise of one entry, and adds as much elsewhere (Akaike). Both
+        estimates are averaged by the number of entries.
+        """
+        objective = self._objective
+        held = objective._index.held_out
+        noise = objective._norm(self._residual, held) ** 2 / len(held)
+        unbiased = fitted - 2.0 * (left.numel() + right.numel()) * noise
+        total = unbiased + self._explained(left, right, held)
+        return total * len(held) / (len(held) + objective.num_fitted)
 
     def _start(self) -> torch.Tensor:
         seeded = torch.Generator().manual_seed(self.edge[0] * 1009 + self.edge[1])

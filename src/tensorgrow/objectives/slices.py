@@ -19,11 +19,12 @@ __all__ = ["SliceTable"]
 # Bytes of environment rows held at a time, and of Gram matrices.
 CHUNK_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
 GRAM_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
-# Slices with fewer entries than this on average go through batched products of padded blocks.
-LOOP_ABOVE = 48
+# Slices whose Gram matrices take fewer products than this go through batched products of padded blocks.
+LOOP_ABOVE = 30_000
 # Environment rows that one matrix product on the CPU reads: they stay in cache, and threads share a slice.
 RUN_BYTES = 1 << 22
 LONGEST_BLOCK = 1024
+MOST_THREADS = 16
 # Flops below which threads cost more than they save.
 WORTH_THREADS = 1e6
 
@@ -64,7 +65,6 @@ class SliceTable:
         self.starts = [0, *torch.cumsum(self._counts, 0).tolist()]
         self.empty = (self._counts == 0).nonzero()[:, 0]
         self.filled = self._counts.nonzero()[:, 0]
-        self._loops = self.device.type == "cpu" and len(chosen) >= LOOP_ABOVE * size
 
     def ranges(self, width: int) -> list[tuple[int, int]]:
         """Runs of slices whose Gram matrices fit in memory together."""
@@ -94,7 +94,8 @@ class SliceTable:
         shape = (last - first, source.width)
         gram = torch.zeros(*shape, source.width, dtype=source.dtype, device=self.device)
         rhs = torch.zeros(shape, dtype=source.dtype, device=self.device)
-        add = self._add_by_slice if self._loops else self._add_by_block
+        large = len(self.order) * source.width**2 >= LOOP_ABOVE * self.size
+        add = self._add_by_slice if large and self.device.type == "cpu" else self._add_by_block
         add(source, values, first, last, gram, rhs)
         return gram, rhs
 
@@ -230,4 +231,4 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=max(1, min(torch.get_num_threads(), os.cpu_count() or 1)))
+    return ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, MOST_THREADS))

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import MemoryLimitError
+from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares, ObservedLeastSquares
 from ..results import StopReason, best_on_path
 from .candidates import ScoreMemory
@@ -43,6 +44,7 @@ RIDGE_GAIN = 2e-3
 WEAKER_RIDGE_GAIN = 3e-2
 # The ridge is chosen again when the network has grown by this factor.
 TUNE_EVERY = 1.25
+START_NOISE = 0.1
 # All edges are scored while a sweep costs less than this; then only those that may win.
 LAZY_FLOPS = 3e9
 # Completed tensors up to this size are decomposed once more when the fit is exact.
@@ -91,10 +93,27 @@ class CompletionSearch(GreedySearch):
     def _start(self, begin: float) -> None:
         state = self.state
         self._fit_first(None if self.init is not None else RANK_ONE_SWEEPS)
+        if self.init is None:
+            self._try_ones()
         self._tune()
         self._record("start", None, begin)
         self._note_best()
         state.phase = "shrink" if self._reached() else "grow"
+
+    def _try_ones(self) -> None:
+        """Start from nearly constant cores where that is better: random signs can be beyond ALS's reach."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        drawn = TensorNetwork.random(
+            state.current.network.structure,
+            random_state=problem.generator,
+            dtype=self.dtype,
+            device=self.device,
+        )
+        even = TensorNetwork(drawn.structure, [1.0 + START_NOISE * c for c in drawn.cores])
+        trial = refit(problem, even, sweeps=RANK_ONE_SWEEPS)
+        if trial.measure < state.current.measure:
+            state.current = trial
 
     def _grow(self, begin: float) -> None:
         state, problem = self.state, self.problem
@@ -130,7 +149,9 @@ class CompletionSearch(GreedySearch):
         structure = state.current.network.structure
         if not problem.policy.growable(structure):
             return StopReason.SATURATED
-        if len(problem.policy.growable(structure, problem.max_parameters)) < len(problem.policy.growable(structure)):
+        if len(problem.policy.growable(structure, problem.max_parameters)) < len(
+            problem.policy.growable(structure)
+        ):
             return StopReason.MAX_PARAMETERS
         return StopReason.VALIDATION if problem.holds_out else StopReason.NO_PROGRESS
 
@@ -182,8 +203,6 @@ class CompletionSearch(GreedySearch):
         """Keep the smallest, or a smaller network for the completed tensor; choose the ridge finely."""
         state, problem = self.state, self.problem
         assert state.current is not None
-        if self._may_tune and not self._try_ridges(-1.0, RIDGE_GAIN):
-            self._try_ridges(1.0, RIDGE_GAIN)
         acceptable = self._acceptable
         state.best = state.current
         if problem.options.prune and problem.holds_out and not self._is_large(state.current):
@@ -191,6 +210,9 @@ class CompletionSearch(GreedySearch):
             if smaller is not None:
                 state.current = state.best = smaller
                 self._record("tree", None, begin)
+        if self._may_tune and not self._try_ridges(-1.0, RIDGE_GAIN):
+            self._try_ridges(1.0, RIDGE_GAIN)
+        state.best = state.current
         self._end(state.grown or StopReason.TARGET_REACHED)
 
     def _decomposed(self, fitted: Fitted, acceptable: float) -> Fitted | None:
@@ -290,6 +312,9 @@ class CompletionSearch(GreedySearch):
     def _try_ridges(self, direction: float, gain: float) -> bool:
         """Move the ridge in one direction for as long as that lowers the held-out error by a share."""
         state, problem = self.state, self.problem
+        assert state.current is not None
+        if direction < 0 and state.current.size >= self._given.num_fitted:
+            return False  # the ridge alone decides what the entries leave open
         factor, moved = RIDGE_FACTOR, False
         if direction > 0 and self.ridge * factor < SMALL_RIDGE:
             factor = SMALL_RIDGE / self.ridge

@@ -188,7 +188,10 @@ def grow_once(
     if current.loss <= problem.rounding:
         return None
     candidates = _scored(problem, current)
-    candidates = [c for c in candidates if c.loss < current.measure * (1.0 - LEAST_GAIN)]
+    helpful = [c for c in candidates if c.loss < current.measure * (1.0 - LEAST_GAIN)]
+    if problem.holds_out and not helpful:  # a refit of everything may still gain what slices alone do not
+        helpful = sorted(candidates, key=lambda c: -c.gain)[:1]
+    candidates = helpful
     if not candidates:
         return None
     if randomise:

@@ -347,22 +347,8 @@ class ObservedPairProblem:
             left = left / _largest(left)
             right, explained = self._improve(1, left)
         if objective.num_held_out:
-            explained = self._expected(explained, left, right)
+            explained = self._explained(left, right, objective._index.held_out)
         return SliceFit(left.reshape(-1), right.reshape(-1), explained)
-
-    def _expected(self, fitted: float, left: torch.Tensor, right: torch.Tensor) -> float:
-        """Fall of the squared residual on held-out entries, estimated from those and the fitted ones.
-
-        There are many more fitted entries, so what the slices explain there is far less noisy, but biased:
-        each parameter also explains the noise of one entry, and adds as much elsewhere (Akaike). Both
-        estimates are averaged by the number of entries.
-        """
-        objective = self._objective
-        held = objective._index.held_out
-        noise = objective._norm(self._residual, held) ** 2 / len(held)
-        unbiased = fitted - 2.0 * (left.numel() + right.numel()) * noise
-        total = unbiased + self._explained(left, right, held)
-        return total * len(held) / (len(held) + objective.num_fitted)
 
     def _start(self) -> torch.Tensor:
         seeded = torch.Generator().manual_seed(self.edge[0] * 1009 + self.edge[1])

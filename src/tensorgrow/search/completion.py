@@ -38,10 +38,11 @@ SMALL_RIDGE = 1e-3
 # First factor between two ridges that are compared; its square next, and so on while that helps.
 RIDGE_FACTOR = 10.0**0.5
 LARGEST_FACTOR = 1e4
-# Another ridge must lower the held-out error by this share. While the network grows a weaker one must do
-# clearly better: it pays at once and costs later, when there are more parameters to overfit with.
+# Another ridge must lower the held-out error by this share. While the network grows a weaker one must do far
+# better (as where there is little noise): otherwise it pays at once and costs later, when there is more to
+# overfit with. A stronger one than the default stalls the growth and is only tried at the end.
 RIDGE_GAIN = 2e-3
-WEAKER_RIDGE_GAIN = 3e-2
+WEAKER_RIDGE_GAIN = 0.2
 # The ridge is chosen again when the network has grown by this factor.
 TUNE_EVERY = 1.25
 START_NOISE = 0.1
@@ -300,16 +301,15 @@ class CompletionSearch(GreedySearch):
         """Try weaker and stronger ridges where the network has outgrown the last choice."""
         state, problem = self.state, self.problem
         assert state.current is not None
-        due = state.current.size >= TUNE_EVERY * state.tuned or problem.is_patient(
-            state.current.network.structure
-        )
-        if not (due and self._may_tune):
+        patient = problem.is_patient(state.current.network.structure)
+        if not self._may_tune or not (patient or state.current.size >= TUNE_EVERY * state.tuned):
             return
         state.tuned = state.current.size
-        if not self._try_ridges(-1.0, WEAKER_RIDGE_GAIN):
-            self._try_ridges(1.0, RIDGE_GAIN)
+        # What is chosen anew after every step can be taken back.
+        if not self._try_ridges(-1.0, RIDGE_GAIN if patient else WEAKER_RIDGE_GAIN):
+            self._try_ridges(1.0, RIDGE_GAIN, largest=self._given.ridge)
 
-    def _try_ridges(self, direction: float, gain: float) -> bool:
+    def _try_ridges(self, direction: float, gain: float, largest: float = LARGEST_RIDGE) -> bool:
         """Move the ridge in one direction for as long as that lowers the held-out error by a share."""
         state, problem = self.state, self.problem
         assert state.current is not None
@@ -320,7 +320,7 @@ class CompletionSearch(GreedySearch):
             factor = SMALL_RIDGE / self.ridge
         while not problem.out_of_time:
             assert state.current is not None
-            ridge = min(max(self.ridge * factor**direction, LEAST_RIDGE), LARGEST_RIDGE)
+            ridge = min(max(self.ridge * factor**direction, LEAST_RIDGE), largest)
             if ridge == self.ridge:
                 break
             problem.objective = self._given.with_ridge(ridge)

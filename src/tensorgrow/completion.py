@@ -313,7 +313,7 @@ class _Task:
             policy,
             self.generator,
             target=(limits.max_error or 0.0) * (objective.validation_norm or objective.norm),
-            max_parameters=limits.max_parameters,
+            max_parameters=self._most_parameters(limits, first, objective.num_fitted),
             memory_limit=limit,
             split_nodes=split_nodes,
         )
@@ -332,14 +332,21 @@ class _Task:
             test_error=None if test is None else _relative_error(result.network, *test),
         )
 
+    def _most_parameters(self, limits: Limits, first: Structure, fitted: int) -> int | None:
+        """Where held-out entries decide: no more parameters than entries that could determine them."""
+        if self.held_out is None:
+            return limits.max_parameters
+        most = max(fitted, first.num_parameters)
+        return most if limits.max_parameters is None else min(limits.max_parameters, most)
+
     def identity(self, search: CompletionSearch) -> dict[str, Any]:
         """What a resumed run must share with the one that wrote the checkpoint."""
         problem = search.problem
-        places = torch.arange(1, len(self.values) + 1, dtype=torch.float64, device=self.values.device)
-        sums = (
-            (self.indices.double().sum(1) * places).sum(),
-            (self.held_out * places).sum() if (self.held_out is not None) else places.new_zeros(()),
-        )
+        codes = torch.arange(1, len(self.values) + 1, device=self.values.device)
+        for column in self.indices.T:  # whole numbers that wrap around: the same whatever the order of sums
+            codes = (codes + column) * 6364136223846793005
+            codes = codes ^ (codes >> 29)
+        held_out = 0 if self.held_out is None else int(codes[self.held_out].sum())
         return identity(
             self.values,
             self.shape,
@@ -348,8 +355,8 @@ class _Task:
             problem.options,
             problem.policy,
             problem,
-            observations=[len(self.values), float(sums[0])],
-            held_out=float(sums[1]),
+            observations=[len(self.values), int(codes.sum())],
+            held_out=held_out,
         )
 
 
@@ -390,9 +397,10 @@ def _hold_out(
 
 def _given_hold_out(seen: Observations, x: Any, validation: Any) -> torch.Tensor:
     """Held-out observations from a mask of the tensor's shape, or of the listed entries."""
-    chosen = validation if isinstance(validation, torch.Tensor) else torch.from_numpy(np.array(validation))
-    if chosen.dtype != torch.bool:
+    given = validation if isinstance(validation, torch.Tensor) else np.asarray(validation)
+    if given.dtype not in (torch.bool, np.dtype(bool)):
         raise OptionError(f"validation must be a share, a boolean mask, or False, not {validation!r:.80}")
+    chosen = torch.as_tensor(np.array(given) if isinstance(given, np.ndarray) else given)
     chosen = chosen.to(seen.values.device)
     if tuple(chosen.shape) == seen.shape:
         held = chosen[tuple(seen.indices.T)]

@@ -150,9 +150,8 @@ class CompletionSearch(GreedySearch):
         structure = state.current.network.structure
         if not problem.policy.growable(structure):
             return StopReason.SATURATED
-        if len(problem.policy.growable(structure, problem.max_parameters)) < len(
-            problem.policy.growable(structure)
-        ):
+        allowed = problem.policy.growable(structure)
+        if len(problem.policy.growable(structure, self.limits.max_parameters)) < len(allowed):
             return StopReason.MAX_PARAMETERS
         return StopReason.VALIDATION if problem.holds_out else StopReason.NO_PROGRESS
 

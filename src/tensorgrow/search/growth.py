@@ -31,6 +31,9 @@ DEFAULT_LOOKAHEAD = 8
 CHEAP_FLOPS = 1e8
 CHEAP_SWEEPS = 100
 CHEAP_TOLERANCE = 1e-4
+# Sweeps that take about a tenth of a second; there, an edge of rank 12 grows by 2, of rank 18 by 3.
+LARGE_FLOPS = 1e10
+RANKS_PER_STEP = 6
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,11 @@ class Problem:
             return self.options.lookahead
         return 1 if self.is_exact or self.is_costly(structure) else DEFAULT_LOOKAHEAD
 
+    def increment(self, structure: Structure, edge: Edge) -> int:
+        """Ranks to add at once: one more for every so many in large networks that held-out data guards."""
+        large = self.holds_out and self.objective.sweep_flops(structure) > LARGE_FLOPS
+        return max(self.options.rank_increment, structure.rank(*edge) // RANKS_PER_STEP if large else 1)
+
     def candidate_edges(self, structure: Structure) -> list[Edge]:
         """Edges to score: those that may grow; in costly networks first those that exist.
 
@@ -202,7 +210,7 @@ def grow_once(
         chosen, grown = _look_ahead(problem, current, candidates[:width], randomise)
     else:
         chosen, grown = candidates[0], grown_by(current.network, candidates[0])
-    for _ in range(o.rank_increment - 1):
+    for _ in range(problem.increment(structure, chosen.edge) - 1):
         extra = _same_edge_again(problem, grown, chosen.edge)
         if extra is None:
             break
@@ -277,6 +285,10 @@ def _look_ahead(
 def _same_edge_again(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetwork | None:
     if edge not in problem.policy.growable(grown.structure, problem.max_parameters):
         return None
-    loss = problem.objective.loss(grown.structure, problem.objective.to_arrays(grown))
-    again = score_edges(problem.objective, grown, loss, [edge], problem.options, problem.generator)
+    now = measured(
+        problem, grown, problem.objective.loss(grown.structure, problem.objective.to_arrays(grown))
+    )
+    again = score_edges(problem.objective, grown, now.measure, [edge], problem.options, problem.generator)
+    if problem.holds_out and again[0].loss >= now.measure:
+        return None
     return grown_by(grown, again[0])

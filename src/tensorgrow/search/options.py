@@ -170,7 +170,9 @@ class GreedyOptions:
             return base.replace(sweeps=5, patience=4, prune=False)
         if effort == "balanced":
             return base
-        return base.replace(lookahead=4, lookahead_sweeps=3, sweeps=20, slice_sweeps=2, patience=16)
+        return base.replace(
+            lookahead=4, lookahead_sweeps=3, sweeps=20, slice_sweeps=2, patience=16, regrow_cycles=8
+        )
 
     @classmethod
     def paper(cls) -> GreedyOptions:

@@ -1,0 +1,366 @@
+"""Parts `einstein` and `images`: pictures and a video of which some entries are known.
+
+Masks are drawn on the plain array, so that every tensorisation and every rival sees the same entries.
+Views of a plain array, all column-major (the first digit of an index varies fastest):
+
+* stored: 600x600x3 as 6x10x10x6x10x10x3, 256x256x3 as 4^8 x 3;
+* paired: 256x256x3 as 16x16x16x16x3, each 16 the same base-4 digit of row and column (a quadtree);
+* split: the video 144x176x3x50 as 12x12x16x11x3x50;
+* plain: as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _common import Case, Results, Row, pyplot
+
+# isort: split
+import numpy as np
+
+from _completing import (
+    LABELS,
+    Folders,
+    at_most,
+    best_rows,
+    claim,
+    finished,
+    items_of,
+    observed_mask,
+    skippable,
+    timed,
+    timed_complete,
+    timing_row,
+)
+from _quality import picture_quality
+from _rivals import ladder, run_rival
+
+IMAGES = ("airplane", "baboon", "facade", "house")
+VIDEO = "carphone"
+FRAME = 25
+RATES = (10, 20, 30)
+FIGURE_RATE = 20
+# Largest sizes of our networks, and of the rivals.
+EINSTEIN_SIZES, EINSTEIN_LIMIT = (21_375, 10_096), 25_000
+IMAGE_SIZE, VIDEO_SIZE = 20_000, 60_000
+VIDEO_ALS_SIZE = 15_000  # of TT-ALS and TR-ALS on a CPU, where one sweep of larger ones takes minutes
+# Size and claimed error on the whole image; seconds per device.
+EINSTEIN_CLAIMS = {21_375: 0.090, 10_096: 0.103}
+EINSTEIN_SECONDS = {"cuda": 60.0, "cpu": 600.0}
+HOUSE_CLAIM = ("house@20", 0.064)
+# Rungs of the ladders: everything for TT and TR on Einstein, a few elsewhere.
+FEW, FEWER = (4, 8, 12, 16), (4, 10)
+CP_RUNGS, TUCKER_RUNGS = (10, 30, 100), (4, 8, 16)
+
+
+# -- views ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensorisation: column-major digits, reordered, joined."""
+
+    digits: tuple[int, ...]
+    axes: tuple[int, ...] | None = None
+    shape: tuple[int, ...] | None = None
+
+    def of(self, plain: np.ndarray) -> np.ndarray:
+        """The tensor of a plain array."""
+        x = plain.reshape(self.digits, order="F").transpose(self._axes)
+        return np.ascontiguousarray(x.reshape(self.dims))
+
+    def back(self, x: np.ndarray, plain: tuple[int, ...]) -> np.ndarray:
+        """The plain array of a tensor."""
+        digits = x.reshape([self.digits[k] for k in self._axes])
+        return digits.transpose(np.argsort(self._axes)).reshape(plain, order="F")
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return self.axes or tuple(range(len(self.digits)))
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return self.shape or self.digits
+
+
+SHAPES = {"einstein": (600, 600, 3), VIDEO: (144, 176, 3, 50), **dict.fromkeys(IMAGES, (256, 256, 3))}
+BASE4 = (4,) * 8 + (3,)
+
+
+def view_of(source: str, name: str) -> View:
+    """A view of a source by its name."""
+    if name == "plain":
+        return View(SHAPES[source])
+    if source == "einstein":
+        return View((6, 10, 10, 6, 10, 10, 3))
+    if source == VIDEO:
+        return View((12, 12, 16, 11, 3, 50))
+    return View(BASE4) if name == "stored" else View(BASE4, (0, 4, 1, 5, 2, 6, 3, 7, 8), (16,) * 4 + (3,))
+
+
+@functools.lru_cache(maxsize=4)
+def load(data: Path, source: str) -> np.ndarray:
+    """Values from 0 to 1."""
+    from PIL import Image
+
+    if source == VIDEO:
+        return np.asarray(np.load(data / "video" / "carphone_qcif_50.npz")["video"] / 255.0)
+    folder = "einstein" if source == "einstein" else "testimages"
+    return np.asarray(Image.open(data / folder / f"{source}.png")) / 255.0
+
+
+# -- cases ---------------------------------------------------------------------------------------------
+
+
+def _case(args: argparse.Namespace, part: str, item: str, method: str, variant: str, **params: Any) -> Case:
+    device = "cpu" if method in ("cp", "tucker") else args.device
+    limit = {} if method == "ours" else {"max_seconds": args.rival_seconds}
+    values = {"method": method, "device": device, **limit, **params}
+    return Case(f"{part}/{device}/{item}/{method}/{variant}", values)
+
+
+def _rival_cases(
+    args: argparse.Namespace,
+    part: str,
+    item: str,
+    ladders: list[tuple[str, str, tuple[int, ...] | None]],
+    limit: int,
+    common: Row,
+) -> Iterator[Case]:
+    for method, view, rungs in ladders:
+        dims = view_of(common["source"], view).dims
+        slow = common["source"] == VIDEO and method in ("tt", "tr") and args.device == "cpu"
+        most = min(limit, VIDEO_ALS_SIZE) if slow else limit
+        ranks = ladder(method, dims, most) if rungs is None else ladder(method, dims, most, rungs)
+        for rank in ranks[:1] if args.quick else ranks:
+            params = {**common, "view": view, "rank": rank}
+            yield _case(args, part, item, method, f"{view}-rank{rank:03}", **params)
+
+
+def einstein_cases(args: argparse.Namespace) -> list[Case]:
+    """Both sizes on three masks; rivals on the first, or on all."""
+    seeds = (0,) if args.quick else (0, 1, 2)
+    sizes = (300,) if args.quick else EINSTEIN_SIZES
+    cases = []
+    for seed in seeds:
+        common = {"source": "einstein", "rate": 10, "seed": seed}
+        for size in sizes:
+            params = {**common, "view": "stored", "max_parameters": size}
+            cases.append(_case(args, "einstein", f"seed{seed}", "ours", f"{size:05}", **params))
+    for seed in seeds if args.all_seeds else (0,):
+        common = {"source": "einstein", "rate": 10, "seed": seed}
+        ladders = [
+            ("tt", "stored", None),
+            ("tr", "stored", None),
+            ("cp", "stored", CP_RUNGS),
+            ("cp", "plain", CP_RUNGS),
+            ("tucker", "stored", TUCKER_RUNGS),
+            ("tucker", "plain", TUCKER_RUNGS),
+        ]
+        cases += _rival_cases(args, "einstein", f"seed{seed}", ladders, EINSTEIN_LIMIT, common)
+    return cases
+
+
+def image_cases(args: argparse.Namespace) -> list[Case]:
+    """Four images and a video at three rates, two views each, and the rivals."""
+    sources = ("house", VIDEO) if args.quick else (*IMAGES, VIDEO)
+    cases = []
+    for source in sources:
+        for rate in (FIGURE_RATE,) if args.quick else RATES:
+            common = {"source": source, "rate": rate, "seed": 0}
+            cases += _image_cases(args, f"{source}@{rate}", common, source == VIDEO)
+    return cases
+
+
+def _image_cases(args: argparse.Namespace, item: str, common: Row, is_video: bool) -> list[Case]:
+    size = VIDEO_SIZE if is_video else IMAGE_SIZE
+    options: Row = {"max_parameters": size}
+    limit = args.video_seconds if is_video else args.image_seconds
+    if limit is not None:
+        options["max_seconds"] = limit
+    if args.quick:
+        options = {"max_parameters": 600, "max_seconds": 5.0}
+    views = ("plain", "split") if is_video else ("stored", "paired")
+    main = "split" if is_video else "stored"
+    ours = [_case(args, "images", item, "ours", v, **common, view=v, **options) for v in views]
+    ladders = [
+        ("tt", main, FEWER if is_video else FEW),
+        ("tr", main, FEWER if is_video else FEW),
+        ("cp", "plain", FEWER if is_video else CP_RUNGS),
+        ("tucker", "plain", TUCKER_RUNGS),
+        ("tucker", main, TUCKER_RUNGS[:1]),
+    ]
+    if not is_video:  # an iteration of CP of order 6 on the video takes a minute
+        ladders.append(("cp", main, CP_RUNGS[-1:]))
+    return [*ours, *_rival_cases(args, "images", item, ladders, size, common)]
+
+
+@skippable
+def run(params: Row, where: Folders) -> Row:
+    """Complete one picture with one method; a copy of it is kept for the figure."""
+    plain = load(where.data, params["source"])
+    mask = observed_mask(plain.shape, params["rate"] / 100, params["seed"])
+    view = view_of(params["source"], params["view"])
+    x, seen = view.of(plain), view.of(mask)
+    known = np.where(seen, x, 0.0)  # what is not observed is not even handed over
+    if params["method"] == "ours":
+        limits = {k: params[k] for k in ("max_parameters", "max_seconds") if k in params}
+        result, row = timed_complete(
+            known, seen, device=params["device"], random_state=params["seed"], **limits
+        )
+        found = result.fill(known, seen, keep_observed=False)
+    else:
+        options = {k: params[k] for k in ("rank", "max_seconds", "seed", "device")}
+        (found, row), watch = timed(
+            params["device"], lambda: run_rival(params["method"], known, seen, **options)
+        )
+        row |= timing_row(watch, params["max_seconds"])
+    picture = view.back(found, plain.shape)
+    keep_picture(where, params, picture)
+    return {**row, **picture_quality(picture, plain, mask), "observed": int(mask.sum())}
+
+
+# -- report --------------------------------------------------------------------------------------------
+
+
+def einstein_claims(results: Results) -> list[Row]:
+    """Error at two sizes, and the time, per device."""
+    found = []
+    for device, seconds in EINSTEIN_SECONDS.items():
+        every = finished(results, f"einstein/{device}/")
+        for size, error in EINSTEIN_CLAIMS.items():
+            rows = [r for k, r in every.items() if k.endswith(f"/ours/{size:05}")]
+            text = f"einstein, {device}, {size:,} parameters, largest of {len(rows)} seeds"
+            found.append(at_most(f"{text}: error", error, (r["error"] for r in rows)))
+            found.append(at_most(f"{text}: size", size, (r["size"] for r in rows)))
+            found.append(at_most(f"{text}: seconds", seconds, (r["seconds"] for r in rows)))
+    return found
+
+
+def image_claims(results: Results) -> list[Row]:
+    """House at 20 %, stored digits."""
+    item, limit = HOUSE_CLAIM
+    found = []
+    for device in ("cuda", "cpu"):
+        row = results.cases.get(f"images/{device}/{item}/ours/stored", {})
+        rows = [row] if "error" in row else []
+        text = f"images, {device}, {item} as 4^8 x 3"
+        found.append(at_most(f"{text}: error", limit, (r["error"] for r in rows)))
+        found.append(at_most(f"{text}: size", IMAGE_SIZE, (r["size"] for r in rows)))
+    for device in ("cuda", "cpu"):
+        wins = [w for i in items_of(results, "images") if (w := _beats(results, i, device)) is not None]
+        count = sum(wins)
+        text = f"images, {device}: pictures with a smaller error than the best rival (not promised)"
+        found.append(claim(text, len(wins), count, count == len(wins) if wins else None, len(wins)))
+    return found
+
+
+def _beats(results: Results, item: str, device: str) -> bool | None:
+    best = best_rows(results, "images", item, "error")
+    theirs = [row["error"] for (_, method), (_, row) in best.items() if method != "ours"]
+    if (device, "ours") not in best or not theirs:
+        return None
+    return bool(best[device, "ours"][1]["error"] < min(theirs))
+
+
+def table(results: Results, part: str) -> list[Row]:
+    """Every run of ours, and each rival at the rank with the smallest error on the whole picture."""
+    rows = []
+    for item in items_of(results, part):
+        chosen = {
+            k: r for k, r in finished(results, f"{part}/").items() if f"/{item}/" in k and "/ours/" in k
+        }
+        best = best_rows(results, part, item, "error")
+        chosen |= dict(pair for (_, method), pair in best.items() if method != "ours")
+        for key, row in chosen.items():
+            _, device, _, method, variant = key.split("/")
+            columns = ("size", "error", "psnr", "psnr_unobserved", "ssim", "psnr_filled", "seconds")
+            rows.append(
+                {"item": item, "method": LABELS[method], "variant": variant, "device": device}
+                | {c: row[c] for c in columns}
+                | {"hit_limit": row["hit_limit"]}
+            )
+    return rows
+
+
+# -- figures -------------------------------------------------------------------------------------------
+
+
+def _picture_file(where: Folders, params: Row) -> Path:
+    names = ("source", "rate", "seed", "method", "view", "rank", "max_parameters", "device")
+    return where.pictures / ("-".join(str(params[n]) for n in names if n in params) + ".png")
+
+
+def keep_picture(where: Folders, params: Row, picture: np.ndarray) -> None:
+    """Store a picture, or a frame of a video, for the figure."""
+    from PIL import Image
+
+    frame = picture if picture.ndim == 3 else picture[..., FRAME]
+    where.pictures.mkdir(parents=True, exist_ok=True)
+    pixels = np.round(255 * np.clip(frame, 0.0, 1.0)).astype(np.uint8)
+    Image.fromarray(pixels).save(_picture_file(where, params))
+
+
+def _panels(results: Results, where: Folders, part: str, item: str, device: str) -> list[tuple[str, Any]]:
+    """Titles and pictures of an item: observed, ours, best of each rival, truth."""
+    from PIL import Image
+
+    rows = finished(results, f"{part}/")
+    ours = {k: r for k, r in rows.items() if k.startswith(f"{part}/{device}/{item}/ours/")}
+    best = best_rows(results, part, item, "error")
+    for method in ("tt", "tr", "cp", "tucker"):
+        pair = best.get((device, method)) or best.get(("cpu", method))
+        ours |= {} if pair is None else dict([pair])
+    if not ours:
+        return []
+    params = next(iter(ours.values()))["params"]
+    plain = load(where.data, params["source"])
+    mask = observed_mask(plain.shape, params["rate"] / 100, params["seed"])
+    if plain.ndim == 4:
+        plain, mask = plain[..., FRAME], mask[..., FRAME]
+    panels: list[tuple[str, Any]] = [(f"{params['rate']} % of the entries", np.where(mask, plain, 0.0))]
+    for row in ours.values():
+        file = _picture_file(where, row["params"])
+        name = LABELS[row["params"]["method"]] + (
+            f", {row['params']['view']}" if part == "images" or row["params"]["view"] == "plain" else ""
+        )
+        title = f"{name}\nerror {100 * row['error']:.2f} %, {row['size']:,}"
+        panels.append((title, np.asarray(Image.open(file)) if file.exists() else None))
+    return [*panels, ("truth", plain)]
+
+
+def draw(results: Results, where: Folders, part: str, name: str, device: str) -> None:
+    """One row of panels per item; on Einstein two rows for the first mask."""
+    items = ["seed0"] if part == "einstein" else [i for i in items_of(results, part) if i.endswith("@20")]
+    grid = [p for p in (_panels(results, where, part, i, device) for i in items) if p]
+    plt = pyplot() if grid else None
+    if plt is None:
+        return
+    if part == "einstein":
+        half = (len(grid[0]) + 1) // 2
+        grid = [grid[0][:half], grid[0][half:]]
+    columns = max(len(p) for p in grid)
+    figure, axes = plt.subplots(
+        len(grid), columns, figsize=(2.7 * columns, 3.1 * len(grid)), layout="constrained", squeeze=False
+    )
+    for axis in axes.flat:
+        axis.axis("off")
+    missing = 0
+    for line, panels in zip(axes, grid):
+        for axis, (title, picture) in zip(line, panels):
+            axis.set_title(title, fontsize=9)
+            missing += picture is None
+            if picture is not None:
+                axis.imshow(picture)
+    if missing:
+        print(f"{name}: {missing} pictures are not in {where.pictures.name}/; --fresh makes them again")
+    where.figures.mkdir(parents=True, exist_ok=True)
+    figure.savefig(where.figures / name, dpi=110)
+    plt.close(figure)
+    print(f"drew {name}")

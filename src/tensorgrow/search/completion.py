@@ -159,8 +159,9 @@ class CompletionSearch(GreedySearch):
         """End the growth: go on from the network to return, or stop."""
         state = self.state
         state.grown = reason
-        state.current = self._chosen()
-        state.phase = "regrow" if reason == StopReason.MAX_PARAMETERS else "shrink"
+        within_budget = reason == StopReason.MAX_PARAMETERS  # all of it may be used
+        state.current = state.best if within_budget else self._chosen()
+        state.phase = "regrow" if within_budget else "shrink"
 
     def _regrow(self, begin: float) -> None:
         """Within a budget: give up the ranks that matter least and grow others, while that helps."""
@@ -186,7 +187,7 @@ class CompletionSearch(GreedySearch):
         """Remove rank while the held-out error stays where it is; too costly in large networks."""
         state, problem = self.state, self.problem
         assert state.current is not None and state.best is not None
-        if problem.options.prune and problem.holds_out and not self._is_large(state.current):
+        if self._may_shrink:
             grown_to, problem.target = problem.target, max(problem.target, self._acceptable)
             try:
                 smaller = prune_once(problem, state.current)
@@ -199,13 +200,21 @@ class CompletionSearch(GreedySearch):
                 return
         self._settle(begin)
 
+    @property
+    def _may_shrink(self) -> bool:
+        """Whether a smaller network is looked for: not within a budget, nor where refits are costly."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        wanted = problem.options.prune and problem.holds_out and state.grown != StopReason.MAX_PARAMETERS
+        return wanted and not self._is_large(state.current)
+
     def _settle(self, begin: float) -> None:
         """Keep the smallest, or a smaller network for the completed tensor; choose the ridge finely."""
-        state, problem = self.state, self.problem
+        state = self.state
         assert state.current is not None
         acceptable = self._acceptable
         state.best = state.current
-        if problem.options.prune and problem.holds_out and not self._is_large(state.current):
+        if self._may_shrink:
             smaller = self._decomposed(state.current, acceptable)
             if smaller is not None:
                 state.current = state.best = smaller

@@ -159,7 +159,7 @@ class GreedyOptions:
             lookahead=1,
             sweeps=10,
             tolerance=1e-3,
-            final_sweeps=40,
+            final_sweeps=25,
             final_tolerance=1e-4,
             thicken_costly=False,
             max_internal_nodes=0,

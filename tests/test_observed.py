@@ -190,10 +190,10 @@ def routes(monkeypatch, d: Data, network: TensorNetwork, node: int, **constants)
         for name in ("_add_by_slice", "_add_by_block"):
             real = getattr(slices.SliceTable, name)
             patch.setattr(slices.SliceTable, name, partialmethod(_spied, used, name, real))
-        d.objective._index._tables.clear()  # built under the constants
+        d.objective.index._tables.clear()  # built under the constants
         found = d.objective.normal_equations(network, node)
-        table = d.objective._index.table(node)
-        d.objective._index._tables.clear()
+        table = d.objective.index.table(node)
+        d.objective.index._tables.clear()
     assert used == {"_add_by_slice" if constants["LOOP_ABOVE"] == 0 else "_add_by_block"}
     return found, table
 
@@ -261,14 +261,14 @@ def test_slices_of_very_different_length(monkeypatch):
         with monkeypatch.context() as patch:
             for name, value in constants.items():
                 patch.setattr(slices, name, value)
-            objective._index._tables.clear()
+            objective.index._tables.clear()
             gram, rhs = objective.normal_equations(network, 0)
         for s in range(50):
             mine = where[:, 0] == s
             a, y = env[where[mine, 1]], values.numpy()[mine]
             np.testing.assert_allclose(gram[s].numpy(), a.T @ a, atol=1e-10)
             np.testing.assert_allclose(rhs[s].numpy(), a.T @ y, atol=1e-10)
-        table = objective._index.table(0)
+        table = objective.index.table(0)
         assert table.filled.tolist() == [7, *range(10, 30)]
         assert len(table.empty) == 50 - 21
 
@@ -287,7 +287,7 @@ def test_small_memory_for_grams_changes_nothing(weighted, dtype, monkeypatch):
     squared = d.objective.sweep(RING, whole, 1e-14)
     monkeypatch.setattr(slices, "GRAM_BYTES", {"cpu": 1, "cuda": 1})
     monkeypatch.setattr(slices, "CHUNK_BYTES", SMALL_CHUNKS)
-    assert len(d.objective._index.table(0).ranges(4)) == RING.dims[0]  # slice by slice
+    assert len(d.objective.index.table(0).ranges(4)) == RING.dims[0]  # slice by slice
     parts = arrays_of(d, network)
     again = d.objective.sweep(RING, parts, 1e-14)
     assert again == pytest.approx(squared, rel=100 * TOLERANCE[dtype])
@@ -309,7 +309,7 @@ def test_a_sweep_solves_every_core_in_turn(structure, ridge, double, device):
     tolerance = 1e-4 if single else 1e-6
     found = arrays_of(d, network)
     squared = d.objective.sweep(structure, found, 0.0)
-    order = observed.RowTree(d.objective._index.entries, structure, network.cores).order
+    order = observed.RowTree(d.objective.index.entries, structure, network.cores).order
     cores = list(network.cores)
     for node in order:
         now = TensorNetwork(structure, cores)
@@ -326,7 +326,7 @@ def test_a_solved_core_cannot_be_improved(dtype):
     arrays = arrays_of(d, random_network(RING, 2, dtype))
     d.objective.sweep(RING, arrays, 0.0)
     network = TensorNetwork(RING, arrays)
-    node = observed.RowTree(d.objective._index.entries, RING, arrays).order[-1]
+    node = observed.RowTree(d.objective.index.entries, RING, arrays).order[-1]
     design = d.design(network, node)
     width = math.prod(RING.core_shape(node)[1:])
     weight = 1e-3 * sum(np.linalg.norm(a) ** 2 for a, _ in design) / (len(design) * width)

@@ -58,6 +58,8 @@ FEWEST_TO_SPLIT = 10
 OUTLIER_SHARE = 0.8
 # Observations up to which torch computes on one thread.
 FEW_ENTRIES = 60_000
+# Observations from which `device="auto"` takes a GPU: every one costs a row of each environment.
+GPU_OBSERVATIONS = 30_000
 FIT_SWEEPS = 100
 FIT_TOLERANCE = 1e-4
 
@@ -250,7 +252,7 @@ class _Task:
     ) -> _Task:
         """Check and convert what the user gave."""
         seen = as_observations(x, mask, weights, as_dtype(dtype))
-        where = choose_device(device, seen.values)
+        where = choose_device(device, seen.values, GPU_OBSERVATIONS)
         home = seen.values.device if device == "auto" else where
         # Without a seed the split is the same each time, so that a checkpoint can be gone on with.
         generator = as_generator(0 if random_state is None else random_state)

@@ -128,12 +128,12 @@ def power_of_two_scale(tensor: torch.Tensor) -> float:
     return float(2.0 ** math.floor(math.log2(largest)))
 
 
-def choose_device(device: Any, tensor: torch.Tensor) -> torch.device:
+def choose_device(device: Any, tensor: torch.Tensor, gpu_from: int = GPU_ENTRIES) -> torch.device:
     """Where to compute: where the data is (None), where it is likely faster ("auto"), or as asked."""
     if device is None:
         return tensor.device
     if device == "auto":
-        large = tensor.numel() >= GPU_ENTRIES
+        large = tensor.numel() >= gpu_from
         return torch.device("cuda") if large and torch.cuda.is_available() else tensor.device
     try:
         chosen = torch.device(device)

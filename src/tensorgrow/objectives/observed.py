@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,8 @@ from ..contraction import Entries, RowSource, RowTree
 from ..linalg import solve_slices
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import NormalEquations, PairProblem, SliceFit
+from .base import NormalEquations, PairProblem
+from .observed_pairs import ObservedPairProblem
 from .slices import CHUNK_BYTES, GRAM_BYTES, SliceTable
 
 __all__ = ["ObservedLeastSquares"]
@@ -27,7 +27,6 @@ SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 LEAST_RIDGE = 1e-14
 # Numbers held while entries of the network are computed.
 VALUE_ENTRIES = 1 << 23
-SLICE_RIDGE = 1e-12
 # Gathering a row and handling its entry costs about as much as this many flops.
 ROW_FLOPS = 200.0
 # Share of the squared norm below which the loss from rows in single precision is rounding.
@@ -69,12 +68,12 @@ class ObservedLeastSquares:
         self.dims = tuple(dims)
         self.values = values
         self.ridge = ridge
-        self._index = _Index(indices, self.dims, weights, held_out)
+        self.index = _Index(indices, self.dims, weights, held_out)
 
     def _variant(self, values: torch.Tensor, ridge: float) -> ObservedLeastSquares:
         """The same entries with other values or another ridge; index tables are shared."""
         other = object.__new__(ObservedLeastSquares)
-        other.dims, other.values, other.ridge, other._index = self.dims, values, ridge, self._index
+        other.dims, other.values, other.ridge, other.index = self.dims, values, ridge, self.index
         return other
 
     def with_ridge(self, ridge: float) -> ObservedLeastSquares:
@@ -91,28 +90,29 @@ class ObservedLeastSquares:
     @cached_property
     def norm(self) -> float:
         """Weighted norm of the fitted entries."""
-        return self._norm(self.values, self._index.fitted)
+        return self.norm_at(self.values, self.index.fitted)
 
     @cached_property
     def validation_norm(self) -> float | None:
         """Weighted norm of the held-out entries; None when there are none."""
-        held = self._index.held_out
-        return self._norm(self.values, held) if len(held) else None
+        held = self.index.held_out
+        return self.norm_at(self.values, held) if len(held) else None
 
     @property
     def num_fitted(self) -> int:
         """Entries that are fitted."""
-        return len(self._index.fitted)
+        return len(self.index.fitted)
 
     @property
     def num_held_out(self) -> int:
         """Entries that are not fitted."""
-        return len(self._index.held_out)
+        return len(self.index.held_out)
 
-    def _norm(self, values: torch.Tensor, chosen: torch.Tensor) -> float:
+    def norm_at(self, values: torch.Tensor, chosen: torch.Tensor) -> float:
+        """Weighted norm of some of the entries of `values`."""
         picked = values[chosen]
-        if self._index.scale is not None:
-            picked = picked * self._index.scale[chosen]
+        if self.index.scale is not None:
+            picked = picked * self.index.scale[chosen]
         wide = torch.complex128 if picked.is_complex() else torch.float64
         return float(torch.linalg.vector_norm(picked, dtype=wide))
 
@@ -137,14 +137,14 @@ class ObservedLeastSquares:
 
     def predict(self, structure: Structure, arrays: Sequence[Array]) -> torch.Tensor:
         """The network at all entries, fitted and held out."""
-        tree = RowTree(self._index.entries, structure, arrays)
+        tree = RowTree(self.index.entries, structure, arrays)
         return tree.values(VALUE_ENTRIES)
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
         """Norms of the residual on the fitted and on the held-out entries."""
         rest = self.values - self.predict(structure, arrays)
-        held = self._index.held_out
-        return self._norm(rest, self._index.fitted), self._norm(rest, held) if len(held) else None
+        held = self.index.held_out
+        return self.norm_at(rest, self.index.fitted), self.norm_at(rest, held) if len(held) else None
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
         """Norm of the residual on the fitted entries."""
@@ -152,7 +152,7 @@ class ObservedLeastSquares:
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
         """Norm of the residual on the held-out entries."""
-        return self.losses(structure, arrays)[1] if len(self._index.held_out) else None
+        return self.losses(structure, arrays)[1] if len(self.index.held_out) else None
 
     def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
         """Objective whose values are what the network does not explain."""
@@ -163,10 +163,10 @@ class ObservedLeastSquares:
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         """Solve for every node once; returns the squared loss after the last."""
-        tree = RowTree(self._index.entries, structure, [a.to(self._row_dtype) for a in arrays])
+        tree = RowTree(self.index.entries, structure, [a.to(self._row_dtype) for a in arrays])
         squared = 0.0
         for node in tree.order:
-            arrays[node], explained = self._solve(
+            arrays[node], explained = self.solve(
                 node, tree.environment(node), tree.edges(node), arrays[node], self.values, ridge
             )
             tree.set_core(node, arrays[node].to(self._row_dtype))
@@ -175,7 +175,7 @@ class ObservedLeastSquares:
             return self.loss(structure, arrays) ** 2  # rows in single precision cannot tell
         return squared
 
-    def _solve(
+    def solve(
         self,
         node: int,
         source: RowSource,
@@ -185,7 +185,7 @@ class ObservedLeastSquares:
         numerical: float,
     ) -> tuple[torch.Tensor, float]:
         """Best core for an environment, and by how much it lowers the squared residual of `values`."""
-        table = self._index.table(node)
+        table = self.index.table(node)
         order = [edges.index(e) for e in source.edges]
         moved = core.permute(0, *(1 + k for k in order))
         width = source.width
@@ -213,9 +213,9 @@ class ObservedLeastSquares:
     def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
         """One Gram matrix per slice, bonds in the order of the core, and the right-hand side; no ridge."""
         arrays = self.to_arrays(network)
-        tree = RowTree(self._index.entries, network.structure, arrays)
+        tree = RowTree(self.index.entries, network.structure, arrays)
         source, edges = tree.environment(node), tree.edges(node)
-        table = self._index.table(node)
+        table = self.index.table(node)
         gram, rhs = table.sums(source, self.values, 0, table.size)
         sizes = [network.structure.ranks[e] for e in source.edges]
         back = [source.edges.index(e) for e in edges]
@@ -229,7 +229,7 @@ class ObservedLeastSquares:
 
     def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
         """Values contracted with all cores but two, rows for the first node and columns for the second."""
-        tree = RowTree(self._index.entries, network.structure, self.to_arrays(network))
+        tree = RowTree(self.index.entries, network.structure, self.to_arrays(network))
         return ObservedPairProblem(self, tree, edge, self.values).gradient
 
     def pair_problems(
@@ -238,7 +238,7 @@ class ObservedLeastSquares:
         """Slice problems on the residual; partial contractions are shared by all of them."""
         if not edges:
             return []
-        tree = RowTree(self._index.entries, structure, [a.to(self._row_dtype) for a in arrays])
+        tree = RowTree(self.index.entries, structure, [a.to(self._row_dtype) for a in arrays])
         rest = self.values - self.predict(structure, arrays)
         return [ObservedPairProblem(self, tree, edge, rest) for edge in edges]
 
@@ -252,7 +252,7 @@ class ObservedLeastSquares:
 
     def memory_needed(self, structure: Structure) -> int:
         """Row tensors between the nodes, a chunk of rows and the Gram matrices of one node."""
-        tree = RowTree(self._index.entries, structure, [])
+        tree = RowTree(self.index.entries, structure, [])
         entries = tree.entries_needed()
         widest = max(structure.bond_product(k) for k in range(structure.num_nodes))
         grams = max(structure.leg_dim(k) * structure.bond_product(k) ** 2 for k in range(structure.num_nodes))
@@ -288,107 +288,6 @@ class _Index:
             size = 1 if inner else self.entries.dims[key]
             self._tables[key] = SliceTable(self.fitted, index, size, self.scale)
         return self._tables[key]
-
-
-class ObservedPairProblem:
-    """New slices of one edge from the residual at the entries."""
-
-    def __init__(
-        self, objective: ObservedLeastSquares, tree: RowTree, edge: Edge, residual: torch.Tensor
-    ) -> None:
-        self.edge = edge
-        self._objective = objective
-        self._tree = tree
-        self._residual = residual
-
-    def _shape(self, side: int) -> tuple[int, ...]:
-        """Axes of a slice: those of its core without the edge."""
-        node, other = self.edge if side == 0 else self.edge[::-1]
-        structure = self._tree.structure
-        bonds = (structure.rank(node, k) for k in structure.neighbours[node] if k != other)
-        return structure.leg_dim(node), *bonds
-
-    def _source(self, side: int, given: torch.Tensor) -> RowSource:
-        node, other = self.edge if side == 0 else self.edge[::-1]
-        piece = given.reshape(self._shape(1 - side)).to(self._tree.cores[0].dtype)
-        return self._tree.pair_environment(node, other, piece)
-
-    def _edges(self, side: int) -> tuple[Edge, ...]:
-        return tuple(e for e in self._tree.edges(self.edge[side]) if e != self.edge)
-
-    @cached_property
-    def gradient(self) -> Array:
-        """Column by column: the right-hand side of the left slice for every unit right slice."""
-        table = self._objective._index.table(self.edge[0])
-        columns = []
-        for k in range(math.prod(self._shape(1))):
-            unit = self._residual.new_zeros(math.prod(self._shape(1)))
-            unit[k] = 1.0
-            source = self._source(0, unit)
-            found = table.right_hand_side(source, self._residual)
-            columns.append(self._in_core_order(0, source, found).reshape(-1))
-        return torch.stack(columns, 1)
-
-    def _in_core_order(self, side: int, source: RowSource, flat: torch.Tensor) -> torch.Tensor:
-        shape, edges = self._shape(side), self._edges(side)
-        sizes = dict(zip(edges, shape[1:]))
-        moved = flat.reshape(shape[0], *(sizes[e] for e in source.edges))
-        return moved.permute(0, *(1 + source.edges.index(e) for e in edges))
-
-    def fit(self, right: Array | None, sweeps: int) -> SliceFit:
-        """Slices by alternating least squares; from a fixed random slice sharpened by power iterations."""
-        objective = self._objective
-        if right is None:
-            right = self._start()
-        left, explained = right, 0.0
-        for _ in range(sweeps):
-            right = right / _largest(right)
-            left, _ = self._improve(0, right)
-            left = left / _largest(left)
-            right, explained = self._improve(1, left)
-        if objective.num_held_out:
-            explained = self._explained(left, right, objective._index.held_out)
-        return SliceFit(left.reshape(-1), right.reshape(-1), explained)
-
-    def _start(self) -> torch.Tensor:
-        seeded = torch.Generator().manual_seed(self.edge[0] * 1009 + self.edge[1])
-        noise = torch.randn(self._shape(1), generator=seeded, dtype=torch.float64)
-        right = noise.to(device=self._residual.device, dtype=self._residual.dtype)
-        for side in (0, 1):
-            source = self._source(side, right / _largest(right))
-            table = self._objective._index.table(self.edge[side])
-            found = table.right_hand_side(source, self._residual)
-            right = self._in_core_order(side, source, found).to(self._residual.dtype)
-        return right
-
-    def _improve(self, side: int, given: torch.Tensor) -> tuple[torch.Tensor, float]:
-        zero = self._residual.new_zeros(self._shape(side))
-        source = self._source(side, given)
-        return self._objective._solve(
-            self.edge[side], source, self._edges(side), zero, self._residual, SLICE_RIDGE
-        )
-
-    def _explained(self, left: torch.Tensor, right: torch.Tensor, chosen: torch.Tensor) -> float:
-        """By how much the slices lower the squared residual of some entries."""
-        source = self._source(1, left)
-        node = self.edge[1]
-        flat = right.reshape(self._shape(1))
-        edges = self._edges(1)
-        moved = flat.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(flat.shape[0], -1)
-        columns = self._objective._index.entries.columns
-        rows = source.rows(chosen)
-        mine = moved if node >= len(columns) else moved.index_select(0, columns[node][chosen])
-        added = (rows * mine.to(rows.dtype)).sum(1).to(self._residual.dtype)
-        before = self._residual[chosen]
-        after = before - added
-        norm = self._objective._norm
-        full = torch.zeros_like(self._residual)
-        full[chosen] = after
-        return norm(self._residual, chosen) ** 2 - norm(full, chosen) ** 2
-
-
-def _largest(array: torch.Tensor) -> float:
-    return max(float(array.abs().max()), 1e-30)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

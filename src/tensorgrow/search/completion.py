@@ -38,12 +38,12 @@ SMALL_RIDGE = 1e-3
 # First factor between two ridges that are compared; its square next, and so on while that helps.
 RIDGE_FACTOR = 10.0**0.5
 LARGEST_FACTOR = 1e4
-# Another ridge must lower the held-out error by this share. While the network grows a weaker one must do far
-# better (as where there is little noise): otherwise it pays at once and costs later, when there is more to
-# overfit with. A stronger one than the default stalls the growth of large networks: only at the end.
+# Another ridge must lower the held-out error by this share. Unless it is chosen anew after every step, a weaker
+# one must do better, for it pays at once and costs later, when there is more to overfit with. One above the
+# default stalls the growth of large networks: it is only tried at the end.
 RIDGE_GAIN = 2e-3
-WEAKER_RIDGE_GAIN = 0.2
-# The ridge is chosen again when the network has grown by this factor, until sweeps are costly.
+WEAKER_RIDGE_GAIN = 1e-2
+# The ridge is chosen again when the network has grown by this factor; in large networks it only rises.
 TUNE_EVERY = 1.25
 START_NOISE = 0.1
 # All edges are scored while a sweep costs less than this; then only those that may win.
@@ -310,12 +310,11 @@ class CompletionSearch(GreedySearch):
         state, problem = self.state, self.problem
         assert state.current is not None
         patient = problem.is_patient(state.current.network.structure)
-        due = patient or state.current.size >= TUNE_EVERY * state.tuned
-        if not (self._may_tune and due) or self._is_large(state.current):
+        if not self._may_tune or not (patient or state.current.size >= TUNE_EVERY * state.tuned):
             return
         state.tuned = state.current.size
-        # What is chosen anew after every step can be taken back.
-        if not self._try_ridges(-1.0, RIDGE_GAIN if patient else WEAKER_RIDGE_GAIN):
+        gain = RIDGE_GAIN if patient else WEAKER_RIDGE_GAIN
+        if self._is_large(state.current) or not self._try_ridges(-1.0, gain):
             self._try_ridges(1.0, RIDGE_GAIN, largest=LARGEST_RIDGE if patient else self._given.ridge)
 
     def _try_ridges(self, direction: float, gain: float, largest: float = LARGEST_RIDGE) -> bool:

@@ -39,8 +39,8 @@ SMALL_RIDGE = 1e-3
 RIDGE_FACTOR = 10.0**0.5
 LARGEST_FACTOR = 1e4
 # Another ridge must lower the held-out error by this share. Unless it is chosen anew after every step, a
-# weaker one must do better, for it pays at once and costs later, when there is more to overfit with. One above
-# the default stalls the growth of large networks: it is only tried at the end.
+# weaker one must do better, for it pays at once and costs later, when there is more to overfit with. One
+# above the default stalls the growth of large networks: it is only tried at the end.
 RIDGE_GAIN = 2e-3
 WEAKER_RIDGE_GAIN = 1e-2
 # The ridge is chosen again when the network has grown by this factor; in large networks it only rises.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from demo import photograph
 
 import tensorgrow as tg
+from demo import photograph
 
 OBSERVED = 0.25
 SECONDS = 60.0

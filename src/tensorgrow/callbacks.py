@@ -147,7 +147,9 @@ class ProgressBar:
     def on_step(self, search: GreedySearch, step: Step) -> bool | None:
         """Update it."""
         goal = search.limits.max_error
-        error = f"error {step.relative_error:.4g}" + ("" if goal is None else f" (goal {goal:g})")
+        held_out = step.validation_error
+        error = f"error {step.relative_error:.4g}" if held_out is None else f"held-out error {held_out:.4g}"
+        error += "" if goal is None else f" (goal {goal:g})"
         move = step.kind if step.edge is None else f"{step.kind} {step.edge[0]}-{step.edge[1]}"
         best = "" if search.state.best is None else f", best {search.state.best.size:,}"
         self._bar.update(

@@ -40,12 +40,15 @@ RIDGE_FACTOR = 10.0**0.5
 LARGEST_FACTOR = 1e4
 # Another ridge must lower the held-out error by this share. Unless it is chosen anew after every step, a
 # weaker one must do better, for it pays at once and costs later, when there is more to overfit with. One
-# above the default stalls the growth of large networks: it is only tried at the end.
+# above the default stalls the growth of large networks.
 RIDGE_GAIN = 2e-3
 WEAKER_RIDGE_GAIN = 1e-2
 # The ridge is chosen again when the network has grown by this factor; in large networks it only rises.
 TUNE_EVERY = 1.25
 START_NOISE = 0.1
+# Before the ridge is chosen for good, where sweeps are cheap.
+SETTLING_SWEEPS = 300
+SETTLING_TOLERANCE = 1e-5
 # All edges are scored while a sweep costs less than this; then only those that may win.
 LAZY_FLOPS = 3e9
 # Completed tensors up to this size are decomposed once more when the fit is exact.
@@ -210,7 +213,7 @@ class CompletionSearch(GreedySearch):
 
     def _settle(self, begin: float) -> None:
         """Keep the smallest, or a smaller network for the completed tensor; choose the ridge finely."""
-        state = self.state
+        state, problem = self.state, self.problem
         assert state.current is not None
         acceptable = self._acceptable
         state.best = state.current
@@ -219,8 +222,13 @@ class CompletionSearch(GreedySearch):
             if smaller is not None:
                 state.current = state.best = smaller
                 self._record("tree", None, begin)
-        if self._may_tune and not self._try_ridges(-1.0, RIDGE_GAIN):
-            self._try_ridges(1.0, RIDGE_GAIN)
+        if self._may_tune:
+            if problem.is_patient(state.current.network.structure):
+                # The network may still be near that of a weaker ridge: only where it settles is it judged.
+                state.current = refit(
+                    problem, state.current.network, sweeps=SETTLING_SWEEPS, tolerance=SETTLING_TOLERANCE
+                )
+            self._try_ridges(-1.0, RIDGE_GAIN)
         state.best = state.current
         self._end(state.grown or StopReason.TARGET_REACHED)
 

@@ -106,7 +106,7 @@ class GreedyOptions:
     final_tolerance: float = 1e-5
     ridge: float | None = None
     rounding_ridge: float = 1e-14
-    patience: int = 12
+    patience: int = 8
     balance_every: int = 5
     accelerate: bool = True
     transfer: bool = True

@@ -2,7 +2,7 @@
 
 Phases of a run::
 
-    start -> grow ... grow -> shrink ... -> (next start -> grow ...) -> done
+    start -> grow ... grow -> (within a budget: regrow ...) -> shrink ... -> done
 
 The error on fitted entries always falls as the network grows; the error on held-out ones does not. So every
 decision goes by the latter: which edge, how strong a ridge, when to stop (`patience` steps without gain), and
@@ -65,11 +65,6 @@ class CompletionSearch(GreedySearch):
         self._given: ObservedLeastSquares = objective
 
     @property
-    def answer(self) -> Fitted | None:
-        """The smallest visited network whose held-out error is not measurably worse than the best."""
-        return self.state.best or self.state.current
-
-    @property
     def ridge(self) -> float:
         """The ridge in use."""
         return self._given.ridge if self.state.ridge is None else self.state.ridge
@@ -125,7 +120,7 @@ class CompletionSearch(GreedySearch):
         lazy = problem.options.edge_score == "per_parameter" and self._is_large(state.current)
         problem.memory = ScoreMemory(state.gains) if lazy else None
         try:
-            grown = grow_once(problem, state.current, randomise=state.start > 0)
+            grown = grow_once(problem, state.current)
         except MemoryLimitError:
             self._grown_up(StopReason.MEMORY_LIMIT)
             return
@@ -151,9 +146,9 @@ class CompletionSearch(GreedySearch):
         state, problem = self.state, self.problem
         assert state.current is not None
         structure = state.current.network.structure
-        if not problem.policy.growable(structure):
-            return StopReason.SATURATED
         allowed = problem.policy.growable(structure)
+        if not allowed:
+            return StopReason.SATURATED
         if len(problem.policy.growable(structure, self.limits.max_parameters)) < len(allowed):
             return StopReason.MAX_PARAMETERS
         return StopReason.VALIDATION if problem.holds_out else StopReason.NO_PROGRESS

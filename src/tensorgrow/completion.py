@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from .callbacks import Checkpoint, as_callbacks, progress_callback
 from .data import as_dtype, check_memory, choose_device, free_memory, power_of_two_scale
-from .errors import DataError, DataWarning, OptionError
+from .errors import DataError, OptionError
+from .holdout import hold_out, is_asked, positions_in, warn_about_gaps
 from .linalg import one_blas_thread, one_thread
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import ObservedLeastSquares
@@ -49,13 +47,8 @@ from .structure import Edge, Structure
 
 __all__ = ["HELD_OUT", "complete", "fit_observed"]
 
-# Share of the entries held out by default, and the fewest that are worth holding out.
+# Share of the entries held out by default.
 HELD_OUT = 0.1
-FEWEST_HELD_OUT = 20
-# With fewer observations than this nothing is held out.
-FEWEST_TO_SPLIT = 10
-# Part of the squared deviations in 1 % of the values from which they are taken for outliers.
-OUTLIER_SHARE = 0.8
 # Observations up to which torch computes on one thread.
 FEW_ENTRIES = 60_000
 # Observations from which `device="auto"` takes a GPU: every one costs a row of each environment.
@@ -139,7 +132,7 @@ def complete(
     chosen = GreedyOptions.for_completion(effort) if options is None else options
     task = _Task.prepare(x, mask, weights, validation, dtype, device, random_state)
     given = (max_error, max_parameters, max_steps, max_seconds)
-    if task.held_out is None and _is_asked(validation) and all(v is None for v in given):
+    if task.held_out is None and is_asked(validation) and all(v is None for v in given):
         max_steps = 0  # too few observations to hold any out, as a warning says
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=task.held_out is not None)
     policy = EdgePolicy.parse(edges, len(task.shape), chosen.max_degree)
@@ -256,10 +249,10 @@ class _Task:
         home = seen.values.device if device == "auto" else where
         # Without a seed the split is the same each time, so that a checkpoint can be gone on with.
         generator = as_generator(0 if random_state is None else random_state)
-        held_out = _hold_out(seen, x, mask, validation, generator)
+        held_out = hold_out(seen, x, validation, generator)
         if random_state is None:
             generator = as_generator(None)
-        _warn_about_gaps(seen)
+        warn_about_gaps(seen)
         scale = power_of_two_scale(seen.values)
         weights, weight_scale = seen.weights, 1.0
         if weights is not None:
@@ -362,120 +355,6 @@ class _Task:
         )
 
 
-def _is_asked(validation: Any) -> bool:
-    """Whether entries should be held out."""
-    return not (validation is None or (isinstance(validation, Real) and validation == 0))
-
-
-def _hold_out(
-    seen: Observations, x: Any, mask: Any, validation: Any, generator: torch.Generator
-) -> torch.Tensor | None:
-    """Which observations are held out; None for none."""
-    if not _is_asked(validation):
-        return None
-    n = len(seen)
-    if isinstance(validation, Real) and not isinstance(validation, bool):
-        share = float(validation)
-        if not 0.0 <= share < 1.0:
-            raise OptionError(
-                f"validation={validation!r} must be a share from 0 to below 1, a mask, or False"
-            )
-        if n >= FEWEST_TO_SPLIT:
-            count = max(round(share * n), min(FEWEST_HELD_OUT, n // 5))
-            held = torch.zeros(n, dtype=torch.bool)
-            held[torch.randperm(n, generator=generator)[:count]] = True
-            held = _keep_slices(seen, held.to(seen.values.device))
-            if bool(held.any()):
-                return held
-        what = f"only {n} observations" if n < FEWEST_TO_SPLIT else "every slice needs its only observation"
-        warnings.warn(
-            f"{what}: none is held out, and the network stays at rank one unless a limit is given",
-            DataWarning,
-            stacklevel=4,
-        )
-        return None
-    return _given_hold_out(seen, x, validation)
-
-
-def _given_hold_out(seen: Observations, x: Any, validation: Any) -> torch.Tensor:
-    """Held-out observations from a mask of the tensor's shape, or of the listed entries."""
-    given = validation if isinstance(validation, torch.Tensor) else np.asarray(validation)
-    if given.dtype not in (torch.bool, np.dtype(bool)):
-        raise OptionError(f"validation must be a share, a boolean mask, or False, not {validation!r:.80}")
-    chosen = torch.as_tensor(np.array(given) if isinstance(given, np.ndarray) else given)
-    chosen = chosen.to(seen.values.device)
-    if tuple(chosen.shape) == seen.shape:
-        held = chosen[tuple(seen.indices.T)]
-    elif isinstance(x, Observations) and tuple(chosen.shape) == (len(x),):
-        where = Observations(x.indices[chosen.to(x.indices.device)], torch.ones(int(chosen.sum())), x.shape)
-        held = _positions_in(seen, where)
-    else:
-        raise OptionError(
-            f"the validation mask has shape {tuple(chosen.shape)}; {seen.shape} is needed, or one value for "
-            "each listed entry"
-        )
-    if not bool(held.any()) or bool(held.all()):
-        raise OptionError(
-            f"the validation mask holds out {int(held.sum())} of {len(seen)} observations; some must be held "
-            "out and some be left to fit"
-        )
-    return held
-
-
-def _positions_in(seen: Observations, other: Observations) -> torch.Tensor:
-    """Which of the observations `seen` are also listed in `other`."""
-    both = torch.cat([other.indices.to(seen.indices.device), seen.indices])
-    _, group = torch.unique(both, dim=0, return_inverse=True)
-    listed = torch.zeros(int(group.max()) + 1, dtype=torch.bool, device=group.device)
-    listed[group[: len(other)]] = True
-    return listed[group[len(other) :]]
-
-
-def _keep_slices(seen: Observations, held: torch.Tensor) -> torch.Tensor:
-    """Give back held-out entries that a slice cannot do without."""
-    for k, d in enumerate(seen.shape):
-        column = seen.indices[:, k]
-        left = torch.bincount(column[~held], minlength=d)
-        bare = held & (left[column] == 0)
-        if bool(bare.any()):
-            chosen = bare.nonzero()[:, 0]
-            first = chosen.new_full((d,), len(held)).scatter_reduce_(0, column[chosen], chosen, "amin")
-            held[first[first < len(held)]] = False
-    return held
-
-
-def _warn_about_gaps(seen: Observations) -> None:
-    """Tell what the observations cannot determine."""
-    gaps = []
-    for k, d in enumerate(seen.shape):
-        empty = d - int(torch.unique(seen.indices[:, k]).numel())
-        if empty:
-            gaps.append(f"{empty} of {d} along mode {k}")
-    if gaps:
-        warnings.warn(
-            f"slices without any observation ({', '.join(gaps)}) are predicted as the mean of the others",
-            DataWarning,
-            stacklevel=4,
-        )
-    size = (seen.values - seen.values.real.median()).abs().double()
-    share = float((size.topk(max(1, len(size) // 100)).values ** 2).sum() / (size**2).sum().clamp_min(1e-300))
-    if len(size) >= 100 and share > OUTLIER_SHARE:
-        warnings.warn(
-            f"the largest 1 % of the values hold {share:.0%} of the squared deviation from the median; if "
-            "they are outliers, leave them out or give them small weights: least squares follows them",
-            DataWarning,
-            stacklevel=4,
-        )
-    least = sum(seen.shape) - len(seen.shape) + 1
-    if len(seen) < least:
-        warnings.warn(
-            f"{len(seen)} observations of a tensor of shape {seen.shape}: even a network of rank one has "
-            f"{least} degrees of freedom, so that the result is mostly the ridge's choice",
-            DataWarning,
-            stacklevel=4,
-        )
-
-
 # -- the end of a run ----------------------------------------------------------------------------------
 
 
@@ -487,7 +366,7 @@ def _test_entries(truth: Any, task: _Task) -> tuple[torch.Tensor, torch.Tensor] 
     if known.shape != task.shape:
         raise DataError(f"truth has shape {known.shape}, the tensor {task.shape}")
     mine = Observations(task.indices, task.values.real, task.shape)
-    unseen = ~_positions_in(known, mine)
+    unseen = ~positions_in(known, mine)
     if not bool(unseen.any()):
         raise DataError("truth lists no entry that is not observed: there is nothing to test on")
     return known.indices[unseen], known.values[unseen]

@@ -25,6 +25,8 @@ SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # The least ridge: it decides what the entries leave open.
 LEAST_RIDGE = 1e-14
+# Bytes of Gram matrices that are solved together.
+SOLVE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 # Numbers held while entries of the network are computed.
 VALUE_ENTRIES = 1 << 23
 # Gathering a row and handling its entry costs about as much as this many flops.
@@ -191,24 +193,27 @@ class ObservedLeastSquares:
         width = source.width
         ranges = table.ranges(width)
         mean = table.squared_norm(source) / (table.size * width) if len(ranges) > 1 else None
-        found, explained = [], 0.0
+        found, explained = [], values.new_zeros((), dtype=torch.float64)
         for first, last in ranges:
-            gram, rhs = table.sums(source, values, first, last)
-            gram, rhs = gram.to(_wide(gram.dtype)), rhs.to(_wide(rhs.dtype))
+            grams, sides = table.sums(source, values, first, last)
             if mean is None:
-                mean = float(gram.diagonal(dim1=1, dim2=2).real.mean())
+                mean = float(grams.diagonal(dim1=1, dim2=2).real.double().mean())
             weight = max(self.ridge, LEAST_RIDGE) * mean + 1e-300
-            penalised = gram.clone()
-            penalised.diagonal(dim1=1, dim2=2).add_(weight)
-            x = solve_slices(penalised, rhs, numerical)
-            fit = torch.einsum("sm,smn,sn->", x.conj(), gram, x).real
-            explained += float(2.0 * (x.conj() * rhs).sum().real - fit)
-            found.append(x)
+            # A few slices at a time: copies of all their matrices would cost more than the solves.
+            step = max(1, SOLVE_BYTES[grams.device.type] // (8 * width * width))
+            for gram, rhs in zip(grams.split(step), sides.split(step)):
+                gram, rhs = gram.to(_wide(gram.dtype)), rhs.to(_wide(rhs.dtype))
+                penalised = gram.clone()
+                penalised.diagonal(dim1=1, dim2=2).add_(weight)
+                x = solve_slices(penalised, rhs, numerical)
+                fit = (x.conj() * (gram @ x[:, :, None])[:, :, 0]).sum().real
+                explained = explained + (2.0 * (x.conj() * rhs).sum().real - fit)
+                found.append(x)
         back = [1 + order.index(k) for k in range(len(order))]
         x = torch.cat(found)
         if len(table.empty):
             x[table.empty] = x[table.filled].mean(0)
-        return x.to(core.dtype).reshape(moved.shape).permute(0, *back).contiguous(), explained
+        return x.to(core.dtype).reshape(moved.shape).permute(0, *back).contiguous(), float(explained)
 
     def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
         """One Gram matrix per slice, bonds in the order of the core, and the right-hand side; no ridge."""

@@ -38,6 +38,9 @@ SMALL_RIDGE = 1e-3
 # First factor between two ridges that are compared; its square next, and so on while that helps.
 RIDGE_FACTOR = 10.0**0.5
 LARGEST_FACTOR = 1e4
+# At the end, when nothing is left that could overfit later: small steps, for any gain above rounding.
+FINAL_FACTOR = 2.0
+FINAL_GAIN = 3e-4
 # Another ridge must lower the held-out error by this share. Unless it is chosen anew after every step, a
 # weaker one must do better, for it pays at once and costs later, when there is more to overfit with. One
 # above the default stalls the growth of large networks.
@@ -53,6 +56,9 @@ SETTLING_TOLERANCE = 1e-5
 LAZY_FLOPS = 3e9
 # Completed tensors up to this size are decomposed once more when the fit is exact.
 DENSE_ENTRIES = 2_000_000
+# Edges refitted beside the best-scored one: at every growth, in large networks at every so many.
+DOUBT = 2
+DOUBT_EVERY = 3
 
 
 class CompletionSearch(GreedySearch):
@@ -119,6 +125,7 @@ class CompletionSearch(GreedySearch):
         assert state.current is not None
         lazy = problem.options.edge_score == "per_parameter" and self._is_large(state.current)
         problem.memory = ScoreMemory(state.gains) if lazy else None
+        problem.doubt = DOUBT if not lazy or len(state.steps) % DOUBT_EVERY == 0 else 0
         try:
             grown = grow_once(problem, state.current)
         except MemoryLimitError:
@@ -223,7 +230,7 @@ class CompletionSearch(GreedySearch):
                 state.current = refit(
                     problem, state.current.network, sweeps=SETTLING_SWEEPS, tolerance=SETTLING_TOLERANCE
                 )
-            self._try_ridges(-1.0, RIDGE_GAIN)
+            self._choose_finely()
         state.best = state.current
         self._end(state.grown or StopReason.TARGET_REACHED)
 
@@ -318,16 +325,39 @@ class CompletionSearch(GreedySearch):
         state.tuned = state.current.size
         gain = RIDGE_GAIN if patient else WEAKER_RIDGE_GAIN
         if self._is_large(state.current) or not self._try_ridges(-1.0, gain):
-            self._try_ridges(1.0, RIDGE_GAIN, largest=LARGEST_RIDGE if patient else self._given.ridge)
+            self._try_ridges(1.0, RIDGE_GAIN, largest=self._largest_ridge)
 
-    def _try_ridges(self, direction: float, gain: float, largest: float = LARGEST_RIDGE) -> bool:
-        """Move the ridge in one direction for as long as that lowers the held-out error by a share."""
+    @property
+    def _largest_ridge(self) -> float:
+        assert self.state.current is not None
+        patient = self.problem.is_patient(self.state.current.network.structure)
+        return LARGEST_RIDGE if patient else self._given.ridge
+
+    def _choose_finely(self) -> None:
+        """The last choice of the ridge, by factors of two."""
+        if not self._try_ridges(-1.0, FINAL_GAIN, factor=FINAL_FACTOR, growing=False):
+            self._try_ridges(
+                1.0, FINAL_GAIN, largest=self._largest_ridge, factor=FINAL_FACTOR, growing=False
+            )
+
+    def _try_ridges(
+        self,
+        direction: float,
+        gain: float,
+        largest: float = LARGEST_RIDGE,
+        factor: float = RIDGE_FACTOR,
+        growing: bool = True,
+    ) -> bool:
+        """Move the ridge in one direction for as long as that lowers the held-out error by a share.
+
+        With `growing` steps grow while they lead downwards, and one step up leads to ridges that matter.
+        """
         state, problem = self.state, self.problem
         assert state.current is not None
         if direction < 0 and state.current.size >= self._given.num_fitted:
             return False  # the ridge alone decides what the entries leave open
-        factor, moved = RIDGE_FACTOR, False
-        if direction > 0 and self.ridge * factor < SMALL_RIDGE:
+        first, moved = factor, False
+        if growing and direction > 0 and self.ridge * factor < SMALL_RIDGE:
             factor = SMALL_RIDGE / self.ridge
         while not problem.out_of_time:
             assert state.current is not None
@@ -340,5 +370,5 @@ class CompletionSearch(GreedySearch):
                 problem.objective = self._given.with_ridge(self.ridge)
                 break
             state.current, state.ridge, moved = trial, ridge, True
-            factor = min(factor**2, LARGEST_FACTOR) if direction < 0 else RIDGE_FACTOR
+            factor = min(factor**2, LARGEST_FACTOR) if growing and direction < 0 else first
         return moved

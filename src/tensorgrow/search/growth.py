@@ -69,6 +69,9 @@ class Problem:
         Bytes that a sweep may take.
     patient
         Whether cheap refits may take more sweeps than the options say.
+    doubt
+        How many of the edges that gain most, whatever their cost, are refitted beside the one that scores
+        best. New slices alone show less of what an edge can do the more the rest has to adapt to it.
     memory
         Earlier scores, so that only edges that may win are scored again; None scores all every time.
     """
@@ -83,6 +86,7 @@ class Problem:
     split_nodes: bool = True
     deadline: float = math.inf
     patient: bool = True
+    doubt: int = 0
     bounds: CutBounds | None = field(default=None, repr=False)
     memory: ScoreMemory | None = field(default=None, repr=False)
 
@@ -206,6 +210,8 @@ def grow_once(
         candidates.sort(key=lambda c: -c.score * problem.noise(o.score_noise))
     structure = current.network.structure
     width = len(candidates) if o.scoring == "full" else (lookahead or problem.lookahead(structure))
+    if problem.doubt:
+        candidates, width = _most_gaining(candidates), 1 + problem.doubt
     if width > 1:
         chosen, grown = _look_ahead(problem, current, candidates[:width], randomise)
     else:
@@ -243,6 +249,12 @@ def _scored(problem: Problem, current: Fitted) -> list[Candidate]:
     if problem.memory is None:
         return score(edges)
     return problem.memory.score(network.structure, edges, score)
+
+
+def _most_gaining(candidates: list[Candidate]) -> list[Candidate]:
+    """The best score first, then by gain."""
+    first, *rest = candidates
+    return [first, *sorted(rest, key=lambda c: -c.gain)]
 
 
 def _fit_grown(problem: Problem, grown: TensorNetwork) -> Fitted:

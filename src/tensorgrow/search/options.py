@@ -157,9 +157,10 @@ class GreedyOptions:
         base = cls(
             slice_sweeps=1,
             lookahead=1,
+            lookahead_sweeps=4,
             sweeps=10,
             tolerance=1e-3,
-            final_sweeps=25,
+            final_sweeps=40,
             final_tolerance=1e-4,
             thicken_costly=False,
             max_internal_nodes=0,

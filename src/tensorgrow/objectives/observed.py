@@ -201,8 +201,8 @@ class ObservedLeastSquares:
             weight = max(self.ridge, LEAST_RIDGE) * mean + 1e-300
             # A few slices at a time: copies of all their matrices would cost more than the solves.
             step = max(1, SOLVE_BYTES[grams.device.type] // (8 * width * width))
-            for gram, rhs in zip(grams.split(step), sides.split(step)):
-                gram, rhs = gram.to(_wide(gram.dtype)), rhs.to(_wide(rhs.dtype))
+            for a in range(0, last - first, step):
+                gram, rhs = (t[a : a + step].to(_wide(t.dtype)) for t in (grams, sides))
                 penalised = gram.clone()
                 penalised.diagonal(dim1=1, dim2=2).add_(weight)
                 x = solve_slices(penalised, rhs, numerical)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import MemoryLimitError
@@ -38,9 +38,12 @@ SMALL_RIDGE = 1e-3
 # First factor between two ridges that are compared; its square next, and so on while that helps.
 RIDGE_FACTOR = 10.0**0.5
 LARGEST_FACTOR = 1e4
-# At the end, when nothing is left that could overfit later: small steps, for any gain above rounding.
+# At the end, when nothing is left that could overfit later: small steps, for any gain above rounding, and
+# refits that go far enough to tell. What a weaker ridge gains shows late.
 FINAL_FACTOR = 2.0
 FINAL_GAIN = 3e-4
+FINAL_SWEEPS = 30
+FINAL_TOLERANCE = 2e-4
 # Another ridge must lower the held-out error by this share. Unless it is chosen anew after every step, a
 # weaker one must do better, for it pays at once and costs later, when there is more to overfit with. One
 # above the default stalls the growth of large networks.
@@ -56,9 +59,29 @@ SETTLING_TOLERANCE = 1e-5
 LAZY_FLOPS = 3e9
 # Completed tensors up to this size are decomposed once more when the fit is exact.
 DENSE_ENTRIES = 2_000_000
-# Edges refitted beside the best-scored one: at every growth, in large networks at every so many.
+# Edges refitted beside the best-scored one: not in small networks, and in large ones every so many growths.
 DOUBT = 2
 DOUBT_EVERY = 3
+
+
+@dataclass(frozen=True)
+class _RidgeSteps:
+    """How ridges are tried.
+
+    Attributes
+    ----------
+    factor
+        Between the first two ridges.
+    growing
+        Whether steps grow while they lead downwards, and one step up leads to ridges that matter.
+    sweeps, tolerance
+        Of the refit with another ridge; None: as after a growth.
+    """
+
+    factor: float = RIDGE_FACTOR
+    growing: bool = True
+    sweeps: int | None = None
+    tolerance: float | None = None
 
 
 class CompletionSearch(GreedySearch):
@@ -125,7 +148,9 @@ class CompletionSearch(GreedySearch):
         assert state.current is not None
         lazy = problem.options.edge_score == "per_parameter" and self._is_large(state.current)
         problem.memory = ScoreMemory(state.gains) if lazy else None
-        problem.doubt = DOUBT if not lazy or len(state.steps) % DOUBT_EVERY == 0 else 0
+        few = problem.is_patient(state.current.network.structure)  # so few held-out entries that luck decides
+        now = not few and (not lazy or len(state.steps) % DOUBT_EVERY == 0)
+        problem.doubt = DOUBT if now else 0
         try:
             grown = grow_once(problem, state.current)
         except MemoryLimitError:
@@ -335,29 +360,25 @@ class CompletionSearch(GreedySearch):
 
     def _choose_finely(self) -> None:
         """The last choice of the ridge, by factors of two."""
-        if not self._try_ridges(-1.0, FINAL_GAIN, factor=FINAL_FACTOR, growing=False):
-            self._try_ridges(
-                1.0, FINAL_GAIN, largest=self._largest_ridge, factor=FINAL_FACTOR, growing=False
-            )
+        steps = _RidgeSteps(FINAL_FACTOR, False, FINAL_SWEEPS, FINAL_TOLERANCE)
+        if not self._try_ridges(-1.0, FINAL_GAIN, steps=steps):
+            self._try_ridges(1.0, FINAL_GAIN, largest=self._largest_ridge, steps=steps)
 
     def _try_ridges(
         self,
         direction: float,
         gain: float,
         largest: float = LARGEST_RIDGE,
-        factor: float = RIDGE_FACTOR,
-        growing: bool = True,
+        steps: _RidgeSteps | None = None,
     ) -> bool:
-        """Move the ridge in one direction for as long as that lowers the held-out error by a share.
-
-        With `growing` steps grow while they lead downwards, and one step up leads to ridges that matter.
-        """
+        """Move the ridge in one direction for as long as that lowers the held-out error by a share."""
+        steps = steps or _RidgeSteps()
         state, problem = self.state, self.problem
         assert state.current is not None
         if direction < 0 and state.current.size >= self._given.num_fitted:
             return False  # the ridge alone decides what the entries leave open
-        first, moved = factor, False
-        if growing and direction > 0 and self.ridge * factor < SMALL_RIDGE:
+        factor, moved = steps.factor, False
+        if steps.growing and direction > 0 and self.ridge * factor < SMALL_RIDGE:
             factor = SMALL_RIDGE / self.ridge
         while not problem.out_of_time:
             assert state.current is not None
@@ -365,10 +386,10 @@ class CompletionSearch(GreedySearch):
             if ridge == self.ridge:
                 break
             problem.objective = self._given.with_ridge(ridge)
-            trial = refit(problem, state.current.network)
+            trial = refit(problem, state.current.network, sweeps=steps.sweeps, tolerance=steps.tolerance)
             if not trial.measure < state.current.measure * (1.0 - gain):
                 problem.objective = self._given.with_ridge(self.ridge)
                 break
             state.current, state.ridge, moved = trial, ridge, True
-            factor = min(factor**2, LARGEST_FACTOR) if growing and direction < 0 else first
+            factor = min(factor**2, LARGEST_FACTOR) if steps.growing and direction < 0 else steps.factor
         return moved

@@ -2,11 +2,14 @@
 
 from .base import LeastSquares, NormalEquations, PairProblem, SliceFit
 from .dense import DenseLeastSquares
+from .differentiable import Differentiable, LossFunction
 from .observed import ObservedLeastSquares
 
 __all__ = [
     "DenseLeastSquares",
+    "Differentiable",
     "LeastSquares",
+    "LossFunction",
     "NormalEquations",
     "ObservedLeastSquares",
     "PairProblem",

@@ -1,0 +1,107 @@
+"""The differentiable seam: any loss of a network, with or without batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ..errors import DataError
+from ..network import TensorNetwork
+
+__all__ = ["Differentiable", "LossFunction"]
+
+# The one batch of a loss that is not given any.
+WHOLE = (None,)
+
+
+class Differentiable(Protocol):
+    """A loss that gradients can be taken of."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Dangling legs of the network."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one evaluation sees all the data, so that line searches make sense."""
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether `validate` gives numbers."""
+
+    def batches(self) -> Iterable[Any]:
+        """The batches of one epoch."""
+
+    def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
+        """Scalar loss on a batch, differentiable with respect to the cores."""
+
+    def total(self, network: TensorNetwork) -> float:
+        """Mean loss over all batches."""
+
+    def validate(self, network: TensorNetwork) -> float | None:
+        """Score on held-out data, lower is better; None when there is none."""
+
+
+class LossFunction:
+    """A user's function as an objective.
+
+    Parameters
+    ----------
+    loss
+        ``loss(network)``, or ``loss(network, batch)`` where there are batches.
+    dims
+        Dangling legs of the network.
+    batches
+        Iterated anew for every epoch: a DataLoader, a list.
+    validation
+        ``validation(network)``, lower is better.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[..., torch.Tensor],
+        dims: Sequence[int],
+        batches: Iterable[Any] | None = None,
+        validation: Callable[[TensorNetwork], Any] | None = None,
+    ) -> None:
+        self.dims = tuple(dims)
+        self._loss = loss
+        self._batches = batches
+        self._validation = validation
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there are no batches."""
+        return self._batches is None
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether there is a validation score."""
+        return self._validation is not None
+
+    def batches(self) -> Iterable[Any]:
+        """One epoch."""
+        return WHOLE if self._batches is None else self._batches
+
+    def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
+        """Loss on a batch."""
+        value = self._loss(network) if self._batches is None else self._loss(network, batch)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1 or value.is_complex():
+            got = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise DataError(f"the loss must be one real number, as a torch tensor; it returned {got}")
+        return value.reshape(())
+
+    @torch.no_grad()
+    def total(self, network: TensorNetwork) -> float:
+        """Mean over the batches of one epoch."""
+        values = [float(self.loss(network, batch)) for batch in self.batches()]
+        if not values:
+            raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")
+        return sum(values) / len(values)
+
+    @torch.no_grad()
+    def validate(self, network: TensorNetwork) -> float | None:
+        """The user's score."""
+        return None if self._validation is None else float(self._validation(network))

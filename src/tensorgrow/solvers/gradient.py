@@ -1,0 +1,252 @@
+"""Training by gradients: any optimiser, early stopping, best epoch kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import torch
+
+from ..errors import DataError, OptionError, check_choice
+
+__all__ = ["Training", "TrainingOptions", "train"]
+
+Optimizer = Literal["adam", "adamw", "sgd", "lbfgs"] | Callable[[list[torch.Tensor]], torch.optim.Optimizer]
+Schedule = Literal["constant", "cosine"] | Callable[[torch.optim.Optimizer], Any]
+State = list[dict[str, torch.Tensor]]
+
+# Iterations and memory of one step of L-BFGS.
+LBFGS_ITERATIONS = 20
+LBFGS_HISTORY = 20
+LBFGS_RATE = 1.0
+DEFAULT_RATE = 1e-2
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a network is trained where only gradients are to be had.
+
+    Attributes
+    ----------
+    optimizer
+        "adam", "adamw", "sgd", "lbfgs", or a function of the parameters that makes a ``torch.optim``
+        optimiser. None: L-BFGS where the loss sees all the data at once, Adam where it comes in batches.
+    learning_rate
+        Of the optimiser; None: 1 for L-BFGS, 0.01 otherwise.
+    epochs
+        Passes over the data after each growth at most.
+    candidate_epochs
+        Passes for the new slices of a candidate edge.
+    schedule
+        "constant", "cosine", or a function of the optimiser that makes a scheduler; stepped every epoch.
+    clip
+        Largest norm of the gradient; None: any.
+    weight_decay
+        Of the optimiser, where it knows that.
+    patience, tolerance
+        Stop after so many epochs without a gain of this share.
+    keep_state
+        Start the training after a growth from the optimiser's state before it.
+    """
+
+    optimizer: Optimizer | None = None
+    learning_rate: float | None = None
+    epochs: int = 200
+    candidate_epochs: int = 5
+    schedule: Schedule = "constant"
+    clip: float | None = None
+    weight_decay: float = 0.0
+    patience: int = 10
+    tolerance: float = 1e-4
+    keep_state: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.optimizer, str):
+            check_choice("optimizer", self.optimizer, ("adam", "adamw", "sgd", "lbfgs"))
+        if isinstance(self.schedule, str):
+            check_choice("schedule", self.schedule, ("constant", "cosine"))
+        for name, low in (("epochs", 1), ("candidate_epochs", 1), ("patience", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise OptionError(f"{name}={value!r} must be a whole number of at least {low}")
+        for name in ("learning_rate", "clip"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise OptionError(f"{name}={value!r} must be a positive number or None")
+        for name in ("weight_decay", "tolerance"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise OptionError(f"{name}={value!r} must not be negative")
+
+    def make(self, parameters: list[torch.Tensor], *, whole: bool) -> torch.optim.Optimizer:
+        """The optimiser for some parameters."""
+        if callable(self.optimizer):
+            return self.optimizer(parameters)
+        name = self.optimizer or ("lbfgs" if whole else "adam")
+        if name == "lbfgs":
+            return torch.optim.LBFGS(
+                parameters,
+                lr=self.learning_rate or LBFGS_RATE,
+                max_iter=LBFGS_ITERATIONS,
+                history_size=LBFGS_HISTORY,
+                line_search_fn="strong_wolfe",
+            )
+        rate = self.learning_rate or DEFAULT_RATE
+        if name == "sgd":
+            return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=self.weight_decay)
+        kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+        return kind(parameters, lr=rate, weight_decay=self.weight_decay)
+
+    def scheduler(self, optimizer: torch.optim.Optimizer, epochs: int) -> Any:
+        """The learning-rate schedule; None for a constant one."""
+        if callable(self.schedule):
+            return self.schedule(optimizer)
+        if self.schedule == "cosine":
+            return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-friendly form; functions are named, not stored."""
+        return {
+            k: f"callable {getattr(v, '__name__', k)}" if callable(v) else v for k, v in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class Training:
+    """What became of a training.
+
+    Attributes
+    ----------
+    measure
+        Validation score, or loss, of the epoch that was kept.
+    epochs
+        Epochs done.
+    state
+        What the optimiser remembers of each parameter, empty where it is not kept by parameter.
+    """
+
+    measure: float
+    epochs: int
+    state: State
+
+
+def train(
+    parameters: Sequence[torch.Tensor],
+    batches: Callable[[], Iterable[Any]],
+    loss: Callable[[Any], torch.Tensor],
+    options: TrainingOptions,
+    *,
+    measure: Callable[[], float] | None,
+    whole: bool = False,
+    epochs: int | None = None,
+    state: State | None = None,
+    deadline: float = math.inf,
+) -> Training:
+    """Minimise a loss in place; the parameters end at their best epoch.
+
+    Parameters
+    ----------
+    parameters
+        Leaves that require gradients.
+    batches
+        Gives the batches of an epoch.
+    loss
+        Of a batch, through the parameters.
+    measure
+        What the best epoch is chosen by, lower is better; None: the last epoch is kept, and is measured by
+        the mean loss over its batches as they came.
+    whole
+        Whether there is one batch with all the data.
+    state
+        From an earlier training of the same parameters.
+    deadline
+        Value of ``time.perf_counter()`` after which no new epoch starts.
+    """
+    leaves = list(parameters)
+    optimizer = options.make(leaves, whole=whole)
+    if state is not None:
+        _load_state(optimizer, leaves, state)
+    count = epochs or options.epochs
+    schedule = options.scheduler(optimizer, count)
+    best = math.inf if measure is None else measure()
+    if math.isnan(best):
+        best = math.inf
+    kept = _copies(leaves)
+    stale = done = 0
+    for _ in range(count):
+        mean = _epoch(optimizer, leaves, batches(), loss, options.clip)
+        done += 1
+        if schedule is not None:
+            schedule.step()
+        now = mean if measure is None else measure()
+        if not math.isfinite(now):
+            break  # the best epoch so far is restored
+        gained = now < best - options.tolerance * max(abs(best), 1e-300) or math.isinf(best)
+        stale = 0 if gained else stale + 1
+        if now < best or measure is None:
+            best, kept = now, _copies(leaves)
+        if stale >= options.patience or time.perf_counter() > deadline:
+            break
+    with torch.no_grad():
+        for leaf, value in zip(leaves, kept):
+            leaf.copy_(value)
+    if not math.isfinite(best):
+        raise DataError(
+            "the loss is not finite, neither at the start nor after an epoch: check the loss, lower the "
+            "learning rate, or give an `init`"
+        )
+    return Training(best, done, _dump_state(optimizer, leaves))
+
+
+def _epoch(
+    optimizer: torch.optim.Optimizer,
+    leaves: list[torch.Tensor],
+    batches: Iterable[Any],
+    loss: Callable[[Any], torch.Tensor],
+    clip: float | None,
+) -> float:
+    """One pass; returns the mean loss over the batches as they came."""
+    values = []
+    for batch in batches:
+
+        def closure(batch: Any = batch) -> torch.Tensor:
+            optimizer.zero_grad()
+            value = loss(batch)
+            value.backward()  # type: ignore[no-untyped-call]
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(leaves, clip)
+            return value
+
+        values.append(optimizer.step(closure))  # type: ignore[arg-type]
+    if not values:
+        raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")
+    return float(torch.stack([torch.as_tensor(v).detach() for v in values]).mean())
+
+
+def _copies(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [leaf.detach().clone() for leaf in leaves]
+
+
+def _dump_state(optimizer: torch.optim.Optimizer, leaves: list[torch.Tensor]) -> State:
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return [{} for _ in leaves]
+    return [
+        {
+            k: v.detach().clone()
+            for k, v in optimizer.state.get(leaf, {}).items()
+            if isinstance(v, torch.Tensor)
+        }
+        for leaf in leaves
+    ]
+
+
+def _load_state(optimizer: torch.optim.Optimizer, leaves: list[torch.Tensor], state: State) -> None:
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return
+    for leaf, values in zip(leaves, state, strict=True):
+        if values and all(v.dim() == 0 or v.shape == leaf.shape for v in values.values()):
+            optimizer.state[leaf] = {k: v.clone() for k, v in values.items()}

@@ -110,9 +110,8 @@ class TrainingOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form; functions are named, not stored."""
-        return {
-            k: f"callable {getattr(v, '__name__', k)}" if callable(v) else v for k, v in asdict(self).items()
-        }
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {k: f"callable {getattr(v, '__name__', k)}" if callable(v) else v for k, v in values.items()}
 
 
 @dataclass(frozen=True)

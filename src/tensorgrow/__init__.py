@@ -1,5 +1,6 @@
 """Learn the structure of a tensor network from data: graph, ranks and weights."""
 
+from . import losses
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
@@ -12,10 +13,12 @@ from .errors import (
     StructureError,
     TensorgrowError,
 )
+from .learning import learn
 from .network import TensorNetwork
 from .observations import Observations
 from .results import Result, Step, StopReason
 from .search import GreedyOptions, GreedySearch
+from .solvers import TrainingOptions
 from .structure import Structure
 
 __all__ = [
@@ -34,9 +37,12 @@ __all__ = [
     "StructureError",
     "TensorNetwork",
     "TensorgrowError",
+    "TrainingOptions",
     "__version__",
     "complete",
     "decompose",
     "fit",
+    "learn",
     "load",
+    "losses",
 ]

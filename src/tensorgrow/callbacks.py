@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from .errors import OptionError
 from .io import read_file, write_file
 from .results import Step
-from .search import GreedySearch, SearchState
+from .search import Search, SearchState
 
 __all__ = ["Callback", "Checkpoint", "ProgressBar", "as_callbacks", "progress_callback"]
 
@@ -24,13 +24,13 @@ WORTH_WRITING = 20.0
 class Callback(Protocol):
     """Told of every step; a true answer stops the run."""
 
-    def on_start(self, search: GreedySearch) -> None:
+    def on_start(self, search: Search) -> None:
         """Before the first step."""
 
-    def on_step(self, search: GreedySearch, step: Step) -> bool | None:
+    def on_step(self, search: Search, step: Step) -> bool | None:
         """After a step."""
 
-    def on_end(self, search: GreedySearch) -> None:
+    def on_end(self, search: Search) -> None:
         """After the last step, however the run ended."""
 
 
@@ -40,13 +40,13 @@ class _FromFunction:
     def __init__(self, function: Callable[[Step], Any]) -> None:
         self.function = function
 
-    def on_start(self, search: GreedySearch) -> None:
+    def on_start(self, search: Search) -> None:
         """Nothing to do."""
 
-    def on_step(self, search: GreedySearch, step: Step) -> bool | None:
+    def on_step(self, search: Search, step: Step) -> bool | None:
         return bool(self.function(step))
 
-    def on_end(self, search: GreedySearch) -> None:
+    def on_end(self, search: Search) -> None:
         """Nothing to do."""
 
 
@@ -87,7 +87,7 @@ class Checkpoint:
         self.identity = identity
         self._next = 0.0
 
-    def load(self, search: GreedySearch) -> None:
+    def load(self, search: Search) -> None:
         """Continue from the file where it exists."""
         if not self.path.exists():
             return
@@ -101,20 +101,20 @@ class Checkpoint:
                 )
         search.state = SearchState.unpack(header["state"], tensors, search.problem.generator)
 
-    def on_start(self, search: GreedySearch) -> None:
+    def on_start(self, search: Search) -> None:
         """Nothing to do: the front end loads before the run."""
 
-    def on_step(self, search: GreedySearch, step: Step) -> bool | None:
+    def on_step(self, search: Search, step: Step) -> bool | None:
         """Write, unless writing would take a sizeable share of the time."""
         if time.perf_counter() >= self._next:
             self._write(search)
         return None
 
-    def on_end(self, search: GreedySearch) -> None:
+    def on_end(self, search: Search) -> None:
         """Write the last state."""
         self._write(search)
 
-    def _write(self, search: GreedySearch) -> None:
+    def _write(self, search: Search) -> None:
         begin = time.perf_counter()
         state, tensors = search.state.pack(search.problem.generator)
         write_file(self.path, CHECKPOINT_KIND, {"identity": self.identity, "state": state}, tensors)
@@ -140,11 +140,11 @@ class ProgressBar:
         )
         self._task = self._bar.add_task("fitting rank one", total=None)
 
-    def on_start(self, search: GreedySearch) -> None:
+    def on_start(self, search: Search) -> None:
         """Show the line."""
         self._bar.start()
 
-    def on_step(self, search: GreedySearch, step: Step) -> bool | None:
+    def on_step(self, search: Search, step: Step) -> bool | None:
         """Update it."""
         goal = search.limits.max_error
         held_out = step.validation_error
@@ -158,7 +158,7 @@ class ProgressBar:
         )
         return None
 
-    def on_end(self, search: GreedySearch) -> None:
+    def on_end(self, search: Search) -> None:
         """Remove it."""
         self._bar.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,22 @@ def as_generator(random_state: RandomState) -> torch.Generator:
             f"random_state={random_state!r} is not a seed, a NumPy Generator or a torch Generator"
         )
     return generator
+
+
+@lru_cache(maxsize=256)
+def _entries_path(structure: Structure) -> tuple[str, Any, int]:
+    """Equation and path for listed entries, and the numbers per entry of the widest intermediate."""
+    labels = {e: opt_einsum.get_symbol(1 + k) for k, e in enumerate(structure.edges)}
+    batch = opt_einsum.get_symbol(0)
+    inputs, shapes = [], []
+    for k in range(structure.num_nodes):
+        bonds = [labels[(k, j) if k < j else (j, k)] for j in structure.neighbours[k]]
+        inputs.append("".join([batch, *bonds]))
+        shapes.append((1, *structure.core_shape(k)[1:]))
+    equation = ",".join(inputs) + "->" + batch
+    optimize = "dp" if len(inputs) <= 16 else "auto"
+    path, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
+    return equation, path, max(int(info.largest_intermediate), *(math.prod(s) for s in shapes))
 
 
 class TensorNetwork:
@@ -148,21 +165,14 @@ class TensorNetwork:
         torch.Tensor
             The ``n`` values. The dense tensor is only formed when it has fewer entries than were asked for.
         """
-        where = self._check_indices(indices)
+        return self.at_checked(self._check_indices(indices))
+
+    def at_checked(self, where: torch.Tensor) -> torch.Tensor:
+        """`entries` for positions that are known to be right: 64-bit integers on the network's device."""
         n = where.shape[0]
         if n >= self.structure.num_entries:
             return self.to_dense()[tuple(where.T)]
-        labels = {e: opt_einsum.get_symbol(1 + k) for k, e in enumerate(self.structure.edges)}
-        batch = opt_einsum.get_symbol(0)
-        inputs, shapes = [], []
-        for k in range(self.structure.num_nodes):
-            bonds = [labels[(k, j) if k < j else (j, k)] for j in self.structure.neighbours[k]]
-            inputs.append("".join([batch, *bonds]))
-            shapes.append((1, *self.structure.core_shape(k)[1:]))
-        equation = ",".join(inputs) + "->" + batch
-        optimize = "dp" if len(inputs) <= 16 else "auto"
-        path, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
-        widest = max(int(info.largest_intermediate), *(math.prod(s) for s in shapes))
+        equation, path, widest = _entries_path(self.structure)
         step = max(1, CHUNK_ENTRIES // widest)
         values = []
         for first in range(0, n, step):

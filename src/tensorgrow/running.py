@@ -14,7 +14,7 @@ from .callbacks import Callback
 from .errors import OptionError
 from .network import TensorNetwork
 from .results import PathPoint, Result, Step, StopReason
-from .search import EdgePolicy, GreedyOptions, GreedySearch, Limits, Problem
+from .search import EdgePolicy, GreedyOptions, Limits, Problem, Search
 from .structure import Structure
 
 __all__ = [
@@ -67,7 +67,7 @@ def bring_home(network: TensorNetwork, scale: float, device: torch.device) -> Te
     return found.to(device)
 
 
-def run(search: GreedySearch, listeners: list[Callback]) -> None:
+def run(search: Search, listeners: list[Callback]) -> None:
     """Drive a search; callbacks may stop it, Ctrl-C keeps what there is."""
     for listener in listeners:
         listener.on_start(search)
@@ -142,12 +142,12 @@ def all_zero(structure: Structure, target: torch.Tensor, device: torch.device) -
     return Result(network, 0.0, (step,), StopReason.TARGET_REACHED, path, describe(target))
 
 
-def history_of(search: GreedySearch, scale: float) -> tuple[Step, ...]:
+def history_of(search: Search, scale: float) -> tuple[Step, ...]:
     """Steps of a search in the units of the data."""
     steps = search.state.steps
     return tuple(s if scale == 1.0 else Step(**{**s.__dict__, "loss": s.loss * scale}) for s in steps)
 
 
-def path_of(search: GreedySearch, scale: float, device: torch.device) -> tuple[PathPoint, ...]:
+def path_of(search: Search, scale: float, device: torch.device) -> tuple[PathPoint, ...]:
     """Networks on the error-size path in the units of the data."""
     return tuple(PathPoint(bring_home(p.network, scale, device), p.relative_error) for p in search.state.path)

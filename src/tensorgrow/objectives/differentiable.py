@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any, Protocol
 
 import torch
@@ -30,6 +30,10 @@ class Differentiable(Protocol):
     @property
     def holds_out(self) -> bool:
         """Whether `validate` gives numbers."""
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches of one epoch, where that is known."""
 
     def batches(self) -> Iterable[Any]:
         """The batches of one epoch."""
@@ -80,6 +84,12 @@ class LossFunction:
     def holds_out(self) -> bool:
         """Whether there is a validation score."""
         return self._validation is not None
+
+    @property
+    def num_batches(self) -> int | None:
+        """Their number, where they can be counted."""
+        batches = self.batches()
+        return len(batches) if isinstance(batches, Sized) else None
 
     def batches(self) -> Iterable[Any]:
         """One epoch."""

@@ -1,10 +1,12 @@
 """The search for a structure."""
 
+from .base import Search, SearchState
 from .candidates import EdgePolicy
 from .completion import DEFAULT_RIDGE, CompletionSearch
 from .cuts import CutBounds
-from .greedy import GreedySearch, SearchState
+from .greedy import GreedySearch
 from .growth import Fitted, Problem
+from .learning import LearningProblem, LearningSearch
 from .options import Effort, GreedyOptions
 from .stopping import Limits
 
@@ -17,7 +19,10 @@ __all__ = [
     "Fitted",
     "GreedyOptions",
     "GreedySearch",
+    "LearningProblem",
+    "LearningSearch",
     "Limits",
     "Problem",
+    "Search",
     "SearchState",
 ]

@@ -176,6 +176,12 @@ class GreedyOptions:
         )
 
     @classmethod
+    def for_learning(cls, effort: Effort) -> GreedyOptions:
+        """Options behind ``effort=`` of `learn`: every growth is trained by gradients."""
+        check_choice("effort", effort, ("fast", "balanced", "thorough"))
+        return cls(patience={"fast": 1, "balanced": 3, "thorough": 8}[effort])
+
+    @classmethod
     def paper(cls) -> GreedyOptions:
         """The paper to the letter: steepest drop, random slices of 1e-2, absolute tolerance, no way back."""
         return cls(

@@ -14,16 +14,25 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a run; at least one must be given, unless held-out data says when to stop."""
+    """Limits of a run; at least one must be given, unless held-out data says when to stop.
+
+    Attributes
+    ----------
+    held_out
+        Whether held-out data says when to stop.
+    signed
+        Whether `max_error` is the value of a loss, which may be negative.
+    """
 
     max_error: float | None = None
     max_parameters: int | None = None
     max_steps: int | None = None
     max_seconds: float | None = None
     held_out: bool = False
+    signed: bool = False
 
     def __post_init__(self) -> None:
-        values = {name: value for name, value in asdict(self).items() if name != "held_out"}
+        values = {k: v for k, v in asdict(self).items() if k not in ("held_out", "signed")}
         if not self.held_out and all(v is None for v in values.values()):
             raise OptionError(
                 "nothing says when to stop: give max_error, max_parameters, max_steps or max_seconds"
@@ -34,6 +43,8 @@ class Limits:
             if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
                 raise OptionError(f"{name} must be a number, not {value!r}")
             number = float(value)
+            if self.signed and name == "max_error":
+                continue
             if number < 0 or (name == "max_parameters" and number < 1):
                 raise OptionError(f"{name}={value!r} must not be negative" + (" or 0" if number == 0 else ""))
             if name in ("max_parameters", "max_steps"):

@@ -23,6 +23,8 @@ LBFGS_ITERATIONS = 20
 LBFGS_HISTORY = 20
 LBFGS_RATE = 1.0
 DEFAULT_RATE = 1e-2
+# Steps on batches that may go without a gain, however few batches there are: saddles take time to leave.
+PATIENT_STEPS = 300
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,15 @@ class TrainingOptions:
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise OptionError(f"{name}={value!r} must not be negative")
+
+    @classmethod
+    def for_effort(cls, effort: str) -> TrainingOptions:
+        """Options behind ``effort=``."""
+        if effort == "fast":
+            return cls(epochs=50, candidate_epochs=2, patience=5, tolerance=1e-3)
+        if effort == "balanced":
+            return cls()
+        return cls(epochs=1000, candidate_epochs=10, patience=30, tolerance=1e-5)
 
     def make(self, parameters: list[torch.Tensor], *, whole: bool) -> torch.optim.Optimizer:
         """The optimiser for some parameters."""
@@ -177,7 +188,7 @@ def train(
     kept = _copies(leaves)
     stale = done = 0
     for _ in range(count):
-        mean = _epoch(optimizer, leaves, batches(), loss, options.clip)
+        mean, steps = _epoch(optimizer, leaves, batches(), loss, options.clip)
         done += 1
         if schedule is not None:
             schedule.step()
@@ -188,7 +199,8 @@ def train(
         stale = 0 if gained else stale + 1
         if now < best or measure is None:
             best, kept = now, _copies(leaves)
-        if stale >= options.patience or time.perf_counter() > deadline:
+        patient = stale < options.patience or (not whole and stale * steps < PATIENT_STEPS)
+        if not patient or time.perf_counter() > deadline:
             break
     with torch.no_grad():
         for leaf, value in zip(leaves, kept):
@@ -207,8 +219,8 @@ def _epoch(
     batches: Iterable[Any],
     loss: Callable[[Any], torch.Tensor],
     clip: float | None,
-) -> float:
-    """One pass; returns the mean loss over the batches as they came."""
+) -> tuple[float, int]:
+    """One pass; returns the mean loss over the batches as they came, and their number."""
     values = []
     for batch in batches:
 
@@ -223,7 +235,7 @@ def _epoch(
         values.append(optimizer.step(closure))  # type: ignore[arg-type]
     if not values:
         raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")
-    return float(torch.stack([torch.as_tensor(v).detach() for v in values]).mean())
+    return float(torch.stack([torch.as_tensor(v).detach() for v in values]).mean()), len(values)
 
 
 def _copies(leaves: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -1,0 +1,173 @@
+"""Losses on entries: what an entry of the network says of an observed value.
+
+Each is a function of predictions and observed values that returns the mean loss, and knows the expected value
+that a prediction stands for: ``poisson.mean(f)`` is the rate ``exp(f)``, ``logistic.mean(f)`` the probability
+``1 / (1 + exp(-f))``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch.nn import functional
+
+from .errors import DataError, OptionError
+
+__all__ = [
+    "Absolute",
+    "CrossEntropy",
+    "EntryLoss",
+    "Huber",
+    "Logistic",
+    "Poisson",
+    "Squared",
+    "absolute",
+    "as_loss",
+    "cross_entropy",
+    "huber",
+    "logistic",
+    "poisson",
+    "squared",
+]
+
+
+class EntryLoss:
+    """A loss of predictions and observed values."""
+
+    name: ClassVar[str] = ""
+
+    def __call__(
+        self, prediction: torch.Tensor, target: torch.Tensor, weights: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Mean loss, weighted where `weights` are given."""
+        each = self.each(prediction, target)
+        return each.mean() if weights is None else (weights * each).sum() / weights.sum()
+
+    def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Loss of every value."""
+        raise NotImplementedError
+
+    def mean(self, prediction: torch.Tensor) -> torch.Tensor:
+        """The value to expect."""
+        return prediction
+
+    def check(self, values: torch.Tensor) -> None:
+        """Refuse observed values that the loss is not for."""
+        if values.is_complex():
+            raise DataError(f"the {self.name} loss is for real values, not {values.dtype}")
+
+
+class Squared(EntryLoss):
+    """``(f - y)^2``."""
+
+    name = "squared"
+
+    def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Loss of every value."""
+        return (prediction - target) ** 2
+
+
+class Absolute(EntryLoss):
+    """``|f - y|``: follows the median, so that outliers matter less."""
+
+    name = "absolute"
+
+    def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Loss of every value."""
+        return (prediction - target).abs()
+
+
+@dataclass(frozen=True)
+class Huber(EntryLoss):
+    """Squared up to `delta`, linear beyond: for a few outliers among normal noise."""
+
+    delta: float = 1.0
+    name = "huber"
+
+    def __post_init__(self) -> None:
+        if not (self.delta > 0 and math.isfinite(self.delta)):
+            raise OptionError(f"delta={self.delta!r} must be a positive number")
+
+    def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Loss of every value."""
+        return functional.huber_loss(prediction, target, reduction="none", delta=self.delta)
+
+
+class Poisson(EntryLoss):
+    """Negative log-likelihood of counts with the rate ``exp(f)``."""
+
+    name = "poisson"
+
+    def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Loss of every value."""
+        return prediction.exp() - target * prediction + torch.lgamma(target + 1.0)
+
+    def mean(self, prediction: torch.Tensor) -> torch.Tensor:
+        """The rate."""
+        return prediction.exp()
+
+    def check(self, values: torch.Tensor) -> None:
+        """Counts are not negative."""
+        super().check(values)
+        if bool((values < 0).any()):
+            raise DataError(f"the poisson loss is for counts; the smallest value is {float(values.min()):g}")
+
+
+class Logistic(EntryLoss):
+    """Negative log-likelihood of zeros and ones with the log-odds ``f``."""
+
+    name = "logistic"
+
+    def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Loss of every value."""
+        return functional.softplus(prediction) - target * prediction
+
+    def mean(self, prediction: torch.Tensor) -> torch.Tensor:
+        """The probability of a one."""
+        return prediction.sigmoid()
+
+    def check(self, values: torch.Tensor) -> None:
+        """Values from 0 to 1."""
+        super().check(values)
+        if bool(((values < 0) | (values > 1)).any()):
+            raise DataError(
+                "the logistic loss is for values from 0 to 1; they range from "
+                f"{float(values.min()):g} to {float(values.max()):g}"
+            )
+
+
+class CrossEntropy(EntryLoss):
+    """Negative log-likelihood of class numbers; predictions are ``(n, classes)`` log-odds."""
+
+    name = "cross_entropy"
+
+    def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Loss of every value."""
+        return functional.cross_entropy(prediction, target.long(), reduction="none")
+
+    def mean(self, prediction: torch.Tensor) -> torch.Tensor:
+        """Probabilities of the classes."""
+        return prediction.softmax(-1)
+
+
+squared = Squared()
+absolute = Absolute()
+huber = Huber()
+poisson = Poisson()
+logistic = Logistic()
+cross_entropy = CrossEntropy()
+_BY_NAME = {loss.name: loss for loss in (squared, absolute, huber, poisson, logistic, cross_entropy)}
+
+
+def as_loss(loss: str | EntryLoss) -> EntryLoss:
+    """A loss from its name, or itself."""
+    if isinstance(loss, EntryLoss):
+        return loss
+    if not isinstance(loss, str) or loss not in _BY_NAME:
+        raise OptionError(
+            f"loss={loss!r} is not known; choose one of {', '.join(map(repr, _BY_NAME))} or an EntryLoss"
+        )
+    return _BY_NAME[loss]

@@ -1,0 +1,242 @@
+"""Greedy growth for any differentiable loss: train, try edges, grow the best one, train again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from .. import moves
+from ..errors import DataError
+from ..network import TensorNetwork
+from ..objectives import Differentiable
+from ..results import StopReason
+from ..solvers import TrainingOptions, train
+from ..solvers.gradient import State
+from ..structure import Edge, Structure
+from .base import Search
+from .candidates import EdgePolicy
+from .growth import Fitted
+from .options import GreedyOptions
+
+__all__ = ["LearningProblem", "LearningSearch"]
+
+# Share of its value by which the measure must fall for a growth to count as progress.
+LEAST_GAIN = 1e-4
+# Steps on batches that show what the new slices of an edge can do.
+CANDIDATE_STEPS = 100
+
+
+@dataclass
+class LearningProblem:
+    """What a `LearningSearch` works on."""
+
+    objective: Differentiable
+    options: GreedyOptions
+    training: TrainingOptions
+    policy: EdgePolicy
+    generator: torch.Generator
+    max_parameters: int | None = None
+    target: float = -math.inf
+    deadline: float = math.inf
+
+
+class LearningSearch(Search):
+    """Greedy-TN on a differentiable loss; see `Search`.
+
+    An edge is tried by training its new slices alone, everything else frozen. The score is the drop of the
+    validation score (of the loss where there is none) per added parameter: losses may be negative, so that
+    their logarithm does not serve.
+    """
+
+    problem: LearningProblem
+
+    @property
+    def _phases(self) -> dict[str, Callable[[float], None]]:
+        return {"start": self._start, "grow": self._grow}
+
+    def _start(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        if self.init is not None:
+            network = self.init.to(self.device, self.dtype)
+        else:
+            network = TensorNetwork.random(
+                Structure.rank_one(problem.objective.dims),
+                random_state=problem.generator,
+                dtype=self.dtype,
+                device=self.device,
+            )
+        state.current, state.moments = self._trained(network, None)
+        self._record("start", None, begin)
+        self._note_best()
+        state.phase = "grow"
+        if self._reached():
+            self._end(StopReason.TARGET_REACHED)
+
+    def _grow(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        network, o = state.current.network, problem.options
+        structure = network.structure
+        edges = problem.policy.growable(structure, problem.max_parameters)
+        if not edges:
+            some = problem.policy.growable(structure)
+            self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
+            return
+        tried = [self._try(state.current, e) for e in edges]
+        (i, j), slices, _ = max(tried, key=lambda t: t[2])
+        moments = _grown_moments(structure, state.moments, i, j)
+        network = network.grow_edge(i, j, slices=slices)
+        for _ in range(o.rank_increment - 1):
+            if (i, j) not in problem.policy.growable(network.structure, problem.max_parameters):
+                break
+            moments = _grown_moments(network.structure, moments, i, j)
+            network = network.grow_edge(i, j, noise=o.slice_noise, random_state=problem.generator)
+        if not o.transfer:
+            network = TensorNetwork.random(
+                network.structure, random_state=problem.generator, dtype=self.dtype, device=self.device
+            )
+        keep = problem.training.keep_state and o.transfer
+        state.current, state.moments = self._trained(network, moments if keep else None)
+        self._record("grow", (i, j), begin)
+        self._note_best()
+        if self._reached():
+            self._end(StopReason.TARGET_REACHED)
+        elif state.stale >= o.patience:
+            held_out = problem.objective.holds_out
+            self._end(StopReason.VALIDATION if held_out else StopReason.NO_PROGRESS)
+
+    # -- training --------------------------------------------------------------------------------------
+
+    def _trained(self, network: TensorNetwork, moments: State | None) -> tuple[Fitted, State]:
+        """All cores trained from where they are."""
+        problem, structure = self.problem, network.structure
+        objective = problem.objective
+        leaves = [c.detach().clone().requires_grad_() for c in network.cores]
+
+        def now() -> TensorNetwork:
+            return TensorNetwork(structure, leaves)
+
+        done = train(
+            leaves,
+            objective.batches,
+            lambda batch: objective.loss(now(), batch),
+            problem.training,
+            measure=self._measure(now),
+            whole=objective.is_whole,
+            state=moments if moments and len(moments) == len(leaves) else None,
+            deadline=problem.deadline,
+        )
+        found = TensorNetwork(structure, [leaf.detach() for leaf in leaves])
+        return Fitted(found, objective.total(found), objective.validate(found)), done.state
+
+    def _measure(self, now: Callable[[], TensorNetwork]) -> Callable[[], float] | None:
+        """What the best epoch is chosen by; None where that would cost another pass over the data."""
+        objective = self.problem.objective
+
+        def held_out() -> float:
+            value = objective.validate(now())
+            assert value is not None
+            return value
+
+        if objective.holds_out:
+            return held_out
+        return (lambda: objective.total(now())) if objective.is_whole else None
+
+    def _try(self, fitted: Fitted, edge: Edge) -> tuple[Edge, tuple[torch.Tensor, torch.Tensor], float]:
+        """Train the new slices of an edge; returns them and the score."""
+        problem, network = self.problem, fitted.network
+        objective, o, structure = problem.objective, problem.options, network.structure
+        i, j = edge
+        leaves = []
+        for node, other in ((i, j), (j, i)):
+            count = _slice_size(structure, node, other)
+            noise = torch.randn(count, generator=problem.generator, dtype=torch.float64)
+            leaves.append((o.slice_noise * noise).to(network.cores[0]).requires_grad_())
+        frozen = [c.detach() for c in network.cores]
+
+        def now() -> TensorNetwork:
+            return TensorNetwork(*moves.grow(structure, frozen, i, j, *leaves))
+
+        try:
+            train(
+                leaves,
+                objective.batches,
+                lambda batch: objective.loss(now(), batch),
+                problem.training,
+                measure=None,
+                whole=objective.is_whole,
+                epochs=self._candidate_epochs,
+                deadline=problem.deadline,
+            )
+        except DataError:  # diverged: not this edge
+            return edge, (leaves[0].detach(), leaves[1].detach()), -math.inf
+        after = objective.validate(now())
+        after = objective.total(now()) if after is None else after
+        score = self._score(fitted.measure, after, structure.growth_cost(i, j))
+        return edge, (leaves[0].detach(), leaves[1].detach()), score
+
+    @property
+    def _candidate_epochs(self) -> int:
+        """Passes over the data for a candidate; more where there are only a few batches."""
+        objective, epochs = self.problem.objective, self.problem.training.candidate_epochs
+        if objective.is_whole or not objective.num_batches:
+            return epochs
+        return max(epochs, math.ceil(CANDIDATE_STEPS / objective.num_batches))
+
+    def _score(self, before: float, after: float, added: int) -> float:
+        """Score of a growth; the largest wins."""
+        kind = self.problem.options.edge_score
+        if not math.isfinite(after):
+            return -math.inf
+        if callable(kind):
+            return float(kind(before, after, added))
+        return before - after if kind == "drop" else (before - after) / added
+
+    # -- decisions -------------------------------------------------------------------------------------
+
+    def _reached(self) -> bool:
+        assert self.state.current is not None
+        return self.state.current.measure <= self.problem.target
+
+    def _note_best(self) -> None:
+        state = self.state
+        assert state.current is not None
+        now = state.current.measure
+        if state.best is None or now < state.best.measure:
+            gained = state.best is None or now < state.best.measure - LEAST_GAIN * abs(state.best.measure)
+            state.best, state.stale = state.current, 0 if gained else state.stale + 1
+        else:
+            state.stale += 1
+
+    def _errors(self, fitted: Fitted) -> tuple[float, float | None]:
+        return fitted.loss, fitted.validation
+
+
+def _slice_size(structure: Structure, node: int, other: int) -> int:
+    return structure.leg_dim(node) * structure.bond_product(node, without=other)
+
+
+def _grown_moments(structure: Structure, moments: State, i: int, j: int) -> State:
+    """The optimiser's memory for cores with one more slice along an edge.
+
+    First moments of the new slices are zero. Second moments are the core's mean: with zero, the first steps
+    of the new slices would be far too long.
+    """
+    if not moments or not all(moments):
+        return []
+    cores = [structure.core_shape(k) for k in range(structure.num_nodes)]
+    grown: State = [dict(m) for m in moments]
+    ends = ((i, j), (j, i))
+    for name in moments[0]:
+        values = [m.get(name) for m in moments]
+        if not all(v is not None and tuple(v.shape) == shape for v, shape in zip(values, cores)):
+            continue  # a step count
+        whole = [v for v in values if v is not None]
+        fills = [float(v.mean()) if "sq" in name else 0.0 for v in whole]
+        slices = [whole[k].new_full((_slice_size(structure, k, other),), fills[k]) for k, other in ends]
+        for memory, value in zip(grown, moves.grow(structure, whole, i, j, *slices)[1]):
+            memory[name] = value
+    return grown

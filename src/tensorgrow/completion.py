@@ -14,9 +14,11 @@ import torch
 
 from .callbacks import Checkpoint, as_callbacks, progress_callback
 from .data import as_dtype, check_memory, choose_device, free_memory, power_of_two_scale
+from .entry_losses import complete_by_gradient
 from .errors import DataError, OptionError
 from .holdout import hold_out, is_asked, positions_in, warn_about_gaps
 from .linalg import one_blas_thread, one_thread
+from .losses import EntryLoss, as_loss
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import ObservedLeastSquares
 from .observations import Observations, as_observations
@@ -42,7 +44,7 @@ from .search import (
     Limits,
     Problem,
 )
-from .solvers import ALSSettings, als
+from .solvers import ALSSettings, TrainingOptions, als
 from .structure import Edge, Structure
 
 __all__ = ["HELD_OUT", "complete", "fit_observed"]
@@ -61,6 +63,7 @@ def complete(
     x: Any,
     mask: Any = None,
     *,
+    loss: str | EntryLoss = "squared",
     weights: Any = None,
     validation: Any = HELD_OUT,
     truth: Any = None,
@@ -80,6 +83,7 @@ def complete(
     callbacks: Any = None,
     checkpoint: str | Path | None = None,
     options: GreedyOptions | None = None,
+    training: TrainingOptions | None = None,
 ) -> Result:
     """Find a tensor network for a tensor of which only some entries are known.
 
@@ -93,8 +97,14 @@ def complete(
         array (stored entries are observed); or a pandas frame of index columns and a value column last.
     mask
         True where a dense `x` is observed.
+    loss
+        "squared" is solved by alternating least squares. "absolute" and "huber" follow outliers less,
+        "poisson" is for counts, "logistic" for zeros and ones; or an `EntryLoss` of `tensorgrow.losses`. They
+        are minimised by gradients; steps and path then report the loss, and `predict` and `fill` the values
+        it expects.
     weights
-        Weight of every entry's squared residual: of the shape of a dense `x`, or one per listed entry.
+        Weight of every entry's squared residual, or of its loss: of the shape of a dense `x`, or one per
+        listed entry.
     validation
         Entries to hold out: a share, a boolean mask (of the shape of a dense `x`, or one per listed entry),
         or False to hold out none; then another limit must say when to stop.
@@ -110,6 +120,8 @@ def complete(
         ``random_state=None`` the same entries are held out each time.
     progress, callbacks, checkpoint, options
         As for `decompose`. The ridge is ``options.ridge``.
+    training
+        How other losses than the squared one are minimised.
 
     Returns
     -------
@@ -129,6 +141,9 @@ def complete(
     """
     if options is not None and not isinstance(options, GreedyOptions):
         raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
+    by_gradient = as_loss(loss).name != "squared"
+    if training is not None and not by_gradient:
+        raise OptionError("training= is for losses other than the squared one, which needs no training")
     chosen = GreedyOptions.for_completion(effort) if options is None else options
     task = _Task.prepare(x, mask, weights, validation, dtype, device, random_state)
     given = (max_error, max_parameters, max_steps, max_seconds)
@@ -140,6 +155,27 @@ def complete(
     first = Structure.rank_one(task.shape) if init is None else init.structure
     limits.check_size(first.num_parameters)
     test = _test_entries(truth, task)
+    if by_gradient:
+        return complete_by_gradient(
+            task.indices,
+            task.values * task.scale,
+            task.shape,
+            as_loss(loss),
+            weights=task.weights,
+            held_out=task.held_out,
+            test=test,
+            home=task.home,
+            generator=task.generator,
+            limits=limits,
+            edges=edges,
+            effort=effort,
+            init=init,
+            progress=progress,
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            options=options,
+            training=training,
+        )
     if not bool(task.values.any()):
         return task.zero(first, test)
     split = policy.pairs is None if split_nodes is None else split_nodes

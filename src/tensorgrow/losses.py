@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+# Rates and probabilities are taken to be at least this large for a start.
+LEAST_RATE = 1e-3
+
+
 class EntryLoss:
     """A loss of predictions and observed values."""
 
@@ -53,6 +57,10 @@ class EntryLoss:
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
         """The value to expect."""
         return prediction
+
+    def level(self, values: torch.Tensor) -> float:
+        """The constant prediction to start from."""
+        return float(values.double().mean())
 
     def check(self, values: torch.Tensor) -> None:
         """Refuse observed values that the loss is not for."""
@@ -109,6 +117,10 @@ class Poisson(EntryLoss):
         """The rate."""
         return prediction.exp()
 
+    def level(self, values: torch.Tensor) -> float:
+        """Logarithm of the mean count."""
+        return math.log(max(super().level(values), LEAST_RATE))
+
     def check(self, values: torch.Tensor) -> None:
         """Counts are not negative."""
         super().check(values)
@@ -128,6 +140,11 @@ class Logistic(EntryLoss):
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
         """The probability of a one."""
         return prediction.sigmoid()
+
+    def level(self, values: torch.Tensor) -> float:
+        """Log-odds of the mean."""
+        share = min(max(super().level(values), LEAST_RATE), 1.0 - LEAST_RATE)
+        return math.log(share / (1.0 - share))
 
     def check(self, values: torch.Tensor) -> None:
         """Values from 0 to 1."""

@@ -13,6 +13,7 @@ import torch
 
 from .errors import DataError, OptionError
 from .io import write_file
+from .losses import as_loss
 from .network import TensorNetwork
 from .structure import Edge, Structure
 
@@ -254,14 +255,19 @@ class Result:
         return point.network
 
     def predict(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
-        """Entries of the represented tensor.
+        """Entries of the represented tensor; after a completion with a loss, the values it expects there.
 
         Parameters
         ----------
         indices
             Integers of shape ``(n, order)``.
         """
-        return self.network.entries(indices)
+        return self._expected(self.network.entries(indices))
+
+    def _expected(self, values: torch.Tensor) -> torch.Tensor:
+        """What entries of the network stand for under the loss of the run: rates, probabilities."""
+        loss = self.info.get("loss")
+        return values if loss is None else as_loss(loss).mean(values)
 
     def fill(self, x: Any, mask: Any = None, *, keep_observed: bool = True) -> Any:
         """The completed tensor.
@@ -288,7 +294,7 @@ class Result:
         known = ~torch.isnan(given) if mask is None else torch.as_tensor(mask, device=given.device).bool()
         if known.shape != given.shape:
             raise DataError(f"mask has shape {tuple(known.shape)}, x has {tuple(given.shape)}")
-        filled = self.network.to_dense().to(given.device)
+        filled = self._expected(self.network.to_dense()).to(given.device)
         if given.is_floating_point() or given.is_complex():
             filled = filled.to(torch.promote_types(given.dtype, filled.dtype))
         if keep_observed:

@@ -6,7 +6,7 @@ from .completion import DEFAULT_RIDGE, CompletionSearch
 from .cuts import CutBounds
 from .greedy import GreedySearch
 from .growth import Fitted, Problem
-from .learning import LearningProblem, LearningSearch
+from .learning import LearningProblem, LearningSearch, fit_by_gradient
 from .options import Effort, GreedyOptions
 from .stopping import Limits
 
@@ -25,4 +25,5 @@ __all__ = [
     "Problem",
     "Search",
     "SearchState",
+    "fit_by_gradient",
 ]

@@ -21,7 +21,7 @@ from .candidates import EdgePolicy
 from .growth import Fitted
 from .options import GreedyOptions
 
-__all__ = ["LearningProblem", "LearningSearch"]
+__all__ = ["LearningProblem", "LearningSearch", "fit_by_gradient"]
 
 # Share of its value by which the measure must fall for a growth to count as progress.
 LEAST_GAIN = 1e-4
@@ -112,38 +112,10 @@ class LearningSearch(Search):
 
     def _trained(self, network: TensorNetwork, moments: State | None) -> tuple[Fitted, State]:
         """All cores trained from where they are."""
-        problem, structure = self.problem, network.structure
-        objective = problem.objective
-        leaves = [c.detach().clone().requires_grad_() for c in network.cores]
-
-        def now() -> TensorNetwork:
-            return TensorNetwork(structure, leaves)
-
-        done = train(
-            leaves,
-            objective.batches,
-            lambda batch: objective.loss(now(), batch),
-            problem.training,
-            measure=self._measure(now),
-            whole=objective.is_whole,
-            state=moments if moments and len(moments) == len(leaves) else None,
-            deadline=problem.deadline,
+        problem = self.problem
+        return fit_by_gradient(
+            problem.objective, network, problem.training, moments=moments, deadline=problem.deadline
         )
-        found = TensorNetwork(structure, [leaf.detach() for leaf in leaves])
-        return Fitted(found, objective.total(found), objective.validate(found)), done.state
-
-    def _measure(self, now: Callable[[], TensorNetwork]) -> Callable[[], float] | None:
-        """What the best epoch is chosen by; None where that would cost another pass over the data."""
-        objective = self.problem.objective
-
-        def held_out() -> float:
-            value = objective.validate(now())
-            assert value is not None
-            return value
-
-        if objective.holds_out:
-            return held_out
-        return (lambda: objective.total(now())) if objective.is_whole else None
 
     def _try(self, fitted: Fitted, edge: Edge) -> tuple[Edge, tuple[torch.Tensor, torch.Tensor], float]:
         """Train the new slices of an edge; returns them and the score."""
@@ -213,6 +185,48 @@ class LearningSearch(Search):
 
     def _errors(self, fitted: Fitted) -> tuple[float, float | None]:
         return fitted.loss, fitted.validation
+
+
+def fit_by_gradient(
+    objective: Differentiable,
+    network: TensorNetwork,
+    training: TrainingOptions,
+    *,
+    moments: State | None = None,
+    deadline: float = math.inf,
+) -> tuple[Fitted, State]:
+    """All cores of a network trained from where they are; also what the optimiser remembers of them."""
+    structure = network.structure
+    leaves = [c.detach().clone().requires_grad_() for c in network.cores]
+
+    def now() -> TensorNetwork:
+        return TensorNetwork(structure, leaves)
+
+    done = train(
+        leaves,
+        objective.batches,
+        lambda batch: objective.loss(now(), batch),
+        training,
+        measure=_measure(objective, now),
+        whole=objective.is_whole,
+        state=moments if moments and len(moments) == len(leaves) else None,
+        deadline=deadline,
+    )
+    found = TensorNetwork(structure, [leaf.detach() for leaf in leaves])
+    return Fitted(found, objective.total(found), objective.validate(found)), done.state
+
+
+def _measure(objective: Differentiable, now: Callable[[], TensorNetwork]) -> Callable[[], float] | None:
+    """What the best epoch is chosen by; None where that would cost another pass over the data."""
+
+    def held_out() -> float:
+        value = objective.validate(now())
+        assert value is not None
+        return value
+
+    if objective.holds_out:
+        return held_out
+    return (lambda: objective.total(now())) if objective.is_whole else None
 
 
 def _slice_size(structure: Structure, node: int, other: int) -> int:

@@ -14,13 +14,12 @@ import torch
 
 from .callbacks import Checkpoint, as_callbacks, progress_callback
 from .data import as_dtype, check_memory, choose_device, free_memory, power_of_two_scale
-from .entry_losses import complete_by_gradient
 from .errors import DataError, OptionError
 from .holdout import hold_out, is_asked, positions_in, warn_about_gaps
 from .linalg import one_blas_thread, one_thread
-from .losses import EntryLoss, as_loss
+from .losses import EntryLoss, Squared, as_loss, squared
 from .network import RandomState, TensorNetwork, as_generator
-from .objectives import ObservedLeastSquares
+from .objectives import ObservedLeastSquares, ReweightedLeastSquares
 from .observations import Observations, as_observations
 from .results import Result, Step, StopReason
 from .running import (
@@ -44,7 +43,7 @@ from .search import (
     Limits,
     Problem,
 )
-from .solvers import ALSSettings, TrainingOptions, als
+from .solvers import ALSSettings, als
 from .structure import Edge, Structure
 
 __all__ = ["HELD_OUT", "complete", "fit_observed"]
@@ -53,6 +52,9 @@ __all__ = ["HELD_OUT", "complete", "fit_observed"]
 HELD_OUT = 0.1
 # Observations up to which torch computes on one thread.
 FEW_ENTRIES = 60_000
+# Starts of losses with a scale of their own: this far from constant, and no smaller than that.
+START_NOISE = 0.1
+SMALLEST_START = 0.1
 # Observations from which `device="auto"` takes a GPU: every one costs a row of each environment.
 GPU_OBSERVATIONS = 30_000
 FIT_SWEEPS = 100
@@ -83,7 +85,6 @@ def complete(
     callbacks: Any = None,
     checkpoint: str | Path | None = None,
     options: GreedyOptions | None = None,
-    training: TrainingOptions | None = None,
 ) -> Result:
     """Find a tensor network for a tensor of which only some entries are known.
 
@@ -98,10 +99,10 @@ def complete(
     mask
         True where a dense `x` is observed.
     loss
-        "squared" is solved by alternating least squares. "absolute" and "huber" follow outliers less,
-        "poisson" is for counts, "logistic" for zeros and ones; or an `EntryLoss` of `tensorgrow.losses`. They
-        are minimised by gradients; steps and path then report the loss, and `predict` and `fill` the values
-        it expects.
+        "squared"; "absolute" or "huber" for outliers; "poisson" for counts (entries of the network are
+        logarithms of rates); "logistic" for zeros and ones (log-odds); or an `EntryLoss` from
+        `tensorgrow.losses`. Errors are then roots of deviances relative to that of a zero network, mean
+        losses are in ``result.info``, and `predict` and `fill` give expected values.
     weights
         Weight of every entry's squared residual, or of its loss: of the shape of a dense `x`, or one per
         listed entry.
@@ -120,8 +121,6 @@ def complete(
         ``random_state=None`` the same entries are held out each time.
     progress, callbacks, checkpoint, options
         As for `decompose`. The ridge is ``options.ridge``.
-    training
-        How other losses than the squared one are minimised.
 
     Returns
     -------
@@ -141,11 +140,8 @@ def complete(
     """
     if options is not None and not isinstance(options, GreedyOptions):
         raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
-    by_gradient = as_loss(loss).name != "squared"
-    if training is not None and not by_gradient:
-        raise OptionError("training= is for losses other than the squared one, which needs no training")
     chosen = GreedyOptions.for_completion(effort) if options is None else options
-    task = _Task.prepare(x, mask, weights, validation, dtype, device, random_state)
+    task = _Task.prepare(x, mask, weights, validation, dtype, device, random_state, as_loss(loss))
     given = (max_error, max_parameters, max_steps, max_seconds)
     if task.held_out is None and is_asked(validation) and all(v is None for v in given):
         max_steps = 0  # too few observations to hold any out, as a warning says
@@ -155,31 +151,10 @@ def complete(
     first = Structure.rank_one(task.shape) if init is None else init.structure
     limits.check_size(first.num_parameters)
     test = _test_entries(truth, task)
-    if by_gradient:
-        return complete_by_gradient(
-            task.indices,
-            task.values * task.scale,
-            task.shape,
-            as_loss(loss),
-            weights=task.weights,
-            held_out=task.held_out,
-            test=test,
-            home=task.home,
-            generator=task.generator,
-            limits=limits,
-            edges=edges,
-            effort=effort,
-            init=init,
-            progress=progress,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            options=options,
-            training=training,
-        )
-    if not bool(task.values.any()):
+    if not (task.by_weights or bool(task.values.any())):
         return task.zero(first, test)
     split = policy.pairs is None if split_nodes is None else split_nodes
-    search = task.search(chosen, limits, policy, split, init, memory_limit)
+    search = task.search(chosen, limits, policy, split, init or task.start(), memory_limit)
     listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
     if checkpoint is not None:
         keeper = Checkpoint(checkpoint, task.identity(search))
@@ -251,6 +226,8 @@ class _Task:
         What was divided out of the values.
     weight_scale
         What was divided out of the weights.
+    loss
+        Of predictions and values.
     """
 
     shape: tuple[int, ...]
@@ -262,6 +239,12 @@ class _Task:
     home: torch.device
     scale: float
     weight_scale: float = 1.0
+    loss: EntryLoss = squared
+
+    @property
+    def by_weights(self) -> bool:
+        """Whether the loss is another than the squared one."""
+        return not isinstance(self.loss, Squared)
 
     @property
     def loss_scale(self) -> float:
@@ -278,9 +261,11 @@ class _Task:
         dtype: Any,
         device: torch.device | str | None,
         random_state: RandomState,
+        loss: EntryLoss = squared,
     ) -> _Task:
         """Check and convert what the user gave."""
         seen = as_observations(x, mask, weights, as_dtype(dtype))
+        loss.check(seen.values)
         where = choose_device(device, seen.values, GPU_OBSERVATIONS)
         home = seen.values.device if device == "auto" else where
         # Without a seed the split is the same each time, so that a checkpoint can be gone on with.
@@ -289,7 +274,7 @@ class _Task:
         if random_state is None:
             generator = as_generator(None)
         warn_about_gaps(seen)
-        scale = power_of_two_scale(seen.values)
+        scale = power_of_two_scale(seen.values) if isinstance(loss, Squared) else 1.0
         weights, weight_scale = seen.weights, 1.0
         if weights is not None:
             weight_scale = power_of_two_scale(weights)
@@ -305,6 +290,7 @@ class _Task:
             home,
             scale,
             weight_scale,
+            loss,
         )
 
     def threads(self) -> AbstractContextManager[None]:
@@ -312,16 +298,28 @@ class _Task:
         return one_thread() if len(self.values) < FEW_ENTRIES else one_blas_thread()
 
     def objective(self, ridge: float, *, everything: bool = False) -> ObservedLeastSquares:
-        """Least squares on the fitted entries, or on all."""
+        """The loss on the fitted entries, or on all."""
         weights = None if self.weights is None else self.weights.to(self.values.real.dtype)
-        return ObservedLeastSquares(
-            self.indices,
-            self.values,
-            self.shape,
-            weights=weights,
-            held_out=None if everything else self.held_out,
-            ridge=ridge,
+        given = (self.indices, self.values, self.shape)
+        held_out = None if everything else self.held_out
+        if self.by_weights:
+            return ReweightedLeastSquares(
+                *given, weights=weights, held_out=held_out, ridge=ridge, loss=self.loss
+            )
+        return ObservedLeastSquares(*given, weights=weights, held_out=held_out, ridge=ridge)
+
+    def start(self) -> TensorNetwork | None:
+        """For losses with a scale of their own: a nearly constant network; None for a random one."""
+        if not self.by_weights:
+            return None
+        level = self.loss.level(self.values)
+        size = max(abs(level), SMALLEST_START) ** (1.0 / len(self.shape))
+        noise = TensorNetwork.random(
+            Structure.rank_one(self.shape), random_state=self.generator, dtype=self.values.dtype
         )
+        cores = [size * (1.0 + START_NOISE * c) for c in noise.cores]
+        cores[0] = math.copysign(1.0, level) * cores[0]
+        return TensorNetwork(noise.structure, cores)
 
     def search(
         self,
@@ -352,6 +350,29 @@ class _Task:
         return CompletionSearch(
             problem, limits, init=start, dtype=self.values.dtype, device=self.values.device
         )
+
+    def mean_losses(
+        self, chosen: TensorNetwork, final: TensorNetwork, test: tuple[torch.Tensor, torch.Tensor] | None
+    ) -> dict[str, Any]:
+        """Name of the loss and its means: of the chosen network, and of the final one on test entries."""
+        found = chosen.entries(self.indices)
+        fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
+        means = {"loss": self.loss.name, "train_loss": float(self.loss(found[fitted], self.values[fitted]))}
+        if self.held_out is not None:
+            means["validation_loss"] = float(self.loss(found[~fitted], self.values[~fitted]))
+        if test is not None:
+            found = final.entries(test[0].to(final.device))
+            means["test_loss"] = float(self.loss(found, test[1].to(found)))
+        return means
+
+    def test_error(self, network: TensorNetwork, indices: torch.Tensor, values: torch.Tensor) -> float:
+        """Relative error, or root of the relative deviance, on entries that were not observed."""
+        if not self.by_weights:
+            return _relative_error(network, indices, values)
+        test = ReweightedLeastSquares(
+            indices.to(network.device), values.to(network.cores[0]), self.shape, loss=self.loss
+        )
+        return test.loss(network.structure, test.to_arrays(network)) / (test.norm or 1.0)
 
     def zero(self, structure: Structure, test: tuple[torch.Tensor, torch.Tensor] | None) -> Result:
         """The result for observations that are zero throughout."""
@@ -387,6 +408,7 @@ class _Task:
             problem.policy,
             problem,
             observations=[len(self.values), int(codes.sum())],
+            loss=repr(self.loss),
             held_out=held_out,
         )
 
@@ -467,10 +489,11 @@ def _finish(
             ridge=search.ridge,
             num_observations=len(task.values),
             num_held_out=0 if task.held_out is None else int(task.held_out.sum()),
+            **(task.mean_losses(answer.network, final, test) if task.by_weights else {}),
         ),
         train_error=losses[0] / (fitted.norm or 1.0),
         validation_error=None if losses[1] is None else losses[1] / search.problem.scale,
-        test_error=None if test is None else _relative_error(final, *test),
+        test_error=None if test is None else task.test_error(final, *test),
     )
 
 

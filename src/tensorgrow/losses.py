@@ -36,12 +36,18 @@ __all__ = [
 
 # Rates and probabilities are taken to be at least this large for a start.
 LEAST_RATE = 1e-3
+# Longest step of a logarithm of rates or odds; the tip of the absolute loss, relative to the mean residual.
+LONGEST_STEP = 2.0
+SHARPEST = 1e-2
 
 
 class EntryLoss:
     """A loss of predictions and observed values."""
 
     name: ClassVar[str] = ""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
     def __call__(
         self, prediction: torch.Tensor, target: torch.Tensor, weights: torch.Tensor | None = None
@@ -57,6 +63,14 @@ class EntryLoss:
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
         """The value to expect."""
         return prediction
+
+    def least(self, target: torch.Tensor) -> torch.Tensor:
+        """Loss of every value under its best prediction."""
+        return torch.zeros_like(target)
+
+    def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Parabola at the predictions: curvatures, and steps to their minima."""
+        raise OptionError(f"the {self.name} loss cannot be used for entries here")
 
     def level(self, values: torch.Tensor) -> float:
         """The constant prediction to start from."""
@@ -77,6 +91,10 @@ class Squared(EntryLoss):
         """Loss of every value."""
         return (prediction - target) ** 2
 
+    def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss itself."""
+        return torch.full_like(target, 2.0), target - prediction
+
 
 class Absolute(EntryLoss):
     """``|f - y|``: follows the median, so that outliers matter less."""
@@ -86,6 +104,16 @@ class Absolute(EntryLoss):
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Loss of every value."""
         return (prediction - target).abs()
+
+    def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The parabola that touches the loss from above, rounded at its tip."""
+        step = target - prediction
+        tip = SHARPEST * step.abs().double().mean().to(step.dtype).clamp_min(1e-150)
+        return 1.0 / torch.maximum(step.abs(), tip), step
+
+    def level(self, values: torch.Tensor) -> float:
+        """The median."""
+        return float(values.median())
 
 
 @dataclass(frozen=True)
@@ -103,6 +131,15 @@ class Huber(EntryLoss):
         """Loss of every value."""
         return functional.huber_loss(prediction, target, reduction="none", delta=self.delta)
 
+    def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The parabola that touches the loss from above."""
+        step = target - prediction
+        return self.delta / step.abs().clamp_min(self.delta), step
+
+    def level(self, values: torch.Tensor) -> float:
+        """The median."""
+        return float(values.median())
+
 
 class Poisson(EntryLoss):
     """Negative log-likelihood of counts with the rate ``exp(f)``."""
@@ -112,6 +149,14 @@ class Poisson(EntryLoss):
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Loss of every value."""
         return prediction.exp() - target * prediction + torch.lgamma(target + 1.0)
+
+    def least(self, target: torch.Tensor) -> torch.Tensor:
+        """At the rate that equals the count."""
+        return target - torch.xlogy(target, target) + torch.lgamma(target + 1.0)
+
+    def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fisher scoring; where the rate is far too low, a curvature that keeps the step short."""
+        return _short_steps(prediction.exp(), target - prediction.exp())
 
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
         """The rate."""
@@ -136,6 +181,15 @@ class Logistic(EntryLoss):
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Loss of every value."""
         return functional.softplus(prediction) - target * prediction
+
+    def least(self, target: torch.Tensor) -> torch.Tensor:
+        """At the log-odds of the value itself."""
+        return -torch.xlogy(target, target) - torch.xlogy(1.0 - target, 1.0 - target)
+
+    def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fisher scoring; where the odds are far off, a curvature that keeps the step short."""
+        chance = prediction.sigmoid()
+        return _short_steps(chance * (1.0 - chance), target - chance)
 
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
         """The probability of a one."""
@@ -165,9 +219,22 @@ class CrossEntropy(EntryLoss):
         """Loss of every value."""
         return functional.cross_entropy(prediction, target.long(), reduction="none")
 
+    def check(self, values: torch.Tensor) -> None:
+        """Entries have no leg for the classes."""
+        raise OptionError(
+            "cross_entropy needs a leg for the classes, which entries do not have; use `learn`, or "
+            "'logistic' for two classes"
+        )
+
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
         """Probabilities of the classes."""
         return prediction.softmax(-1)
+
+
+def _short_steps(curvature: torch.Tensor, slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Newton's steps, with the curvature raised where they would be longer than is safe."""
+    curvature = torch.maximum(curvature, slope.abs() / LONGEST_STEP).clamp_min(1e-12)
+    return curvature, slope / curvature
 
 
 squared = Squared()

@@ -3,17 +3,17 @@
 from .base import LeastSquares, NormalEquations, PairProblem, SliceFit
 from .dense import DenseLeastSquares
 from .differentiable import Differentiable, LossFunction
-from .entries import EntriesLoss
 from .observed import ObservedLeastSquares
+from .reweighted import ReweightedLeastSquares
 
 __all__ = [
     "DenseLeastSquares",
     "Differentiable",
-    "EntriesLoss",
     "LeastSquares",
     "LossFunction",
     "NormalEquations",
     "ObservedLeastSquares",
     "PairProblem",
+    "ReweightedLeastSquares",
     "SliceFit",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -282,6 +283,15 @@ class _Index:
         self.held_out = everyone[:0] if held_out is None else everyone[held_out]
         self.scale = None if weights is None else weights.sqrt()
         self._tables: dict[int, SliceTable] = {}
+        self._parent: _Index | None = None
+
+    def rescaled(self, scale: torch.Tensor) -> _Index:
+        """The same entries with other roots of weights."""
+        other = copy(self)
+        other.scale = scale
+        other._tables = {k: t.rescaled(scale) for k, t in self._tables.items()}
+        other._parent = self
+        return other
 
     def table(self, node: int) -> SliceTable:
         """Fitted entries by slice of a node; internal nodes have one slice."""
@@ -291,7 +301,10 @@ class _Index:
             inner = key == order
             index = None if inner else self.entries.columns[key]
             size = 1 if inner else self.entries.dims[key]
-            self._tables[key] = SliceTable(self.fitted, index, size, self.scale)
+            if self._parent is not None:  # sorting once is enough
+                self._tables[key] = self._parent.table(key).rescaled(self.scale)
+            else:
+                self._tables[key] = SliceTable(self.fitted, index, size, self.scale)
         return self._tables[key]
 
 

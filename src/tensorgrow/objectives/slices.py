@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -65,6 +66,12 @@ class SliceTable:
         self.starts = [0, *torch.cumsum(self._counts, 0).tolist()]
         self.empty = (self._counts == 0).nonzero()[:, 0]
         self.filled = self._counts.nonzero()[:, 0]
+
+    def rescaled(self, scale: torch.Tensor | None) -> SliceTable:
+        """The same table with other roots of weights."""
+        other = copy(self)
+        other.scale = None if scale is None else scale[self.order]
+        return other
 
     def ranges(self, width: int) -> list[tuple[int, int]]:
         """Runs of slices whose Gram matrices fit in memory together."""

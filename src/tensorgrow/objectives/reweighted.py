@@ -1,0 +1,155 @@
+"""Listed entries under a loss other than the squared one, by least squares with changing weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..losses import EntryLoss
+from ..network import TensorNetwork
+from ..structure import Edge, Structure
+from .base import NormalEquations, PairProblem
+from .observed import ObservedLeastSquares
+
+__all__ = ["ReweightedLeastSquares"]
+
+Array = Any
+
+# Times that a sweep which did not lower the loss is shortened.
+HALVINGS = 4
+
+
+class ReweightedLeastSquares(ObservedLeastSquares):
+    """A loss on entries as least squares: before every sweep the loss is replaced by its parabola.
+
+    That is Fisher scoring, as for generalised linear models, with cores in the place of coefficients. What
+    the search sees as squared loss is the deviance: twice the sum of what each value loses more than under
+    its best prediction. It is zero for a perfect fit, as a squared residual is.
+
+    Parameters
+    ----------
+    loss
+        Of predictions and values; the others are those of `ObservedLeastSquares`.
+    """
+
+    def __init__(self, *args: Any, loss: EntryLoss, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.entry_loss = loss
+
+    def with_ridge(self, ridge: float) -> ReweightedLeastSquares:
+        """The same entries with another ridge."""
+        other = object.__new__(ReweightedLeastSquares)
+        other.dims, other.values, other.ridge, other.index = self.dims, self.values, ridge, self.index
+        other.entry_loss = self.entry_loss
+        return other
+
+    # -- loss ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _least(self) -> torch.Tensor:
+        """What each value loses under its best prediction."""
+        return self.entry_loss.least(self.values)
+
+    def _deviance(self, found: torch.Tensor, chosen: torch.Tensor) -> float:
+        """Root of the deviance of predictions at some of the entries."""
+        gap = self.entry_loss.each(found[chosen], self.values[chosen]) - self._least[chosen]
+        if self.index.scale is not None:
+            gap = gap * self.index.scale[chosen] ** 2
+        return math.sqrt(max(2.0 * float(gap.double().sum()), 0.0))
+
+    @cached_property
+    def norm(self) -> float:
+        """Root of the deviance of the zero network."""
+        return self._deviance(torch.zeros_like(self.values), self.index.fitted)
+
+    @cached_property
+    def validation_norm(self) -> float | None:
+        """The same for the held-out entries; None when there are none."""
+        held = self.index.held_out
+        return self._deviance(torch.zeros_like(self.values), held) if len(held) else None
+
+    def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
+        """Roots of the deviance of the fitted and of the held-out entries."""
+        found = self.predict(structure, arrays)
+        held = self.index.held_out
+        return self._deviance(found, self.index.fitted), self._deviance(found, held) if len(held) else None
+
+    # -- least squares ---------------------------------------------------------------------------------
+
+    def linearised(self, structure: Structure, arrays: Sequence[Array]) -> ObservedLeastSquares:
+        """Weighted least squares that agrees with the loss to second order at a network."""
+        found = self.predict(structure, arrays)
+        weight, step = self.entry_loss.working(found, self.values)
+        scale = weight.sqrt() if self.index.scale is None else weight.sqrt() * self.index.scale
+        # In units in which the weights are of order one: ridges are relative, but rounding is not.
+        scale = scale / scale[self.index.fitted].square().mean().sqrt().clamp_min(1e-150)
+        near = object.__new__(ObservedLeastSquares)
+        near.dims, near.ridge, near.index = self.dims, self.ridge, self.index.rescaled(scale)
+        near.values = found + step
+        return near
+
+    def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
+        """One sweep on the parabola, shortened while it does not lower the loss; returns the deviance."""
+        before, start = list(arrays), self.loss(structure, arrays)
+        self.linearised(structure, arrays).sweep(structure, arrays, ridge)
+        reached = self.loss(structure, arrays)
+        for _ in range(HALVINGS):
+            if reached <= start:
+                break
+            arrays[:] = [0.5 * (a + b) for a, b in zip(arrays, before)]
+            reached = self.loss(structure, arrays)
+        return reached**2
+
+    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
+        """Those of the parabola at the network."""
+        return self.linearised(network.structure, self.to_arrays(network)).normal_equations(network, node)
+
+    def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
+        """What the parabola at the network leaves to explain."""
+        return self.linearised(network.structure, self.to_arrays(network)).residual(network)
+
+    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
+        """That of the parabola at the network."""
+        return self.linearised(network.structure, self.to_arrays(network)).pair_gradient(network, edge)
+
+    def pair_problems(
+        self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
+    ) -> list[PairProblem]:
+        """Slice problems on the parabola at the network; what they explain is in units of the deviance."""
+        near = self.linearised(structure, arrays)
+        unit = self._unit(structure, arrays, near)
+        return [_Rescaled(p, unit) for p in near.pair_problems(structure, arrays, edges)]
+
+    def _unit(self, structure: Structure, arrays: Sequence[Array], near: ObservedLeastSquares) -> float:
+        """Deviance per squared weighted residual of the parabola, on the data the search goes by."""
+        mine, theirs = self.losses(structure, arrays), near.losses(structure, arrays)
+        mine_now = mine[0] if mine[1] is None else mine[1]
+        theirs_now = theirs[0] if theirs[1] is None else theirs[1]
+        return (mine_now / max(theirs_now, 1e-150)) ** 2
+
+
+class _Rescaled:
+    """A slice problem whose gain is reported in other units."""
+
+    def __init__(self, problem: PairProblem, unit: float) -> None:
+        self._problem = problem
+        self._unit = unit
+
+    @property
+    def edge(self) -> Edge:
+        """The edge."""
+        return self._problem.edge
+
+    @property
+    def gradient(self) -> Array:
+        """That of the problem itself."""
+        return self._problem.gradient
+
+    def fit(self, right: Array | None, sweeps: int) -> Any:
+        """Slices of the problem itself."""
+        found = self._problem.fit(right, sweeps)
+        return found._replace(explained=self._unit * found.explained)

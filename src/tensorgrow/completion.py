@@ -35,7 +35,6 @@ from .running import (
     scaled,
 )
 from .search import (
-    DEFAULT_RIDGE,
     CompletionSearch,
     EdgePolicy,
     Effort,
@@ -331,7 +330,7 @@ class _Task:
         memory_limit: float | None,
     ) -> CompletionSearch:
         """A search that is ready to run; refused when not even its first network fits in memory."""
-        objective = self.objective(DEFAULT_RIDGE if options.ridge is None else options.ridge)
+        objective = self.objective(self.loss.ridge if options.ridge is None else options.ridge)
         limit = free_memory(self.values.device) if memory_limit is None else positive_limit(memory_limit)
         first = Structure.rank_one(self.shape) if init is None else init.structure
         what = f"completing a tensor of shape {self.shape} from {len(self.values):,} entries"

@@ -38,13 +38,25 @@ __all__ = [
 LEAST_RATE = 1e-3
 # Longest step of a logarithm of rates or odds; the tip of the absolute loss, relative to the mean residual.
 LONGEST_STEP = 2.0
+# Rates and odds that are already extreme hardly matter; without this, steps in their direction are unbounded.
+LEAST_CURVATURE = 1e-2
 SHARPEST = 1e-2
 
 
 class EntryLoss:
-    """A loss of predictions and observed values."""
+    """A loss of predictions and observed values.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    ridge
+        Of a completion, to begin with. A count or a bit says little of its rate or odds, so that these are
+        held back more.
+    """
 
     name: ClassVar[str] = ""
+    ridge: ClassVar[float] = 1e-2
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -145,6 +157,7 @@ class Poisson(EntryLoss):
     """Negative log-likelihood of counts with the rate ``exp(f)``."""
 
     name = "poisson"
+    ridge = 0.1
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Loss of every value."""
@@ -177,6 +190,7 @@ class Logistic(EntryLoss):
     """Negative log-likelihood of zeros and ones with the log-odds ``f``."""
 
     name = "logistic"
+    ridge = 0.1
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Loss of every value."""
@@ -233,7 +247,7 @@ class CrossEntropy(EntryLoss):
 
 def _short_steps(curvature: torch.Tensor, slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Newton's steps, with the curvature raised where they would be longer than is safe."""
-    curvature = torch.maximum(curvature, slope.abs() / LONGEST_STEP).clamp_min(1e-12)
+    curvature = torch.maximum(curvature, slope.abs() / LONGEST_STEP).clamp_min(LEAST_CURVATURE)
     return curvature, slope / curvature
 
 

@@ -9,18 +9,19 @@ from typing import Any
 
 import torch
 
+from ..contraction import RowSource, RowTree
 from ..losses import EntryLoss
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
-from .observed import ObservedLeastSquares
+from .observed import VALUE_ENTRIES, ObservedLeastSquares
 
 __all__ = ["ReweightedLeastSquares"]
 
 Array = Any
 
-# Times that a sweep which did not lower the loss is shortened.
-HALVINGS = 4
+# Steps that do not lower the loss are halved down to this share.
+SHORTEST = 1e-2
 
 
 class ReweightedLeastSquares(ObservedLeastSquares):
@@ -82,7 +83,9 @@ class ReweightedLeastSquares(ObservedLeastSquares):
 
     def linearised(self, structure: Structure, arrays: Sequence[Array]) -> ObservedLeastSquares:
         """Weighted least squares that agrees with the loss to second order at a network."""
-        found = self.predict(structure, arrays)
+        return self._parabola(self.predict(structure, arrays))
+
+    def _parabola(self, found: torch.Tensor) -> ObservedLeastSquares:
         weight, step = self.entry_loss.working(found, self.values)
         scale = weight.sqrt() if self.index.scale is None else weight.sqrt() * self.index.scale
         # In units in which the weights are of order one: ridges are relative, but rounding is not.
@@ -93,16 +96,44 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         return near
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """One sweep on the parabola, shortened while it does not lower the loss; returns the deviance."""
-        before, start = list(arrays), self.loss(structure, arrays)
-        self.linearised(structure, arrays).sweep(structure, arrays, ridge)
-        reached = self.loss(structure, arrays)
-        for _ in range(HALVINGS):
-            if reached <= start:
-                break
-            arrays[:] = [0.5 * (a + b) for a, b in zip(arrays, before)]
-            reached = self.loss(structure, arrays)
+        """Solve for every node once, each on the parabola at the network as it is; returns the deviance.
+
+        Entries are linear in one core, so that a step which does not lower the loss can be shortened without
+        another contraction.
+        """
+        tree = RowTree(self.index.entries, structure, [a.to(self._row_dtype) for a in arrays])
+        fitted, reached = self.index.fitted, 0.0
+        for node in tree.order:
+            source, edges = tree.environment(node), tree.edges(node)
+            found = self._through(node, source, edges, arrays[node])
+            near = self._parabola(found)
+            core, _ = near.solve(node, source, edges, arrays[node], near.values, ridge)
+            change = self._through(node, source, edges, core) - found
+            start, share = self._deviance(found, fitted), 1.0
+            reached = self._deviance(found + change, fitted)
+            while reached > start and share > SHORTEST:
+                share *= 0.5
+                reached = self._deviance(found + share * change, fitted)
+            if reached > start:
+                reached = start
+                continue
+            arrays[node] = arrays[node] + share * (core - arrays[node])
+            tree.set_core(node, arrays[node].to(self._row_dtype))
         return reached**2
+
+    def _through(
+        self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor
+    ) -> torch.Tensor:
+        """The network at all entries, from the environment of a node and its core."""
+        moved = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(core.shape[0], -1)
+        moved = moved.to(source.dtype)
+        columns = self.index.entries.columns
+        every = torch.arange(len(self.values), device=self.values.device)
+        parts = []
+        for chosen in torch.split(every, max(1, VALUE_ENTRIES // source.row_entries)):
+            mine = moved if node >= len(columns) else moved.index_select(0, columns[node][chosen])
+            parts.append((source.rows(chosen) * mine).sum(1))
+        return torch.cat(parts).to(self.values.dtype)
 
     def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
         """Those of the parabola at the network."""

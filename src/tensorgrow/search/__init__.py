@@ -2,7 +2,7 @@
 
 from .base import Search, SearchState
 from .candidates import EdgePolicy
-from .completion import DEFAULT_RIDGE, CompletionSearch
+from .completion import CompletionSearch
 from .cuts import CutBounds
 from .greedy import GreedySearch
 from .growth import Fitted, Problem
@@ -11,7 +11,6 @@ from .options import Effort, GreedyOptions
 from .stopping import Limits
 
 __all__ = [
-    "DEFAULT_RIDGE",
     "CompletionSearch",
     "CutBounds",
     "EdgePolicy",

@@ -29,9 +29,8 @@ from .options import GreedyOptions
 from .refine import prune_once, regrow
 from .stopping import Limits
 
-__all__ = ["DEFAULT_RIDGE", "CompletionSearch"]
+__all__ = ["CompletionSearch"]
 
-DEFAULT_RIDGE = 1e-2
 LEAST_RIDGE, LARGEST_RIDGE = 1e-14, 1.0
 # Below this ridges hardly differ once there is noise: one step up from there leads here.
 SMALL_RIDGE = 1e-3

@@ -1,17 +1,20 @@
 """What is minimised."""
 
-from .base import LeastSquares, NormalEquations, PairProblem, SliceFit
+from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SliceFit
 from .dense import DenseLeastSquares
 from .differentiable import Differentiable, LossFunction
 from .observed import ObservedLeastSquares
+from .regression import RegressionLeastSquares
 
 __all__ = [
     "DenseLeastSquares",
     "Differentiable",
+    "HeldOutLeastSquares",
     "LeastSquares",
     "LossFunction",
     "NormalEquations",
     "ObservedLeastSquares",
     "PairProblem",
+    "RegressionLeastSquares",
     "SliceFit",
 ]

@@ -1,5 +1,7 @@
 """Learn the structure of a tensor network from data: graph, ranks and weights."""
 
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
@@ -8,6 +10,7 @@ from .errors import (
     DataWarning,
     FileFormatError,
     MemoryLimitError,
+    MissingPackageError,
     OptionError,
     StructureError,
     TensorgrowError,
@@ -18,6 +21,9 @@ from .results import Result, Step, StopReason
 from .search import GreedyOptions, GreedySearch
 from .structure import Structure
 
+if TYPE_CHECKING:
+    from .estimators import TNRegressor as TNRegressor
+
 __all__ = [
     "DataError",
     "DataWarning",
@@ -25,6 +31,7 @@ __all__ = [
     "GreedyOptions",
     "GreedySearch",
     "MemoryLimitError",
+    "MissingPackageError",
     "Observations",
     "OptionError",
     "Result",
@@ -40,3 +47,18 @@ __all__ = [
     "fit",
     "load",
 ]
+
+# Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.
+_ESTIMATORS = ("TNRegressor",)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ESTIMATORS:
+        from . import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ESTIMATORS})

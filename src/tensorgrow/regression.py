@@ -35,6 +35,8 @@ FEWEST_TO_SPLIT = 10
 # Numbers in the samples up to which torch computes on one thread, and from which "auto" takes a GPU.
 FEW_ENTRIES = 1_000_000
 GPU_ENTRIES = 3_000_000
+# Copies of the samples held at once: centred, split, stored in the order sweeps read; twice for the last fit.
+COPIES = 6
 # Sweeps for a structure that is given, and for the last fit.
 FIT_SWEEPS = 100
 FIT_TOLERANCE = 1e-4
@@ -139,7 +141,7 @@ def regress(
 def _best_start(search: CompletionSearch, structure: Structure) -> TensorNetwork:
     """The best of some random starts after a few sweeps: ALS from one alone often ends in a poor minimum."""
     problem = search.problem
-    found = []
+    found: list[tuple[float, int, TensorNetwork]] = []
     for _ in range(FIT_STARTS):
         drawn = TensorNetwork.random(
             structure, random_state=problem.generator, dtype=search.dtype, device=search.device
@@ -190,7 +192,7 @@ class _Task:
         samples, responses = as_target(x, chosen), as_target(y, chosen)
         if samples.dim() < 2:
             raise DataError(
-                f"x has shape {tuple(samples.shape)}; a first axis of samples and at least one more are needed"
+                f"x has shape {tuple(samples.shape)}; an axis of samples and at least one more are needed"
             )
         if responses.dim() > 2:
             raise DataError(f"y has shape {tuple(responses.shape)}; (n,) or (n, q) is needed")
@@ -260,9 +262,10 @@ class _Task:
         memory_limit: float | None,
     ) -> CompletionSearch:
         """A search that is ready to run; refused when not even its first network fits in memory."""
-        objective = self.objective(DEFAULT_RIDGE if options.ridge is None else options.ridge)
         limit = free_memory(self.x.device) if memory_limit is None else positive_limit(memory_limit)
         what = f"a regression on {len(self.x):,} samples of shape {tuple(self.x.shape[1:])}"
+        check_memory(COPIES * self.x.numel() * self.x.element_size(), limit, what)
+        objective = self.objective(DEFAULT_RIDGE if options.ridge is None else options.ridge)
         check_memory(objective.memory_needed(first), limit, what)
         most = limits.max_parameters
         if self.held_out is not None:  # no more parameters than responses that could determine them
@@ -313,7 +316,8 @@ def _hold_out(count: int, validation: Any, generator: torch.Generator) -> torch.
             )
         if count < FEWEST_TO_SPLIT:
             warnings.warn(
-                f"only {count} samples: none is held out, and the network stays at rank one unless a limit is given",
+                f"only {count} samples: none is held out, and the network stays at rank one unless a limit "
+                "is given",
                 DataWarning,
                 stacklevel=5,
             )

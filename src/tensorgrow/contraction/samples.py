@@ -1,8 +1,8 @@
 """Samples contracted with a network: the design matrix of every core.
 
-A sample is a tensor over the dangling legs, and its response is the inner product with the network. The response
-is linear in every core; its design matrix is the samples contracted with all other cores. A network may have one
-output leg that the samples do not have: then there is one response per slice of it.
+A sample is a tensor over the dangling legs, and its response is the inner product with the network. The
+response is linear in every core; its design matrix is the samples contracted with all other cores. A network
+may have one output leg that the samples do not have: then there is one response per slice of it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class SampleSweepPlan:
     Attributes
     ----------
     leg_order
-        Order in which the axes of the samples are to be stored; -1 stands for the samples themselves. They lie
-        between the two halves of the tree, so that contracting either half copies nothing.
+        Order in which the axes of the samples are to be stored; -1 stands for the samples themselves. They
+        lie between the two halves of the tree, so that contracting either half copies nothing.
     """
 
     program: Program

@@ -28,8 +28,8 @@ NUMPY_ENTRIES = 1_000_000
 class RegressionLeastSquares:
     """``||y - <X, network>||`` over samples, with a ridge.
 
-    The ridge of a core is relative to the mean squared norm of the columns of its design matrix, in whatever gauge
-    the cores come.
+    The ridge of a core is relative to the mean squared norm of the columns of its design matrix, in whatever
+    gauge the cores come.
 
     Parameters
     ----------

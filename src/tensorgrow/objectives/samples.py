@@ -25,8 +25,8 @@ COMPRESSED_FEATURES = 2048
 class Samples:
     """Samples ``(n, d_1, ..., d_p)`` with their responses ``(n, q)``.
 
-    Where samples outnumber features, only a triangular factor of both is kept: least squares cannot tell it from
-    the samples, and a sweep over it costs the same however many there are.
+    Where samples outnumber features, only a triangular factor of both is kept: least squares cannot tell it
+    from the samples, and a sweep over it costs the same however many there are.
 
     Attributes
     ----------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,3 +163,14 @@ def test_scikit_learn_agrees():
         found = check_estimator(tg.TNRegressor(), on_fail=None)
     assert len(found) > 40
     assert [r["check_name"] for r in found if r["status"] not in ("passed", "skipped")] == []
+
+
+def test_the_example_of_the_page_runs_and_says_the_truth(capsys):
+    page = Path(__file__).parent.parent / "docs" / "regression.md"
+    block = re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    names: dict[str, object] = {}
+    exec(block.group(1), names)
+    model = names["model"]
+    assert dict(model.structure_.ranks) == {(0, 1): 2, (1, 2): 2, (2, 3): 2, (0, 3): 2}
+    assert model.score(names["x"], names["y"]) > 1 - 1e-9

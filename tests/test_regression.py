@@ -336,6 +336,10 @@ def test_limits():
     small = regress(x, y, max_parameters=40, random_state=0)
     assert small.network.num_parameters <= 40
     assert small.result.stop == tg.StopReason.MAX_PARAMETERS
+    blind = regress(x, y, max_parameters=80, validation=False, random_state=0)
+    assert blind.network.num_parameters <= 80
+    assert blind.result.relative_error < 0.1
+    assert blind.result.history[-1].kind != "refit"
     chain = regress(x, y, edges="chain", max_steps=2, random_state=0)
     assert set(chain.network.structure.edges) <= {(0, 1), (1, 2), (2, 3)}
     assert regress(x, y, max_seconds=0.0, random_state=0).result.stop == tg.StopReason.MAX_SECONDS

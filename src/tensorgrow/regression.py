@@ -269,7 +269,8 @@ class _Task:
         check_memory(objective.memory_needed(first), limit, what)
         most = limits.max_parameters
         if self.held_out is not None:  # no more parameters than responses that could determine them
-            most = max(objective.num_fitted, first.num_parameters) if most is None else most
+            enough = max(objective.num_fitted, first.num_parameters)
+            most = enough if most is None else min(most, enough)
         problem = Problem(
             objective,
             options,

@@ -14,15 +14,13 @@ from ..contraction import dense_plan, pair_plan, sample_sweep_plan
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
+from .dense import numpy_is_faster
 from .regression_pairs import RegressionPairProblem
 from .samples import Samples, norm_of, ridge_solution
 
 __all__ = ["RegressionLeastSquares"]
 
 Array = Any
-
-# Numbers in the samples up to which NumPy computes: its calls cost less than torch's.
-NUMPY_ENTRIES = 1_000_000
 
 
 class RegressionLeastSquares:
@@ -42,7 +40,7 @@ class RegressionLeastSquares:
     ridge
         See above.
     use_numpy
-        Compute with NumPy instead of torch; by default on the CPU when there is little data.
+        Compute with NumPy instead of torch; by default on the CPU when there is little data or one thread.
     """
 
     def __init__(
@@ -59,8 +57,7 @@ class RegressionLeastSquares:
         self.dims = (*x.shape[1:], *outputs)
         self.output = len(self.dims) - 1 if outputs else None
         self.dtype, self.device = x.dtype, x.device
-        small = x.device.type == "cpu" and x.numel() <= NUMPY_ENTRIES
-        self.use_numpy = small if use_numpy is None else use_numpy
+        self.use_numpy = numpy_is_faster(x) if use_numpy is None else use_numpy
         y = y.reshape(len(y), -1)
         if held_out is None or not bool(held_out.any()):
             self.fitted, self.held_out = Samples(x, y, use_numpy=self.use_numpy), None

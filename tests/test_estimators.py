@@ -152,6 +152,8 @@ def test_what_is_refused(planted):
     for dims in ((4, 4), (4, 3.5), (48, -1), (0,)):
         with pytest.raises(tg.OptionError, match="dims="):
             tg.TNRegressor(dims=dims).fit(x.reshape(200, 48), y)
+    with pytest.raises(tg.OptionError, match="complex"):
+        tg.TNRegressor(dtype="complex64").fit(x, y)
     with pytest.raises(tg.OptionError, match="edges"):
         tg.TNRegressor(edges="star").fit(x, y)
 

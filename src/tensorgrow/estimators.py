@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from .data import as_dtype
 from .errors import DataError, MissingPackageError, OptionError
 from .network import TensorNetwork
 from .regression import HELD_OUT, regress
@@ -144,6 +145,11 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             Responses, ``(n,)`` or ``(n, q)``.
         """
         x, y = validate_data(self, _array(X), _array(y), multi_output=True, y_numeric=True, **ALLOWED)
+        dtype = as_dtype(self.dtype)
+        if dtype is not None and dtype.is_complex:
+            raise OptionError(
+                f"dtype={self.dtype!r} is complex; scikit-learn's responses are real: use float64"
+            )
         self._shape = self._fold(x)
         self._outputs = y.shape[1:]
         self.n_features_in_ = math.prod(self._shape)
@@ -162,7 +168,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             effort=self.effort,
             random_state=_seed(self.random_state),
             device=self.device,
-            dtype=self.dtype,
+            dtype=dtype,
             progress=self.progress,
             callbacks=self.callbacks,
         )

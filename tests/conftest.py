@@ -10,10 +10,12 @@ from hypothesis import settings
 
 from tensorgrow.contraction import (
     dense_plan,
+    design_plan,
     gram_plan,
     inner_plan,
     pair_plan,
     paths,
+    sample_sweep_plan,
     slice_gram_plan,
     sweep_plan,
 )
@@ -57,9 +59,11 @@ def use_numpy(request):
 def _clear_plans() -> None:
     for cached in (
         dense_plan,
+        design_plan,
         gram_plan,
         inner_plan,
         pair_plan,
+        sample_sweep_plan,
         slice_gram_plan,
         sweep_plan,
         paths._search,

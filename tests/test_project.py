@@ -15,7 +15,7 @@ import tensorgrow as tg
 
 SOURCE = Path(tg.__file__).parent
 ROOT = SOURCE.parents[1]
-OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl"]
+OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl", "sklearn"]
 
 
 def python(code: str) -> str:
@@ -49,6 +49,10 @@ try:
     tg.decompose(x, max_error=0.1, progress=True)
 except tg.OptionError as error:
     found["progress"] = str(error)
+try:
+    tg.TNRegressor
+except tg.MissingPackageError as error:
+    found["learn"] = str(error)
 print(json.dumps(found))
 """)
     found = json.loads(out)
@@ -57,6 +61,7 @@ print(json.dumps(found))
         assert size == 4 * 2 + 2 * 5 * 3 + 3 * 6
         assert error <= 1e-8
     assert "rich" in found["progress"]
+    assert "tensorgrow[learn]" in found["learn"]
 
 
 def test_import_takes_only_what_it_needs():
@@ -86,6 +91,13 @@ def test_public_names():
         tg.__all__
     )
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", tg.__version__)
+
+
+def test_estimators_are_named_but_not_loaded():
+    assert "TNRegressor" in dir(tg)
+    assert "TNRegressor" not in tg.__all__  # a star import works without scikit-learn
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tg.nothing  # noqa: B018
 
 
 def test_errors_are_ours_and_of_the_usual_kinds():

@@ -1,5 +1,7 @@
 """Learn the structure of a tensor network from data: graph, ranks and weights."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import losses
 from ._version import __version__
 from .api import decompose, fit, load
@@ -9,6 +11,7 @@ from .errors import (
     DataWarning,
     FileFormatError,
     MemoryLimitError,
+    MissingPackageError,
     OptionError,
     StructureError,
     TensorgrowError,
@@ -21,6 +24,9 @@ from .search import GreedyOptions, GreedySearch
 from .solvers import TrainingOptions
 from .structure import Structure
 
+if TYPE_CHECKING:
+    from .estimators import TNRegressor as TNRegressor
+
 __all__ = [
     "DataError",
     "DataWarning",
@@ -28,6 +34,7 @@ __all__ = [
     "GreedyOptions",
     "GreedySearch",
     "MemoryLimitError",
+    "MissingPackageError",
     "Observations",
     "OptionError",
     "Result",
@@ -46,3 +53,18 @@ __all__ = [
     "load",
     "losses",
 ]
+
+# Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.
+_ESTIMATORS = ("TNRegressor",)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ESTIMATORS:
+        from . import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ESTIMATORS})

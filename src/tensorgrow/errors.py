@@ -7,6 +7,7 @@ __all__ = [
     "DataWarning",
     "FileFormatError",
     "MemoryLimitError",
+    "MissingPackageError",
     "OptionError",
     "StructureError",
     "TensorgrowError",
@@ -35,6 +36,10 @@ class FileFormatError(TensorgrowError, ValueError):
 
 class MemoryLimitError(TensorgrowError, MemoryError):
     """The estimated memory is above the limit; nothing was allocated yet."""
+
+
+class MissingPackageError(TensorgrowError, ImportError):
+    """An optional package is not installed; the text names the extra that brings it."""
 
 
 class DataWarning(UserWarning):

@@ -13,10 +13,12 @@ from .plans import (
 )
 from .program import Array, Program, Update
 from .rows import Entries, RowSource, RowTree
+from .samples import DesignPlan, SampleSweepPlan, design_plan, sample_sweep_plan
 
 __all__ = [
     "Array",
     "DensePlan",
+    "DesignPlan",
     "Entries",
     "GramPlan",
     "InnerPlan",
@@ -25,12 +27,15 @@ __all__ = [
     "Program",
     "RowSource",
     "RowTree",
+    "SampleSweepPlan",
     "SweepPlan",
     "Update",
     "dense_plan",
+    "design_plan",
     "gram_plan",
     "inner_plan",
     "pair_plan",
+    "sample_sweep_plan",
     "slice_gram_plan",
     "sweep_plan",
 ]

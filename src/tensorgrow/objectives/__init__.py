@@ -1,19 +1,22 @@
 """What is minimised."""
 
-from .base import LeastSquares, NormalEquations, PairProblem, SliceFit
+from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SliceFit
 from .dense import DenseLeastSquares
 from .differentiable import Differentiable, LossFunction
 from .observed import ObservedLeastSquares
+from .regression import RegressionLeastSquares
 from .reweighted import ReweightedLeastSquares
 
 __all__ = [
     "DenseLeastSquares",
     "Differentiable",
+    "HeldOutLeastSquares",
     "LeastSquares",
     "LossFunction",
     "NormalEquations",
     "ObservedLeastSquares",
     "PairProblem",
+    "RegressionLeastSquares",
     "ReweightedLeastSquares",
     "SliceFit",
 ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["LeastSquares", "NormalEquations", "PairProblem", "SliceFit"]
+__all__ = ["HeldOutLeastSquares", "LeastSquares", "NormalEquations", "PairProblem", "SliceFit"]
 
 Array = Any
 
@@ -115,3 +115,22 @@ class LeastSquares(Protocol):
 
     def memory_needed(self, structure: Structure) -> int:
         """Bytes one sweep and one scoring step take beyond the data itself, estimated."""
+
+
+class HeldOutLeastSquares(LeastSquares, Protocol):
+    """Data of which a part may be held out of the fit, with a ridge that the held-out part decides on."""
+
+    @property
+    def ridge(self) -> float:
+        """Weight of the penalty on every core, relative to the mean diagonal of its Gram matrices."""
+
+    @property
+    def num_fitted(self) -> int:
+        """Numbers that are fitted."""
+
+    @property
+    def num_held_out(self) -> int:
+        """Numbers that are not fitted."""
+
+    def with_ridge(self, ridge: float) -> HeldOutLeastSquares:
+        """The same data with another ridge."""

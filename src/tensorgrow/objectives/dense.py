@@ -17,7 +17,7 @@ from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
 from .pairs import DensePairProblem, PairContext
 
-__all__ = ["DenseLeastSquares"]
+__all__ = ["DenseLeastSquares", "numpy_is_faster"]
 
 Array = Any
 
@@ -42,7 +42,7 @@ class DenseLeastSquares:
     def __init__(self, target: torch.Tensor, *, use_numpy: bool | None = None) -> None:
         self.target = target = target.resolve_conj().resolve_neg()
         self.dims = tuple(target.shape)
-        self.use_numpy = _numpy_is_faster(target) if use_numpy is None else use_numpy
+        self.use_numpy = numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
 
@@ -192,7 +192,7 @@ class DenseLeastSquares:
         return (peak + 2 * math.prod(self.dims)) * self.target.element_size()
 
 
-def _numpy_is_faster(target: torch.Tensor) -> bool:
+def numpy_is_faster(target: torch.Tensor) -> bool:
     """Small targets dispatch faster on NumPy; on one thread its BLAS also multiplies thin matrices faster."""
     if target.device.type != "cpu":
         return False

@@ -15,11 +15,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
-from ..objectives import DenseLeastSquares, ObservedLeastSquares
+from ..objectives import DenseLeastSquares, HeldOutLeastSquares
 from ..results import StopReason, best_on_path
 from .candidates import ScoreMemory
 from .cuts import CutBounds
@@ -88,9 +88,7 @@ class CompletionSearch(GreedySearch):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        objective = self.problem.objective
-        assert isinstance(objective, ObservedLeastSquares)
-        self._given: ObservedLeastSquares = objective
+        self._given = cast(HeldOutLeastSquares, self.problem.objective)
 
     @property
     def ridge(self) -> float:
@@ -310,9 +308,7 @@ class CompletionSearch(GreedySearch):
     def _acceptable(self) -> float:
         """Held-out loss that cannot be told from the best: half a standard error more."""
         assert self.state.best is not None
-        objective = self.problem.objective
-        assert isinstance(objective, ObservedLeastSquares)
-        slack = 0.5 / math.sqrt(2.0 * max(objective.num_held_out, 1))
+        slack = 0.5 / math.sqrt(2.0 * max(self._given.num_held_out, 1))
         return max(self.state.best.measure * (1.0 + slack), self._exact)
 
     def _note_best(self) -> None:

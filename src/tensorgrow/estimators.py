@@ -1,0 +1,245 @@
+"""Tensor-network models as scikit-learn estimators. Needs the extra ``tensorgrow[learn]``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from .data import as_dtype
+from .errors import DataError, MissingPackageError, OptionError
+from .network import TensorNetwork
+from .regression import HELD_OUT, regress
+from .results import Result, Step
+from .search import Effort
+from .structure import Edge, Structure
+
+try:
+    from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+    from sklearn.utils import check_array
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise MissingPackageError(
+        "tensorgrow's estimators need scikit-learn 1.6 or later: pip install 'tensorgrow[learn]'"
+    ) from error
+
+__all__ = ["TNRegressor"]
+
+ALLOWED = {"dtype": [np.float64, np.float32], "allow_nd": True}
+
+
+class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Linear regression on tensors whose coefficient tensor is a learned network.
+
+    .. math:: y_i = b + \langle X_i, W \rangle
+
+    Structure, ranks and ridge of ``W`` are chosen by the error on held-out samples: ``W`` grows from rank one
+    until that no longer falls. The chosen network is then fitted once more to all samples.
+
+    Parameters
+    ----------
+    max_parameters, max_steps, max_seconds
+        Limits of the size, the number of growths and the time.
+    max_error
+        Stop at this error on the held-out samples, relative to the norm of their (centred) responses.
+    edges
+        Edges that may grow: "all", "chain", "ring" or pairs of axes. With several responses the last leg is
+        theirs.
+    validation
+        Samples to hold out: a share, a boolean mask of length n, or False for none; then only a limit says
+        when to stop, and without one the network stays at rank one.
+    fit_intercept
+        Whether ``b`` is fitted; otherwise it is zero.
+    ridge
+        Weight of the penalty on every core, relative to its Gram matrix; by default held-out samples decide.
+    effort
+        "fast", "balanced" or "thorough".
+    structure
+        Fit this structure, over the axes of a sample (and the responses where there are several), instead of
+        learning one.
+    dims
+        Shape that the features of a 2-D `X` are folded to, such as ``(8, 8)``: for pipelines whose steps
+        work on matrices. Without it a 2-D `X` means coefficients of order one, which is ridge regression.
+    device, dtype
+        Where and in which precision to compute: float64 unless the data is float32.
+    random_state
+        Seed, NumPy or torch generator. With None the same samples are held out each time.
+    progress, callbacks
+        As for `tensorgrow.decompose`.
+
+    Attributes
+    ----------
+    network_ : TensorNetwork
+        The coefficients, of shape ``(d_1, ..., d_p)``; ``(d_1, ..., d_p, q)`` with ``q`` responses.
+    intercept_ : float or ndarray
+        One number, or ``q``.
+    result_ : Result
+        Errors, history, path and why the growth stopped.
+    n_features_in_ : int
+        Entries of a sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((200, 4, 5))
+    >>> y = np.einsum("nij,i,j->n", x, np.arange(4.0), np.ones(5)) + 3.0
+    >>> model = TNRegressor(random_state=0).fit(x, y)
+    >>> model.structure_.num_parameters, round(model.score(x, y), 6)
+    (9, 1.0)
+    """
+
+    network_: TensorNetwork
+    intercept_: Any
+    result_: Result
+    n_features_in_: int
+
+    def __init__(
+        self,
+        max_parameters: int | None = None,
+        max_error: float | None = None,
+        max_steps: int | None = None,
+        max_seconds: float | None = None,
+        edges: Literal["all", "chain", "ring"] | Iterable[Edge] = "all",
+        validation: Any = HELD_OUT,
+        fit_intercept: bool = True,
+        ridge: float | None = None,
+        effort: Effort = "balanced",
+        structure: Structure | None = None,
+        dims: Sequence[int] | None = None,
+        device: torch.device | str | None = None,
+        dtype: Any = None,
+        random_state: Any = None,
+        progress: bool | None = False,
+        callbacks: Any = None,
+    ) -> None:
+        self.max_parameters = max_parameters
+        self.max_error = max_error
+        self.max_steps = max_steps
+        self.max_seconds = max_seconds
+        self.edges = edges
+        self.validation = validation
+        self.fit_intercept = fit_intercept
+        self.ridge = ridge
+        self.effort = effort
+        self.structure = structure
+        self.dims = dims
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.progress = progress
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any) -> TNRegressor:
+        """Learn the coefficients.
+
+        Parameters
+        ----------
+        X
+            Samples, ``(n, d_1, ..., d_p)``, or ``(n, d)`` that `dims` folds.
+        y
+            Responses, ``(n,)`` or ``(n, q)``.
+        """
+        x, y = validate_data(self, _array(X), _array(y), multi_output=True, y_numeric=True, **ALLOWED)
+        dtype = as_dtype(self.dtype)
+        if dtype is not None and dtype.is_complex:
+            raise OptionError(
+                f"dtype={self.dtype!r} is complex; scikit-learn's responses are real: use float64"
+            )
+        self._shape = self._fold(x)
+        self._outputs = y.shape[1:]
+        self.n_features_in_ = math.prod(self._shape)
+        found = regress(
+            x.reshape(len(x), *self._shape),
+            y[:, 0] if self._outputs == (1,) else y,
+            structure=self.structure,
+            validation=self.validation,
+            fit_intercept=self.fit_intercept,
+            max_error=self.max_error,
+            max_parameters=self.max_parameters,
+            max_steps=self.max_steps,
+            max_seconds=self.max_seconds,
+            edges=self.edges,
+            ridge=self.ridge,
+            effort=self.effort,
+            random_state=_seed(self.random_state),
+            device=self.device,
+            dtype=dtype,
+            progress=self.progress,
+            callbacks=self.callbacks,
+        )
+        self.result_ = found.result
+        self.network_ = found.network
+        intercept = found.intercept.cpu().numpy()
+        self.intercept_ = intercept if self._outputs else float(intercept[0])
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Responses of new samples."""
+        check_is_fitted(self)
+        x = _array(X)
+        # The number of features of a tensor is not its second axis: scikit-learn compares those of matrices.
+        matrix = getattr(x, "ndim", 0) <= 2
+        x = validate_data(self, x, reset=False, **ALLOWED) if matrix else check_array(x, **ALLOWED)
+        if math.prod(x.shape[1:]) != self.n_features_in_ or (x.ndim > 2 and x.shape[1:] != self._shape):
+            raise DataError(
+                f"X has samples of shape {x.shape[1:]}, but {type(self).__name__} was fitted to samples of "
+                f"shape {self._shape}; give the same"
+            )
+        coefficients = self.coef_.reshape(self.n_features_in_, -1)
+        found = x.reshape(len(x), -1).astype(coefficients.dtype, copy=False) @ coefficients + self.intercept_
+        return found if self._outputs else found[:, 0]
+
+    @property
+    def coef_(self) -> Any:
+        """The coefficients as an array, formed each time it is asked for."""
+        return self.network_.to_dense().cpu().numpy()
+
+    @property
+    def structure_(self) -> Structure:
+        """Structure of the coefficients."""
+        return self.network_.structure
+
+    @property
+    def history_(self) -> tuple[Step, ...]:
+        """One `Step` per move of the search."""
+        return self.result_.history
+
+    # -- input -----------------------------------------------------------------------------------------
+
+    def _fold(self, x: Any) -> tuple[int, ...]:
+        """Shape of a sample as the network sees it."""
+        if self.dims is None:
+            return tuple(x.shape[1:])
+        dims = tuple(self.dims) if isinstance(self.dims, Iterable) else (self.dims,)
+        if not all(isinstance(d, Integral) and d > 0 for d in dims):
+            raise OptionError(f"dims={self.dims!r} must be positive whole numbers, such as (8, 8)")
+        if math.prod(dims) != math.prod(x.shape[1:]):
+            raise OptionError(
+                f"dims={dims} has {math.prod(dims)} entries, but a sample has {math.prod(x.shape[1:])} "
+                "features; give dims with that product"
+            )
+        return tuple(int(d) for d in dims)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _array(data: Any) -> Any:
+    """Tensors and nested lists as arrays; everything else is for scikit-learn to judge."""
+    if isinstance(data, torch.Tensor):
+        return data.detach().cpu().numpy()
+    return np.asarray(data) if isinstance(data, list | tuple) else data
+
+
+def _seed(random_state: Any) -> Any:
+    """A seed from the kinds of random state scikit-learn knows; others are for tensorgrow to judge."""
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(np.iinfo(np.int32).max))
+    return random_state

@@ -17,11 +17,12 @@ from .callbacks import as_callbacks, progress_callback
 from .data import as_dtype, as_target, check_memory, choose_device, free_memory
 from .errors import DataError, DataWarning, OptionError
 from .linalg import one_thread
+from .losses import squared
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import RegressionLeastSquares
 from .results import Result, Step, StopReason
 from .running import all_zero, bring_home, describe, history_of, path_of, positive_limit, run
-from .search import DEFAULT_RIDGE, CompletionSearch, EdgePolicy, Effort, GreedyOptions, Limits, Problem
+from .search import CompletionSearch, EdgePolicy, Effort, GreedyOptions, Limits, Problem
 from .solvers import ALSSettings, als
 from .structure import Edge, Structure
 
@@ -265,7 +266,7 @@ class _Task:
         limit = free_memory(self.x.device) if memory_limit is None else positive_limit(memory_limit)
         what = f"a regression on {len(self.x):,} samples of shape {tuple(self.x.shape[1:])}"
         check_memory(COPIES * self.x.numel() * self.x.element_size(), limit, what)
-        objective = self.objective(DEFAULT_RIDGE if options.ridge is None else options.ridge)
+        objective = self.objective(squared.ridge if options.ridge is None else options.ridge)
         check_memory(objective.memory_needed(first), limit, what)
         most = limits.max_parameters
         if self.held_out is not None:  # no more parameters than responses that could determine them

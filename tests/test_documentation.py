@@ -20,7 +20,36 @@ def test_the_quickstart_of_the_readme_runs_and_says_the_truth():
     assert dict(result.structure.ranks) == {(0, 1): 2, (0, 4): 5, (1, 2): 3, (2, 3): 4, (3, 4): 5}
 
 
-@pytest.mark.parametrize("module", ["structure", "network", "api", "estimators"])
+PRELUDES = {
+    "learning": "",
+    "completion": """
+import numpy as np, pytest, torch
+import tensorgrow as tg
+pandas, scipy = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
+rng = np.random.default_rng(0)
+x = np.einsum("i,j,k->ijk", *(rng.random(n) + 0.5 for n in (5, 6, 7)))
+mask = rng.random(x.shape) < 0.8
+x_with_nans = np.where(mask, x, np.nan)
+indices, values, shape = np.argwhere(mask), x[mask], x.shape
+sparse = scipy.coo_array(x[0] * mask[0])
+frame = pandas.DataFrame({"i": indices[:, 0], "j": indices[:, 1], "k": indices[:, 2], "value": values})
+counts, clicks = rng.poisson(x).astype(float), (rng.random(x.shape) < 0.5).astype(float)
+""",
+}
+
+
+@pytest.mark.parametrize("page", sorted(PRELUDES))
+@pytest.mark.filterwarnings("ignore::tensorgrow.DataWarning")
+def test_code_of_the_pages_runs(page):
+    text = (README.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in [PRELUDES[page], *blocks]:
+        exec(block, names)
+
+
+@pytest.mark.parametrize("module", ["structure", "network", "api", "completion", "learning", "estimators"])
 def test_examples_in_docstrings(module):
     if module == "estimators":
         pytest.importorskip("sklearn")

@@ -15,7 +15,9 @@ from tensorgrow import GreedyOptions, Structure, TensorNetwork
 from tensorgrow import StopReason as Stop
 from tensorgrow.io import read_file, write_file
 from tensorgrow.objectives import ObservedLeastSquares
-from tensorgrow.search import growth
+from tensorgrow.search import EdgePolicy, Problem, growth
+from tensorgrow.search.candidates import Candidate
+from tensorgrow.search.growth import _most_gaining, grow_once, refit
 
 DIMS = (5,) * 4
 STRUCTURES = {
@@ -1161,3 +1163,41 @@ def test_inputs_are_never_modified(shape):
     tg.complete(x, mask, validation=held, weights=weights, truth=truth, max_steps=1, **FAST)
     for a, b in zip((x, mask, held, weights, truth), before):
         np.testing.assert_array_equal(a, b)
+
+
+# -- the choice of an edge ----------------------------------------------------------------------------------
+
+
+# Edge, added parameters, score, gain; the best score first.
+GAINS = [(1, 2, 0.5, 1.0), (2, 10, 0.2, 2.0), (3, 100, 0.1, 10.0), (4, 50, 0.1, 5.0)]
+
+
+def test_edges_that_gain_most_are_compared_with_the_best_scored():
+    made = [Candidate((0, k), None, None, 1.0, added, score, gain) for k, added, score, gain in GAINS]
+    assert [c.edge[1] for c in _most_gaining(made)] == [1, 3, 4, 2]
+
+
+def test_a_costly_edge_that_gains_most_after_a_refit_is_taken():
+    """With every edge refitted beside the best-scored, the choice is about the best there is."""
+    x = planted(Structure.tensor_ring((6, 6, 6, 6), 3))
+    mask = some(x.shape, 0.7)
+    where = torch.from_numpy(np.argwhere(mask))
+    held = torch.zeros(len(where), dtype=torch.bool)
+    held[::10] = True
+    objective = ObservedLeastSquares(where, torch.from_numpy(x[mask]), x.shape, held_out=held, ridge=1e-2)
+    options = tg.GreedyOptions.for_completion("balanced")
+    problem = Problem(
+        objective, options, EdgePolicy.parse("all", 4), torch.Generator().manual_seed(0), doubt=5
+    )
+    start = tg.TensorNetwork.random(tg.Structure.rank_one(x.shape), random_state=0)
+    first = refit(problem, start)
+    grown, edge = grow_once(problem, first)
+    per_parameter = {}
+    for other in problem.candidate_edges(first.network.structure):
+        policy = EdgePolicy.parse([other], 4)
+        alone = Problem(objective, options, policy, torch.Generator().manual_seed(0))
+        trial, _ = grow_once(alone, first)
+        per_parameter[other] = math.log(first.measure / trial.measure) / (trial.size - first.size)
+    best = max(per_parameter.values())
+    assert per_parameter[edge] >= 0.8 * best
+    assert grown.measure < first.measure

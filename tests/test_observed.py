@@ -295,6 +295,18 @@ def test_small_memory_for_grams_changes_nothing(weighted, dtype, monkeypatch):
         assert_close(a, b, 100 * TOLERANCE[dtype])
 
 
+def test_slices_solved_a_few_at_a_time_give_the_same(dtype, monkeypatch):
+    d = Data(RING.dims, 8, dtype, ridge=0.05)
+    network = random_network(RING, 4, dtype)
+    whole = arrays_of(d, network)
+    squared = d.objective.sweep(RING, whole, 1e-14)
+    monkeypatch.setattr(observed, "SOLVE_BYTES", {"cpu": 1, "cuda": 1})
+    parts = arrays_of(d, network)
+    assert d.objective.sweep(RING, parts, 1e-14) == pytest.approx(squared, rel=100 * TOLERANCE[dtype])
+    for a, b in zip(whole, parts):
+        assert_close(a, b, 100 * TOLERANCE[dtype])
+
+
 # -- sweeps ------------------------------------------------------------------------------------------------
 
 

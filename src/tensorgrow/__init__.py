@@ -1,5 +1,6 @@
 """Learn the structure of a tensor network from data: graph, ranks and weights."""
 
+from . import nn
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
@@ -39,4 +40,5 @@ __all__ = [
     "decompose",
     "fit",
     "load",
+    "nn",
 ]

@@ -44,7 +44,7 @@ class Batches:
         if self.inputs is None or self.targets is None:
             yield from self._loaded()
             return
-        yield from zip(self.inputs.split(self.batch_size), self.targets.split(self.batch_size))
+        yield from zip(torch.split(self.inputs, self.batch_size), torch.split(self.targets, self.batch_size))
 
     def shuffled(self, generator: torch.Generator) -> Iterator[Pair]:
         """One pass in random order."""
@@ -52,7 +52,7 @@ class Batches:
             yield from self._loaded()
             return
         order = torch.randperm(len(self.inputs), generator=generator, device=generator.device)
-        for rows in order.to(self.device).split(self.batch_size):
+        for rows in torch.split(order.to(self.device), self.batch_size):
             yield self.inputs[rows], self.targets[rows]
 
     def fingerprint(self) -> list[Any]:
@@ -72,9 +72,7 @@ class Batches:
             yield _move(batch[0], self.device), _move(batch[1], self.device)
 
 
-def as_batches(
-    data: Any, name: str, *, batch_size: int, device: torch.device, dtype: torch.dtype
-) -> Batches:
+def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, dtype: torch.dtype) -> Batches:
     """From a pair of tensors, a Dataset or a DataLoader; real inputs that lie in memory get `dtype`."""
     if isinstance(data, Batches):
         return data

@@ -1,4 +1,4 @@
-"""The structure of layers, learned while the model is trained (the paper's MNIST experiment, for any model)."""
+"""The structure of layers learned while a model is trained: the paper's MNIST experiment for any model."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def grow(
     loss
         ``loss(model(inputs), targets)``, the mean over a batch; by default cross entropy.
     score
-        What edges and epochs are chosen by, lower is better: "loss" (default), "accuracy" (one minus it), or a
-        function of all validation outputs and targets.
+        What edges and epochs are chosen by, lower is better: "loss" (default), "accuracy" (one minus it), or
+        a function of all validation outputs and targets.
     max_error
         Stop once the score is at most this.
     max_parameters
@@ -127,7 +127,7 @@ def grow(
     like = next(own.parameters())
     where = choose_device(device, like, gpu_from=0)
     own.to(where)
-    made = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
+    made: dict[str, Any] = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
     trainer = Trainer(
         own,
         as_batches(train_data, "train_data", **made),

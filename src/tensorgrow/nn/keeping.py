@@ -39,8 +39,8 @@ class GrowCheckpoint:
             found = header["identity"].get(name)
             if found != mine:
                 raise OptionError(
-                    f"the checkpoint {self.path} belongs to another run: its {name} is {found!r:.200}, here it "
-                    f"is {mine!r:.200}. Use another file, or delete this one to start anew"
+                    f"the checkpoint {self.path} belongs to another run: its {name} is {found!r:.200}, "
+                    f"here it is {mine!r:.200}. Use another file, or delete this one to start anew"
                 )
         run.model.load_state_dict(_part(tensors, "model"))
         device = next(run.model.parameters()).device

@@ -18,7 +18,7 @@ from ..errors import DataError, FileFormatError, OptionError, StructureError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..structure import Structure
 from .layout import Layout
-from .plans import dense_plan, pick, run, schedule
+from .plans import Plan, Schedule, dense_plan, pick, run, schedule
 
 __all__ = ["TNLinear", "tn_layers"]
 
@@ -70,6 +70,9 @@ class TNLinear(nn.Module):
     out_features: int
     bias: nn.Parameter | None
     input_scale: nn.Parameter | None
+    _structure: Structure
+    _schedule: Schedule
+    _dense: Plan
 
     def __init__(
         self,
@@ -208,7 +211,7 @@ class TNLinear(nn.Module):
         flags = [c.requires_grad for c in self.cores]
         values = [c.detach().to(like).clone() for c in network.cores]
         self.cores = nn.ParameterList(
-            [nn.Parameter(v, requires_grad=flags[k] if k < len(flags) else flags[0]) for k, v in enumerate(values)]
+            [nn.Parameter(v, requires_grad=flags[min(k, len(flags) - 1)]) for k, v in enumerate(values)]
         )
         self._adopt(network.structure)
 
@@ -248,8 +251,8 @@ class TNLinear(nn.Module):
         """Sizes and ranks."""
         ranks = ", ".join(f"{i}-{j}: {r}" for (i, j), r in self._structure.ranks.items()) or "one"
         return (
-            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
-            f"in_dims={self.layout.in_dims}, out_dims={self.layout.out_dims}, paired={self.layout.paired}, "
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, in_dims={self.layout.in_dims}, out_dims={self.layout.out_dims}, paired={self.layout.paired}, "
             f"ranks=({ranks}), parameters={self.num_parameters:,}"
         )
 
@@ -326,7 +329,7 @@ class TNLinear(nn.Module):
         self._dense = dense_plan(self.layout, structure)
 
     def _apply(self, fn: Any, recurse: bool = True) -> TNLinear:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._plan(self._structure)  # another device or precision has other costs
         return self
 
@@ -347,8 +350,8 @@ class TNLinear(nn.Module):
             layout, structure = _decode(state, prefix)
             if layout != self.layout:
                 raise StructureError(
-                    f"{prefix.rstrip('.') or 'the layer'} has the digits {self.layout.to_dict()}, the saved one "
-                    f"{layout.to_dict()}; make the layer with these dims"
+                    f"{prefix.rstrip('.') or 'the layer'} has the digits {self.layout.to_dict()}, the saved "
+                    f"one {layout.to_dict()}; make the layer with these dims"
                 )
             if structure != self._structure:
                 like = self.cores[0]

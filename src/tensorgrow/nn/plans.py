@@ -18,7 +18,17 @@ from ..contraction.paths import find_path
 from ..structure import Structure
 from .layout import Layout
 
-__all__ = ["Plan", "Schedule", "dense_plan", "peak_entries", "pick", "run", "schedule", "seconds", "through_plan"]
+__all__ = [
+    "Plan",
+    "Schedule",
+    "dense_plan",
+    "peak_entries",
+    "pick",
+    "run",
+    "schedule",
+    "seconds",
+    "through_plan",
+]
 
 BATCH = 0
 # Numbers of rows that contraction orders are searched for.
@@ -237,7 +247,7 @@ class _Legs:
         self.sizes |= dict(zip(self.outputs, layout.out_dims))
         if layout.paired:
             self.whole = tuple(range(first, first + n_in))
-            self.digits_of = {
+            self.digits_of: dict[int, tuple[int, ...]] = {
                 leg: (o, i) for leg, o, i in zip(self.whole, layout.out_dims, layout.in_dims)
             }
             first += n_in

@@ -30,7 +30,8 @@ class Trainer:
     Parameters
     ----------
     score
-        "loss", "accuracy" (one minus it) or a function of all validation outputs and targets; lower is better.
+        "loss", "accuracy" (one minus it) or a function of all validation outputs and targets; lower is
+        better.
     """
 
     def __init__(

@@ -1,8 +1,22 @@
 """Layers: linear layers with a tensor network as weight, grown while training or found by compression."""
 
+from .compressing import compress
 from .growing import GrowRun, grow
 from .grown import GrowResult, GrowStep
 from .layout import Layout
 from .linear import TNLinear, tn_layers
+from .shrunk import CompressResult, LayerReport, load_compressed
 
-__all__ = ["GrowResult", "GrowRun", "GrowStep", "Layout", "TNLinear", "grow", "tn_layers"]
+__all__ = [
+    "CompressResult",
+    "GrowResult",
+    "GrowRun",
+    "GrowStep",
+    "LayerReport",
+    "Layout",
+    "TNLinear",
+    "compress",
+    "grow",
+    "load_compressed",
+    "tn_layers",
+]

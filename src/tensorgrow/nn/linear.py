@@ -252,7 +252,8 @@ class TNLinear(nn.Module):
         ranks = ", ".join(f"{i}-{j}: {r}" for (i, j), r in self._structure.ranks.items()) or "one"
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}, in_dims={self.layout.in_dims}, out_dims={self.layout.out_dims}, paired={self.layout.paired}, "
+            f"bias={self.bias is not None}, in_dims={self.layout.in_dims}, out_dims={self.layout.out_dims}, "
+            f"paired={self.layout.paired}, "
             f"ranks=({ranks}), parameters={self.num_parameters:,}"
         )
 

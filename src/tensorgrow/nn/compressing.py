@@ -134,8 +134,8 @@ def compress(
     before = None if batches is None or not measure else median_seconds(lambda: apply(own, batches[0]), own)
     reports = []
     for work, choice in zip(works, picks):
-        layer, report = _made(work, choice, measure=measure)
-        own = replace(own, work.layer, layer)
+        made, report = _made(work, choice, measure=measure)
+        own = replace(own, work.layer, made)
         reports.append(report)
     after = None if batches is None or not measure else median_seconds(lambda: apply(own, batches[0]), own)
     like = next(model.parameters())

@@ -1,5 +1,6 @@
 """Layers: linear layers with a tensor network as weight, grown while training or found by compression."""
 
+from ..solvers import TrainingOptions
 from .compressing import compress
 from .growing import GrowRun, grow
 from .grown import GrowResult, GrowStep
@@ -15,6 +16,7 @@ __all__ = [
     "LayerReport",
     "Layout",
     "TNLinear",
+    "TrainingOptions",
     "compress",
     "grow",
     "load_compressed",

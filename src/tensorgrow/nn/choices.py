@@ -6,18 +6,19 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from ..api import decompose
 from ..network import TensorNetwork
-from ..results import PathPoint, Result
+from ..results import PathPoint, Result, StopReason
 from ..search import Effort
 from ..structure import Structure
 from .layout import Layout, digits
 from .moments import Metric
 
-__all__ = ["Choice", "allocate", "choices_for", "default_layouts", "pareto"]
+__all__ = ["Choice", "Clock", "allocate", "choices_for", "default_layouts", "pareto"]
 
 # Points of a path that are looked at; evenly spread over the logarithm of the size.
 POINTS = 24
@@ -26,6 +27,22 @@ AIM = 0.95
 # Larger weights are decomposed in single precision, unless the error asked for is very small.
 SINGLE_ENTRIES = 1 << 16
 SINGLE_ERROR = 1e-4
+
+
+class Clock:
+    """Time that is left; it can be ended early."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds, negative when over."""
+        return self._end - time.perf_counter()
+
+    def end(self) -> None:
+        """No time is left."""
+        self._end = -math.inf
 
 
 @dataclass(frozen=True)
@@ -41,14 +58,15 @@ class Choice:
     error
         Relative, in the layer's `Metric`.
     make
-        Gives the network, and the input scale where one is needed; None for dense.
+        Gives the network, and the input scale where one is needed, from the layer's metric (which is not
+        kept: it is as large as the weight); None for dense.
     """
 
     kind: str
     num_parameters: int
     error: float
     layout: Layout | None = None
-    make: Callable[[], tuple[TensorNetwork, torch.Tensor | None]] | None = None
+    make: Callable[[Metric], tuple[TensorNetwork, torch.Tensor | None]] | None = None
 
 
 def default_layouts(in_features: int, out_features: int) -> list[Layout]:
@@ -68,7 +86,8 @@ def choices_for(
     max_error: float | None,
     max_parameters: int,
     effort: Effort,
-    max_seconds: float,
+    clock: Clock,
+    share: float,
     seed: int,
 ) -> list[Choice]:
     """Choices that no other beats in size and error, by size; the dense weight is the last.
@@ -79,20 +98,24 @@ def choices_for(
         None: everything on the way counts. Otherwise only choices within it do.
     max_parameters
         Larger ones are of no use.
+    clock, share
+        Part of the time left that networks may take; truncated SVDs are always made.
     """
-    begin = time.perf_counter()
+    mine = Clock(share * clock.left)
     weight = metric.weight
     found = [Choice("dense", weight.numel(), 0.0)]
     found += _low_rank(metric, min(max_parameters, weight.numel() - 1))
     searches = [(layout, scaling) for layout in layouts for scaling in _scalings(metric, layout)]
     for n, (layout, scaling) in enumerate(searches):
-        left = max_seconds - (time.perf_counter() - begin)
+        left = min(mine.left, clock.left)
         if left <= 0:
             break
         room = min(max_parameters, weight.numel() - 1)
         if max_error is not None:  # only what is smaller than the best so far is of interest
             room = min([room, *(c.num_parameters - 1 for c in found if c.error <= max_error)])
-        found += _networks(metric, layout, scaling, max_error, room, effort, left / (len(searches) - n), seed)
+        found += _networks(
+            metric, layout, scaling, max_error, room, effort, left / (len(searches) - n), seed, clock
+        )
     return pareto(c for c in found if max_error is None or c.error <= max_error)
 
 
@@ -109,26 +132,30 @@ def _low_rank(metric: Metric, max_parameters: int) -> list[Choice]:
     """Truncated SVDs, optimal in the metric: two nodes, one edge."""
     weight = metric.weight
     rows, columns = weight.shape
-    target = weight if metric.root is None else weight @ metric.root
-    u, s, vh = torch.linalg.svd(target, full_matrices=False)
-    tails = s.double().square().flip(0).cumsum(0).flip(0).sqrt().tolist()
+    s = torch.linalg.svdvals(weight if metric.root is None else weight @ metric.root)
+    tails = [*s.square().flip(0).cumsum(0).flip(0).sqrt().tolist(), 0.0]
     layout = Layout((columns,), (rows,), paired=False)
-
-    def make(rank: int) -> tuple[TensorNetwork, torch.Tensor | None]:
-        right = vh[:rank] if metric.inverse_root is None else vh[:rank] @ metric.inverse_root
-        root = s[:rank].sqrt()
-        cores = [(u[:, :rank] * root), (root[:, None] * right).T.contiguous()]
-        if rank == 1:
-            cores = [c.reshape(-1) for c in cores]
-        return TensorNetwork(Structure(layout.dims, {(0, 1): rank}), cores), None
-
-    out = []
-    for rank in range(1, min(len(s), max_parameters // (rows + columns)) + 1):
-        error = (tails[rank] if rank < len(tails) else 0.0) / (metric.norm or 1.0)
-        out.append(
-            Choice("low rank", rank * (rows + columns), error, layout, lambda rank=rank: make(rank))  # type: ignore[misc]
+    return [
+        Choice(
+            "low rank",
+            rank * (rows + columns),
+            tails[rank] / (metric.norm or 1.0),
+            layout,
+            partial(_truncated, layout, rank),
         )
-    return out
+        for rank in range(1, min(len(s), max_parameters // (rows + columns)) + 1)
+    ]
+
+
+def _truncated(layout: Layout, rank: int, metric: Metric) -> tuple[TensorNetwork, None]:
+    target = metric.weight if metric.root is None else metric.weight @ metric.root
+    u, s, vh = torch.linalg.svd(target, full_matrices=False)
+    root = s[:rank].sqrt()
+    right = vh[:rank] if metric.inverse_root is None else vh[:rank] @ metric.inverse_root
+    structure = Structure(layout.dims, {(0, 1): rank})
+    cores = [u[:, :rank] * root, (root[:, None] * right).T]
+    shaped = [c.reshape(shape).contiguous() for c, shape in zip(cores, structure.core_shapes)]
+    return TensorNetwork(structure, shaped), None
 
 
 @dataclass(frozen=True)
@@ -193,6 +220,7 @@ def _networks(
     effort: Effort,
     max_seconds: float,
     seed: int,
+    clock: Clock,
 ) -> list[Choice]:
     """Networks on the path of a decomposition.
 
@@ -225,6 +253,9 @@ def _networks(
         )
         made = [_choice(metric, layout, scaling, p.network) for p in _thinned(result)]
         out += made
+        if result.stop is StopReason.INTERRUPTED:
+            clock.end()  # whatever is left gets truncated SVDs only
+            break
         last = min(made, key=lambda c: c.error)
         if max_error is None or goal is None or last.error <= max_error:
             break
@@ -246,7 +277,7 @@ def _choice(metric: Metric, layout: Layout, scaling: _Scaling, network: TensorNe
     own, scale = scaling.undo(layout, network)
     dense = layout.to_matrix(own.to_dense()).to(metric.weight)
     error = metric.error(dense if scale is None else dense * scale)
-    return Choice("network", own.num_parameters + scaling.extra, error, layout, lambda: (own, scale))
+    return Choice("network", own.num_parameters + scaling.extra, error, layout, lambda _: (own, scale))
 
 
 def allocate(choices: Sequence[Sequence[Choice]], budget: int) -> list[int] | None:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from ..callbacks import progress_callback
 from ..errors import DataError, OptionError, check_choice
 from ..network import RandomState, as_generator
 from ..running import describe
 from ..search import Effort, Limits
-from .choices import Choice, allocate, choices_for, default_layouts
+from .choices import Choice, Clock, allocate, choices_for, default_layouts
 from .layout import Layout
 from .linear import TNLinear
 from .measuring import layer_bytes, median_seconds
 from .moments import Metric, apply, calibration_batches, second_moments
+from .showing import StatusLine
 from .shrunk import CompressResult, LayerReport, replace
 
 __all__ = ["compress"]
@@ -44,10 +47,10 @@ def compress(
     dims: Dims | Mapping[str, Dims] | None = None,
     paired: bool | None = None,
     min_size: int = 4096,
-    effort: Effort = "fast",
+    effort: Effort = "balanced",
     max_seconds: float | None = None,
     random_state: RandomState = 0,
-    progress: Callable[[str], Any] | None = None,
+    progress: bool | None = None,
     measure: bool = True,
 ) -> CompressResult:
     """Replace linear layers of a trained model by tensor networks.
@@ -82,11 +85,12 @@ def compress(
     effort
         Of the decompositions.
     max_seconds
-        For everything; by default a minute for each layer.
+        For everything; by default a minute for each layer. What is not searched by then, or at Ctrl-C, gets
+        truncated SVDs.
     random_state
         Seed or generator.
     progress
-        Called with a line of text after each layer.
+        Show a live line; by default when the terminal is interactive and rich is installed.
     measure
         Whether latencies are measured for the report.
 
@@ -96,7 +100,7 @@ def compress(
         The new model with sizes, errors, latencies and memory before and after; ``print(result.table())``.
     """
     budget = _budget(model, max_error, max_parameters, max_ratio)
-    Limits(max_error, max_parameters, None, max_seconds)
+    Limits(max_error, max_parameters, None, max_seconds, held_out=True)
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
     own = copy.deepcopy(model)
     chosen = _chosen(own, layers, min_size)
@@ -112,24 +116,25 @@ def compress(
             "raise it, or choose more layers"
         )
     begin = time.perf_counter()
-    works = []
-    for n, (name, layer) in enumerate(chosen.items()):
-        left = total - (time.perf_counter() - begin)
-        works.append(
-            _search(
-                name,
-                layer,
-                moments.get(name),
-                _layouts(name, layer, dims, paired),
-                max_error=max_error,
-                max_parameters=int(min(room, layer.weight.numel())),
-                effort=effort,
-                max_seconds=left / (len(chosen) - n),
-                seed=seed,
+    clock = Clock(total)
+    works: list[_Work] = []
+    with _told(progress) as tell:
+        for n, (name, layer) in enumerate(chosen.items()):
+            tell(f"{name}: layer {n + 1} of {len(chosen)}, {layer.in_features} to {layer.out_features}")
+            works.append(
+                _search(
+                    name,
+                    layer,
+                    moments.get(name),
+                    _layouts(name, layer, dims, paired),
+                    max_error=max_error,
+                    max_parameters=int(min(room, layer.weight.numel())),
+                    effort=effort,
+                    clock=clock,
+                    share=1.0 / (len(chosen) - n),
+                    seed=seed,
+                )
             )
-        )
-        if progress is not None:
-            progress(f"{name}: {len(works[-1].choices)} choices in {works[-1].seconds:.1f} s")
     picks = _pick(works, room, max_error)
     before = None if batches is None or not measure else median_seconds(lambda: apply(own, batches[0]), own)
     reports = []
@@ -163,8 +168,7 @@ class _Work:
 
     name: str
     layer: nn.Linear
-    metric: Metric
-    calibrated: bool
+    moment: torch.Tensor | None
     choices: list[Choice]
     seconds: float
 
@@ -176,9 +180,8 @@ def _search(
     weight = layer.weight.detach().double()
     if not bool(torch.isfinite(weight).all()):
         raise DataError(f"the weight of {name} has entries that are not finite; leave it out of `layers`")
-    metric = Metric(weight, moment)
-    choices = choices_for(metric, layouts, **limits)
-    return _Work(name, layer, metric, moment is not None, choices, time.perf_counter() - begin)
+    choices = choices_for(Metric(weight, moment), layouts, **limits)
+    return _Work(name, layer, moment, choices, time.perf_counter() - begin)
 
 
 def _pick(works: Sequence[_Work], room: float, max_error: float | None) -> list[Choice]:
@@ -207,9 +210,10 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
     layer: nn.Linear | TNLinear = work.layer
     x = torch.randn(LATENCY_ROWS, work.layer.in_features, dtype=torch.float64).to(work.layer.weight)
     latency = median_seconds(lambda: work.layer(x), work.layer) if measure else None
+    metric = Metric(work.layer.weight.detach().double(), work.moment)
     structure = None
     if choice.make is not None and choice.layout is not None:
-        network, scale = choice.make()
+        network, scale = choice.make(metric)
         layer = TNLinear.from_linear(
             work.layer,
             in_dims=choice.layout.in_dims,
@@ -220,7 +224,7 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
         )
         structure = layer.structure
     weight = layer.weight.detach().double()
-    plain = Metric(work.metric.weight, None)
+    plain = Metric(metric.weight, None)
     report = LayerReport(
         name=work.name,
         kind=choice.kind,
@@ -229,7 +233,7 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
         parameters_before=sum(p.numel() for p in work.layer.parameters()),
         parameters_after=sum(p.numel() for p in layer.parameters()),
         relative_error=plain.error(weight),
-        weighted_error=work.metric.error(weight) if work.calibrated else None,
+        weighted_error=None if work.moment is None else metric.error(weight),
         latency_before=latency,
         latency_after=median_seconds(lambda: layer(x), layer) if measure else None,
         bytes_before=layer_bytes(work.layer, LATENCY_ROWS),
@@ -239,6 +243,24 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
         structure=structure,
     )
     return layer, report
+
+
+@contextmanager
+def _told(progress: bool | None) -> Iterator[Callable[[str], None]]:
+    """A live line, where one is wanted."""
+    lines = [StatusLine() for _ in progress_callback(progress)]
+    for line in lines:
+        line.start()
+
+    def tell(text: str) -> None:
+        for line in lines:
+            line.say(text)
+
+    try:
+        yield tell
+    finally:
+        for line in lines:
+            line.stop()
 
 
 def _budget(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ..callbacks import ProgressBar, as_callbacks, progress_callback
+from ..callbacks import as_callbacks, progress_callback
 from ..data import choose_device
 from ..errors import OptionError
 from ..network import RandomState, as_generator
@@ -26,6 +26,7 @@ from .grown import GrowResult, GrowStep, model_tensors
 from .keeping import GrowCheckpoint
 from .linear import TNLinear, tn_layers
 from .scoring import EdgeScore, best_candidate, growable, grown_state
+from .showing import GrowLine
 from .training import Loss, Score, Trainer
 
 __all__ = ["GrowRun", "grow"]
@@ -139,7 +140,7 @@ def grow(
     policies = {n: EdgePolicy.parse(edges, m.structure.order) for n, m in chosen.items()}
     limits.check_size(sum(p.numel() for p in own.parameters()))
     run = GrowRun(trainer, chosen, policies, limits, as_generator(random_state), edge_score, noise, patience)
-    listeners: list[Any] = [*as_callbacks(callbacks), *_progress(progress)]
+    listeners: list[Any] = [*as_callbacks(callbacks), *(GrowLine() for _ in progress_callback(progress))]
     if checkpoint is not None:
         keeper = GrowCheckpoint(checkpoint, _identity(run, batch_size))
         keeper.load(run)
@@ -307,23 +308,6 @@ def _drive(run: GrowRun, listeners: list[Any]) -> None:
     finally:
         for listener in listeners:
             listener.on_end(run)
-
-
-class _Progress(ProgressBar):
-    """One live line: step, size, score and the last growth."""
-
-    def on_step(self, search: Any, step: Any) -> bool | None:
-        move = "" if step.edge is None else f", {step.layer} {step.edge[0]}-{step.edge[1]}"
-        self._bar.update(
-            self._task,
-            description=f"step {step.index}: {step.num_parameters:,} parameters, validation "
-            f"{step.validation:.4g} (best {search.best_step.validation:.4g}){move}",
-        )
-        return None
-
-
-def _progress(progress: bool | None) -> list[Any]:
-    return [_Progress() for _ in progress_callback(progress)]
 
 
 def _chosen(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLinear]:

@@ -57,14 +57,12 @@ class Trainer:
         mode = self.model.training
         self.model.eval()
         try:
-            outputs, targets = zip(*((self.model(x), y) for x, y in self.validation.in_order()))
-        except ValueError as error:
-            if "not enough values" in str(error):
-                raise DataError("validation_data has no batches") from error
-            raise
+            pairs = [(self.model(x), y) for x, y in self.validation.in_order()]
         finally:
             self.model.train(mode)
-        made, wanted = torch.cat(outputs), torch.cat(targets)
+        if not pairs:
+            raise DataError("validation_data is empty, or can be iterated over only once")
+        made, wanted = (torch.cat(parts) for parts in zip(*pairs))
         if self.score == "accuracy":
             return float((made.argmax(-1) != wanted).double().mean())
         if callable(self.score):

@@ -187,6 +187,17 @@ def test_classification_on_datasets_and_loaders():
     assert again.history[1].edge in {(0, 1), (1, 2), (2, 3)}
 
 
+def test_a_loader_that_shuffles_is_seeded_too():
+    train, validation = regression(100)
+    loader = DataLoader(TensorDataset(*train), batch_size=20, shuffle=True)
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        options = {"loss": nn.functional.mse_loss, "max_steps": 0, "random_state": 5}
+        results.append(grow(model(), loader, validation, training=OPTIONS, **options))
+    assert same(*results)
+
+
 @pytest.mark.parametrize(
     "options, reason",
     [

@@ -72,8 +72,7 @@ def grow(
         Any module with `TNLinear` layers. It is not modified: the result holds a copy.
     train_data, validation_data
         A pair (inputs, targets), a Dataset (both are moved to the device whole) or a DataLoader (iterated
-        anew for every epoch; with `random_state` its order must come from a generator of its own to be
-        reproducible).
+        anew for every epoch; where it shuffles with torch's global generator, `random_state` seeds that too).
     loss
         ``loss(model(inputs), targets)``, the mean over a batch; by default cross entropy.
     score

@@ -49,7 +49,9 @@ def test_code_of_the_pages_runs(page):
         exec(block, names)
 
 
-@pytest.mark.parametrize("module", ["structure", "network", "api", "completion", "learning", "estimators"])
+@pytest.mark.parametrize(
+    "module", ["structure", "network", "api", "completion", "learning", "nn.linear", "estimators"]
+)
 def test_examples_in_docstrings(module):
     if module == "estimators":
         pytest.importorskip("sklearn")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import losses
+from . import losses, nn
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
@@ -52,6 +52,7 @@ __all__ = [
     "learn",
     "load",
     "losses",
+    "nn",
 ]
 
 # Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.

@@ -13,7 +13,7 @@ from ..errors import DataError
 from ..network import TensorNetwork
 from ..objectives import Differentiable
 from ..results import StopReason
-from ..solvers import TrainingOptions, train
+from ..solvers import TrainingOptions, grown_state, train
 from ..solvers.gradient import State
 from ..structure import Edge, Structure
 from .base import Search
@@ -234,23 +234,8 @@ def _slice_size(structure: Structure, node: int, other: int) -> int:
 
 
 def _grown_moments(structure: Structure, moments: State, i: int, j: int) -> State:
-    """The optimiser's memory for cores with one more slice along an edge.
-
-    First moments of the new slices are zero. Second moments are the core's mean: with zero, the first steps
-    of the new slices would be far too long.
-    """
-    if not moments or not all(moments):
-        return []
-    cores = [structure.core_shape(k) for k in range(structure.num_nodes)]
-    grown: State = [dict(m) for m in moments]
-    ends = ((i, j), (j, i))
-    for name in moments[0]:
-        values = [m.get(name) for m in moments]
-        if not all(v is not None and tuple(v.shape) == shape for v, shape in zip(values, cores)):
-            continue  # a step count
-        whole = [v for v in values if v is not None]
-        fills = [float(v.mean()) if "sq" in name else 0.0 for v in whole]
-        slices = [whole[k].new_full((_slice_size(structure, k, other),), fills[k]) for k, other in ends]
-        for memory, value in zip(grown, moves.grow(structure, whole, i, j, *slices)[1]):
-            memory[name] = value
+    """The optimiser's memory for cores with one more slice along an edge."""
+    grown = list(moments)
+    for node, other in ((i, j), (j, i)) if moments else ():
+        grown[node] = grown_state(moments[node], structure, node, other)
     return grown

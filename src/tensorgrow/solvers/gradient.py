@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
 
 from ..errors import DataError, OptionError, check_choice
+from ..structure import Structure
 
-__all__ = ["Training", "TrainingOptions", "train"]
+__all__ = ["Training", "TrainingOptions", "grown_state", "train"]
 
 Optimizer = Literal["adam", "adamw", "sgd", "lbfgs"] | Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 Schedule = Literal["constant", "cosine"] | Callable[[torch.optim.Optimizer], Any]
@@ -22,6 +23,8 @@ State = list[dict[str, torch.Tensor]]
 LBFGS_ITERATIONS = 20
 LBFGS_HISTORY = 20
 LBFGS_RATE = 1.0
+# What optimisers call running means of squares: a zero there would make the first steps of new entries huge.
+SECOND_MOMENTS = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "exp_inf"}
 DEFAULT_RATE = 1e-2
 # Steps on batches that may go without a gain, however few batches there are: saddles take time to leave.
 PATIENT_STEPS = 300
@@ -261,3 +264,24 @@ def _load_state(optimizer: torch.optim.Optimizer, leaves: list[torch.Tensor], st
     for leaf, values in zip(leaves, state, strict=True):
         if values and all(v.dim() == 0 or v.shape == leaf.shape for v in values.values()):
             optimizer.state[leaf] = {k: v.clone() for k, v in values.items()}
+
+
+def grown_state(
+    values: Mapping[str, torch.Tensor], before: Structure, node: int, other: int
+) -> dict[str, torch.Tensor]:
+    """What an optimiser remembers of a core, after the core's edge to `other` grew by one.
+
+    New entries start with a first moment of zero and the core's mean second moment.
+    """
+    rank = before.rank(node, other)
+    axis = before.with_rank(node, other, rank + 1).axis(node, other)
+    out = {}
+    for name, value in values.items():
+        if value.shape != before.core_shape(node):
+            out[name] = value
+            continue
+        value = value.unsqueeze(axis) if rank == 1 else value
+        fill = value.mean() if name in SECOND_MOMENTS else value.new_zeros(())
+        new = fill.expand(value.narrow(axis, 0, 1).shape)
+        out[name] = torch.cat([value, new], axis)
+    return out

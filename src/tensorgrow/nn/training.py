@@ -1,0 +1,152 @@
+"""Training and judging a model that is being grown: the only place that runs it on data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..errors import DataError, check_choice
+from ..solvers import Training, TrainingOptions, train
+from .batches import Batches
+
+__all__ = ["Loss", "Score", "Trainer", "frozen", "seeded"]
+
+Loss = Callable[[Any, torch.Tensor], torch.Tensor]
+Score = Literal["loss", "accuracy"] | Callable[[torch.Tensor, torch.Tensor], Any]
+
+
+class Trainer:
+    """A model with its data, loss and score.
+
+    A captured training step (CUDA graph) belongs in `fit`: batches lie on the device, shapes are fixed but
+    for the last batch, and all randomness comes from one seed.
+
+    Parameters
+    ----------
+    score
+        "loss", "accuracy" (one minus it) or a function of all validation outputs and targets; lower is
+        better.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        training: Batches,
+        validation: Batches,
+        loss: Loss | None,
+        score: Score | None,
+        options: TrainingOptions,
+    ) -> None:
+        self.model, self.training, self.validation = model, training, validation
+        self.loss: Loss = F.cross_entropy if loss is None else loss
+        self.options = options
+        if isinstance(score, str):
+            check_choice("score", score, ("loss", "accuracy"))
+        self.score = "loss" if score is None else score
+        self._losses: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def validate(self) -> float:
+        """The score on the validation data, in evaluation mode."""
+        mode = self.model.training
+        self.model.eval()
+        try:
+            pairs = [(self.model(x), y) for x, y in self.validation.in_order()]
+        finally:
+            self.model.train(mode)
+        if not pairs:
+            raise DataError("validation_data is empty, or can be iterated over only once")
+        made, wanted = (torch.cat(parts) for parts in zip(*pairs))
+        if self.score == "accuracy":
+            return float((made.argmax(-1) != wanted).double().mean())
+        if callable(self.score):
+            return float(self.score(made, wanted))
+        return float(self.loss(made, wanted))
+
+    def fit(
+        self,
+        parameters: Sequence[torch.Tensor],
+        seed: int,
+        *,
+        epochs: int,
+        state: list[dict[str, torch.Tensor]] | None = None,
+        deadline: float = math.inf,
+    ) -> tuple[Training, float]:
+        """Train some parameters in place and keep the best epoch on validation; also its training loss."""
+        buffers = list(self.model.buffers())
+        best = math.inf
+        kept = [b.clone() for b in buffers]
+        kept_loss = math.nan
+
+        def judge() -> float:
+            nonlocal best, kept, kept_loss
+            now = self.validate()
+            seen = float(torch.stack(self._losses).mean()) if self._losses else math.nan
+            self._losses.clear()
+            if now < best:  # running statistics belong to the weights of their epoch
+                best, kept_loss = now, seen
+                kept = [b.clone() for b in buffers]
+            return now
+
+        mode = self.model.training
+        self._losses.clear()
+        with seeded(seed, self.training.device) as generator:
+            self.model.train()
+            try:
+                done = train(
+                    parameters,
+                    lambda: self.training.shuffled(generator),
+                    self._loss,
+                    self.options,
+                    measure=judge,
+                    epochs=epochs,
+                    state=state,
+                    deadline=deadline,
+                )
+            finally:
+                self.model.train(mode)
+        _restore(buffers, kept)
+        return done, kept_loss
+
+    def _loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
+        value = self.loss(self.model(batch[0]), batch[1])
+        self._losses.append(value.detach())
+        return value
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[torch.Generator]:
+    """Dropout and shuffling from one seed; torch's global generators are left as they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        yield torch.Generator().manual_seed(seed)
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Within the block no parameter gets gradients; afterwards buffers are as before."""
+    parameters = list(model.parameters())
+    flags = [p.requires_grad for p in parameters]
+    buffers = list(model.buffers())
+    before = [b.clone() for b in buffers]
+    for p in parameters:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p, flag in zip(parameters, flags):
+            p.requires_grad_(flag)
+        _restore(buffers, before)
+
+
+@torch.no_grad()
+def _restore(buffers: Iterable[torch.Tensor], values: Iterable[torch.Tensor]) -> None:
+    for buffer, value in zip(buffers, values):
+        buffer.copy_(value)

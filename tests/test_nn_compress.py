@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from torch import nn
+
+import tensorgrow as tg
+from oracles import assert_close
+from tensorgrow.nn import Layout, TNLinear, compress, load_compressed
+from tensorgrow.nn.choices import Choice, allocate, default_layouts, pareto
+from tensorgrow.nn.moments import Metric, second_moments
+
+
+def planted(noise: float = 0.5) -> TNLinear:
+    layer = TNLinear(64, 64, in_dims=(4,) * 3, out_dims=(4,) * 3, random_state=0)
+    for edge in [(0, 1), (1, 2), (0, 1)]:
+        layer.grow_edge(*edge, noise=noise, random_state=1)
+    return layer
+
+
+def small(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(planted().to_linear(), nn.ReLU(), nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 5))
+
+
+FAST = {"min_size": 1000, "max_seconds": 3.0, "measure": False}
+
+
+def test_finds_a_planted_layer():
+    model = small()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    result = compress(model, max_error=1e-5, layers=["0"], max_seconds=20)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    (layer,) = result.layers
+    assert layer.kind == "network"
+    assert layer.parameters_after <= planted().num_parameters
+    assert layer.relative_error <= 1.1e-5
+    x = torch.randn(7, 64)
+    assert_close(result.model(x), model(x), 1e-4)
+    assert layer.latency_after > 0
+    assert "4,160 -> " in result.table()
+    assert str(result.num_parameters) in repr(result).replace(",", "")
+
+
+def test_layers_that_do_not_shrink_stay_dense():
+    result = compress(small(), max_error=1e-3, layers=lambda name, layer: name == "2", **FAST)
+    assert [r.kind for r in result.layers] == ["dense"]
+    assert type(result.model[2]) is nn.Linear
+    assert result.layers[0].relative_error == 0
+    assert result.compression_ratio == 1
+
+
+def test_every_layer_keeps_the_error_asked_for():
+    result = compress(small(), max_error=0.3, **FAST)
+    assert [r.name for r in result.layers] == ["0", "2"]
+    assert all(r.relative_error <= 0.3 * (1 + 1e-5) for r in result.layers)
+    assert result.num_parameters < result.parameters_before
+
+
+@pytest.mark.parametrize("budget", [1500, 4000])
+def test_the_budget_is_kept_and_used(budget):
+    result = compress(small(), max_parameters=budget, **FAST)
+    assert result.num_parameters <= budget
+    assert result.num_parameters > 0.8 * budget
+    assert result.num_parameters == sum(p.numel() for p in result.model.parameters())
+
+
+def test_a_share_of_the_size():
+    result = compress(small(), max_ratio=0.4, **FAST)
+    assert result.num_parameters <= 0.4 * result.parameters_before
+
+
+def test_calibration_beats_plain_weights_on_skewed_inputs():
+    generator = torch.Generator().manual_seed(1)
+    mix = torch.randn(48, 48, generator=generator) * torch.logspace(0, -2, 48)
+    x = torch.randn(600, 48, generator=generator) @ mix
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(48, 64))
+    budget = {"max_parameters": 1500, "layers": ["0"], "max_seconds": 4, "measure": False}
+    plain = compress(model, **budget)
+    weighted = compress(model, calibration=x[:400], **budget)
+    want = model(x[400:])
+    errors = [float((r.model(x[400:]) - want).detach().norm()) for r in (plain, weighted)]
+    assert errors[1] < 0.5 * errors[0]
+    (report,) = weighted.layers
+    rest = (x[:400] @ (model[0].weight - weighted.model[0].weight).T).norm() / (
+        x[:400] @ model[0].weight.T
+    ).norm()
+    assert report.weighted_error == pytest.approx(float(rest.detach()), rel=1e-3)
+    assert plain.layers[0].weighted_error is None
+    assert weighted.latency_before is None
+
+
+def test_weighting_by_single_inputs_keeps_the_target_and_a_planted_structure():
+    torch.manual_seed(0)
+    x = torch.randn(300, 64) * torch.rand(64).square()
+    model = planted().to_linear()
+    result = compress(model, max_error=1e-4, calibration=[(x, None)], max_seconds=20, measure=False)
+    (report,) = result.layers
+    assert report.kind == "network"
+    assert report.weighted_error <= 1.01e-4
+    assert isinstance(result.model, TNLinear)
+
+
+def test_saves_and_loads(tmp_path):
+    model = small()
+    x = torch.randn(50, 64) * torch.linspace(0.01, 1, 64)
+    result = compress(model, max_parameters=2500, calibration=DataBatches(x), min_size=1000, max_seconds=3)
+    result.save(tmp_path / "model.safetensors")
+    loaded = load_compressed(tmp_path / "model.safetensors", small(1))
+    assert torch.equal(loaded.model(x), result.model(x))
+    assert loaded.layers == result.layers
+    assert loaded.table() == result.table()
+    assert result.latency_before > 0
+    with pytest.raises(tg.OptionError, match="Give the model that was compressed"):
+        load_compressed(tmp_path / "model.safetensors", nn.Sequential(nn.ReLU()))
+
+
+class DataBatches(list):
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__([(x[:20], None), (x[20:], None)])
+
+
+def test_a_module_with_two_names_is_replaced_twice_and_tied_weights_are_left():
+    shared = planted().to_linear()
+    model = nn.ModuleDict({"a": shared, "b": shared})
+    result = compress(model, max_error=1e-3, **FAST)
+    assert len(result.layers) == 1
+    assert result.model["a"] is result.model["b"]
+    assert isinstance(result.model["a"], TNLinear)
+    table = nn.Embedding(64, 64)
+    head = nn.Linear(64, 64, bias=False)
+    head.weight = table.weight
+    with pytest.raises(tg.OptionError, match="no layer to compress"):
+        compress(nn.Sequential(table, head), max_error=0.5, **FAST)
+
+
+def choice(size: int, error: float) -> Choice:
+    return Choice("network", size, error)
+
+
+def test_allocation_is_optimal_on_convex_paths():
+    paths = [
+        [choice(10 * (k + 1), (1.0 - k / 5) ** 1.5) for k in range(5)],
+        [choice(10 * (k + 1), 0.8 * (1.0 - k / 5) ** 2) for k in range(5)],
+        [choice(10 * (k + 1), 0.3 * (1.0 - k / 5)) for k in range(5)],
+    ]
+    for budget in (30, 60, 90, 110, 150):
+        at = allocate(paths, budget)
+        found = sum(p[k].error ** 2 for p, k in zip(paths, at))
+        best = min(
+            sum(p[k].error ** 2 for p, k in zip(paths, ks))
+            for ks in product(range(5), repeat=3)
+            if sum(p[k].num_parameters for p, k in zip(paths, ks)) <= budget
+        )
+        assert found == pytest.approx(best)
+    assert allocate(paths, 29) is None
+
+
+def test_allocation_uses_points_off_the_hull():
+    path = [choice(10, 1.0), choice(40, 0.9), choice(100, 0.0)]
+    assert allocate([path], 50) == [1]
+    assert allocate([path], 100) == [2]
+    assert [c.num_parameters for c in pareto([choice(5, 0.5), choice(4, 0.6), choice(6, 0.55)])] == [4, 5]
+
+
+def test_low_rank_is_optimal_in_the_metric():
+    torch.manual_seed(0)
+    x = torch.randn(100, 12, dtype=torch.float64) @ torch.randn(12, 12, dtype=torch.float64)
+    layer = nn.Linear(12, 10, dtype=torch.float64)
+    result = compress(
+        layer,
+        max_parameters=22 * 3 + 10,
+        dims=((12,), (10,)),
+        calibration=x,
+        max_seconds=0,
+        measure=False,
+        min_size=1,
+    )
+    s = torch.linalg.svdvals(x @ layer.weight.detach().T)
+    best = float((s[3:].square().sum() / s.square().sum()).sqrt())
+    assert result.layers[0].weighted_error == pytest.approx(best, rel=1e-6)
+
+
+def test_moments_and_metric():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 4))
+    x = torch.randn(3, 2, 5)
+    moment = second_moments(model, {"1": model[1]}, [x])["1"]
+    flat = x.reshape(-1, 5).double()
+    assert_close(moment, flat.T @ flat / 6, 1e-12)
+    assert model.training
+    with pytest.raises(tg.DataError, match="never reaches"):
+        second_moments(model, {"other": nn.Linear(5, 4)}, [x])
+    with pytest.raises(tg.DataError, match="zeros only"):
+        Metric(torch.ones(4, 5), torch.zeros(5, 5))
+
+
+def test_default_layouts():
+    found = default_layouts(1024, 1024)
+    assert Layout((4,) * 5, (4,) * 5) in found
+    assert {x.paired for x in found} == {True, False}
+    assert all(x.in_features == 10 and x.out_features == 7 for x in default_layouts(10, 7))
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(tg.OptionError, match="nothing says"):
+        compress(small())
+    with pytest.raises(tg.OptionError, match="it has \\['0', '2', '4'\\]"):
+        compress(small(), max_error=0.1, layers=["9"])
+    with pytest.raises(tg.OptionError, match="not to be compressed"):
+        compress(small(), max_parameters=10, **FAST)
+    with pytest.raises(tg.OptionError, match="smallest forms need"):
+        compress(small(), max_parameters=400, **FAST)
+    with pytest.raises(tg.OptionError, match="max_ratio"):
+        compress(small(), max_ratio=2.0)
+    broken = small()
+    broken[0].weight.data[0, 0] = float("nan")
+    with pytest.raises(tg.DataError, match="not finite"):
+        compress(broken, max_error=0.1, **FAST)

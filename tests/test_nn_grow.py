@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import tensorgrow as tg
+from tensorgrow.nn import GrowResult, TNLinear, grow, scoring, tn_layers
+from tensorgrow.nn.batches import as_batches
+from tensorgrow.nn.training import Trainer, frozen
+from tensorgrow.solvers import TrainingOptions, grown_state
+
+OPTIONS = TrainingOptions(optimizer="adam", learning_rate=5e-2, epochs=20, candidate_epochs=5)
+HIDDEN = tg.Structure((4,) * 4, {(0, 2): 3})
+
+
+def regression(n: int = 300) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n + 100, 16, generator=generator)
+    weight = tg.TensorNetwork.random(HIDDEN, random_state=0, dtype=torch.float32).to_dense().reshape(16, 16)
+    y = x @ weight.T
+    return (x[:n], y[:n]), (x[n:], y[n:])
+
+
+def model(*more: nn.Module) -> nn.Module:
+    layer = TNLinear(16, 16, in_dims=(4, 4), out_dims=(4, 4), paired=False, random_state=0)
+    return nn.Sequential(layer, *more)
+
+
+def run(net: nn.Module | None = None, **options) -> GrowResult:
+    train, validation = regression()
+    settings = {
+        "loss": nn.functional.mse_loss,
+        "training": OPTIONS,
+        "batch_size": 50,
+        "random_state": 1,
+        "max_steps": 2,
+    }
+    return grow(net or model(), train, validation, **(settings | options))
+
+
+@pytest.fixture(scope="module")
+def result() -> GrowResult:
+    return run()
+
+
+def test_finds_the_edge_that_matters(result):
+    assert [s.edge for s in result.history] == [None, (0, 2), (0, 2)]
+    assert result.history[-1].validation < 0.05 * result.history[0].validation
+    assert result.stop is tg.StopReason.MAX_STEPS
+    assert result.best is result.history[-1]
+    for step in result.history:
+        layer = step.structures["0"]
+        assert step.num_parameters == layer.num_parameters + 16
+        assert math.isfinite(step.train_loss)
+    assert "2 growths" in repr(result)
+
+
+def test_the_model_returned_is_the_one_measured(result):
+    _, (x, y) = regression()
+    with torch.no_grad():
+        error = float(nn.functional.mse_loss(result.model(x), y))
+    assert error == pytest.approx(result.validation, rel=1e-5)
+
+
+def test_the_given_model_is_not_touched():
+    net = model()
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    run(net, max_steps=1)
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert net[0].structure.num_parameters == 16
+
+
+def same(a: GrowResult, b: GrowResult) -> bool:
+    strip = {"seconds": 0.0}
+    return [s.to_dict() | strip for s in a.history] == [s.to_dict() | strip for s in b.history] and all(
+        torch.equal(v, b.model.state_dict()[k]) for k, v in a.model.state_dict().items()
+    )
+
+
+def test_one_seed_one_result(result):
+    torch.manual_seed(99)
+    assert same(run(), result)
+
+
+def test_resumes_to_the_same_result_with_dropout(tmp_path):
+    net = model(nn.Dropout(0.3), nn.BatchNorm1d(16))
+    whole = run(net, max_steps=2)
+    file = tmp_path / "run.safetensors"
+    run(net, max_steps=1, checkpoint=file)
+    assert same(run(net, max_steps=2, checkpoint=file), whole)
+    with pytest.raises(tg.OptionError, match="another run"):
+        run(net, max_steps=2, checkpoint=file, noise=0.5)
+
+
+def test_saves_and_loads(result, tmp_path):
+    result.save(tmp_path / "grown.safetensors")
+    loaded = GrowResult.load(tmp_path / "grown.safetensors", model())
+    assert same(loaded, result)
+    assert loaded.stop is result.stop
+
+
+def test_frozen_parts_get_no_gradients(monkeypatch):
+    seen = []
+    inner = Trainer._loss
+
+    def spy(self, batch):
+        value = inner(self, batch)
+        layer = next(iter(tn_layers(self.model).values()))
+        if layer._trial is not None:
+            seen.append([n for n, p in self.model.named_parameters() if p.requires_grad])
+        return value
+
+    monkeypatch.setattr(Trainer, "_loss", spy)
+    net = nn.Sequential(nn.Linear(16, 16), model()[0], nn.Linear(16, 16))
+    result = run(net, max_steps=1)
+    assert seen
+    assert not any(seen)
+    assert all(p.requires_grad for p in result.model.parameters())
+    with frozen(net):
+        assert not any(p.requires_grad for p in net.parameters())
+    assert all(p.requires_grad for p in net.parameters())
+
+
+def test_scoring_leaves_weights_and_running_statistics_alone():
+    net = model(nn.BatchNorm1d(16))
+    train, validation = regression()
+    made = {"batch_size": 50, "device": torch.device("cpu"), "dtype": torch.float32}
+    trainer = Trainer(
+        net,
+        as_batches(train, "a", **made),
+        as_batches(validation, "b", **made),
+        nn.functional.mse_loss,
+        None,
+        OPTIONS,
+    )
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    found = scoring.best_candidate(
+        trainer,
+        tn_layers(net),
+        [("0", (0, 1)), ("0", (0, 2))],
+        seed=0,
+        before=trainer.validate(),
+        edge_score="per_parameter",
+        noise=1e-2,
+        deadline=math.inf,
+    )
+    assert found.edge == (0, 2)
+    assert found.score > 0
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_optimiser_state_grows_with_the_core():
+    before = tg.Structure((4, 4, 4), {(0, 1): 2})
+    values = {
+        "step": torch.tensor(7.0),
+        "exp_avg": torch.ones(4, 2),
+        "exp_avg_sq": torch.arange(8.0).reshape(4, 2),
+    }
+    wider = grown_state(values, before, 0, 1)
+    assert wider["step"] == 7
+    assert torch.equal(wider["exp_avg"], torch.tensor([[1.0, 1.0, 0.0]] * 4))
+    assert torch.equal(wider["exp_avg_sq"][:, 2], torch.full((4,), 3.5))
+    new = grown_state(values, before, 0, 2)
+    assert new["exp_avg"].shape == (4, 2, 2)
+    assert torch.equal(new["exp_avg"][..., 0], torch.ones(4, 2))
+    assert not new["exp_avg"][..., 1].any()
+
+
+def test_classification_on_datasets_and_loaders():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 16, generator=generator, dtype=torch.float64)
+    y = (x[:, 0] > 0).long()
+    net = model(nn.ReLU(), nn.Linear(16, 2))
+    fast = TrainingOptions(optimizer="adam", learning_rate=3e-2, epochs=15, candidate_epochs=1)
+    result = grow(
+        net, (x.numpy(), y.numpy()), TensorDataset(x, y), training=fast, score="accuracy", max_steps=1
+    )
+    assert 0 <= result.validation <= 0.2
+    loader = DataLoader(TensorDataset(x.float(), y), batch_size=64)
+    again = grow(net, loader, loader, training=fast, edges="chain", max_steps=1)
+    assert again.history[1].edge in {(0, 1), (1, 2), (2, 3)}
+
+
+def test_a_loader_that_shuffles_is_seeded_too():
+    train, validation = regression(100)
+    loader = DataLoader(TensorDataset(*train), batch_size=20, shuffle=True)
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        options = {"loss": nn.functional.mse_loss, "max_steps": 0, "random_state": 5}
+        results.append(grow(model(), loader, validation, training=OPTIONS, **options))
+    assert same(*results)
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ({"max_parameters": 40, "max_steps": None}, tg.StopReason.MAX_PARAMETERS),
+        ({"max_error": 1e9}, tg.StopReason.TARGET_REACHED),
+        ({"max_seconds": 0.0, "max_steps": None}, tg.StopReason.MAX_SECONDS),
+        ({"callbacks": lambda step: step.index == 1}, tg.StopReason.CALLBACK),
+        ({"patience": 2, "score": lambda made, wanted: 1.0, "max_steps": 9}, tg.StopReason.VALIDATION),
+    ],
+)
+def test_stops(options, reason):
+    short = TrainingOptions(optimizer="adam", learning_rate=2e-2, epochs=4, candidate_epochs=1)
+    result = run(training=short, **options)
+    assert result.stop is reason
+    assert result.num_parameters <= options.get("max_parameters", math.inf)
+
+
+def test_interrupt_returns_the_best_so_far():
+    def stop(step):
+        raise KeyboardInterrupt
+
+    result = run(callbacks=stop)
+    assert result.stop is tg.StopReason.INTERRUPTED
+    assert len(result.history) == 1
+
+
+def test_saturated_edges_stop_the_run():
+    layer = TNLinear(4, 4, in_dims=(2, 2), out_dims=(2, 2), random_state=0)
+    x = torch.randn(40, 4)
+    short = TrainingOptions(optimizer="adam", epochs=1, candidate_epochs=1)
+    result = grow(layer, (x, x), (x, x), loss=nn.functional.mse_loss, training=short, patience=None)
+    assert result.stop is tg.StopReason.SATURATED
+    assert result.history[-1].structures[""].rank(0, 1) == 4
+    assert result.history[1].layer == ""
+
+
+def test_wrong_arguments_are_named():
+    train, validation = regression()
+    with pytest.raises(tg.OptionError, match="no TNLinear"):
+        grow(nn.Linear(16, 16), train, validation)
+    with pytest.raises(tg.OptionError, match="it has \\['0'\\]"):
+        run(layers=["1"])
+    with pytest.raises(tg.DataError, match="300 inputs and 299 targets"):
+        grow(model(), (train[0], train[1][:-1]), validation)
+    with pytest.raises(tg.DataError, match="not finite"):
+        grow(model(), (train[0] / 0, train[1]), validation)
+    with pytest.raises(tg.OptionError, match="score"):
+        run(score="best")
+    with pytest.raises(tg.OptionError, match="patience"):
+        run(patience=0)
+    with pytest.raises(tg.OptionError, match="max_parameters"):
+        run(max_parameters=3)

@@ -38,21 +38,26 @@ NO_LIMIT = 1 << 62
 # Going through the cores must promise to be this much cheaper than rebuilding: estimates are rough, and a
 # layer must not be slower than rebuilding.
 MARGIN = 0.7
+# Stacks of matrices with fewer columns multiply so slowly that a copy first pays.
+LEAST_COLUMNS = 16
 
 
 class Machine(NamedTuple):
     """What operations cost on one type of device; only ratios matter."""
 
     flops: float  # per second
-    bytes: float  # per second
-    scatter: float  # a copy whose runs have n entries costs 1 + scatter / n times one in order
+    bytes: float  # per second, where an operation touches at most `cache` bytes
+    far_bytes: float  # per second, where it touches more
+    cache: float
+    scatter: float  # a copy in tiles of n entries costs 1 + scatter / n times one in order
     overhead: float  # seconds per operation
-    batch: float  # seconds per product of a batch of products
 
 
+# The CPU's are fitted to 100 plans of 768x768 to 4096x4096 layers on one core (root mean square error of the
+# logarithm 0.19); the GPU's are data-sheet figures of an H200, to be fitted by benchmarks/layers.py.
 MACHINES = {
-    "cpu": Machine(5e10, 8e9, 16.0, 2e-5, 1e-7),
-    "cuda": Machine(3e13, 2.5e12, 2.0, 8e-6, 5e-10),
+    "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5),
+    "cuda": Machine(3e13, 2.5e12, 2.5e12, math.inf, 4.0, 8e-6),
 }
 
 
@@ -80,16 +85,16 @@ class Work(NamedTuple):
     flops: tuple[float, float] = (0.0, 0.0)
     entries: tuple[float, float] = (0.0, 0.0)
     copied: tuple[float, float] = (0.0, 0.0)
-    runs: tuple[float, float] = (0.0, 0.0)  # pieces that copies are made of
-    products: tuple[float, float] = (0.0, 0.0)
+    tiles: tuple[float, float] = (0.0, 0.0)  # pieces that copies are made of
 
     def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:
         """Estimated time."""
-        flops, entries, copied, runs, products = (fixed + each * rows for fixed, each in self)
-        multiplying = max(flops / machine.flops, itemsize * entries / machine.bytes)
-        copying = 2 * itemsize * (copied + machine.scatter * runs) / machine.bytes
-        calls = 2 if copied and flops else 1
-        return multiplying + copying + products * machine.batch + machine.overhead * calls
+        flops, entries, copied, tiles = (fixed + each * rows for fixed, each in self)
+        near = itemsize * (entries + 2 * copied) <= machine.cache
+        rate = machine.bytes if near else machine.far_bytes
+        multiplying = max(flops / machine.flops, itemsize * entries / rate)
+        copying = 2 * itemsize * (copied + machine.scatter * tiles) / rate
+        return multiplying + copying + machine.overhead * (2 if copied and flops else 1)
 
 
 class Plan(NamedTuple):
@@ -321,7 +326,8 @@ def _product(
     free_a, free_b = [x for x in la if x not in lb], [x for x in lb if x not in la]
     m, n, k = (math.prod(sizes[x] for x in part) for part in (free_a, free_b, shared))
     first = la.index(shared[0]) if shared else len(la)
-    in_place = list(la[first : first + len(shared)]) == shared
+    post = math.prod(sizes[x] for x in la[first + len(shared) :])
+    in_place = list(la[first : first + len(shared)]) == shared and (post == 1 or post >= LEAST_COLUMNS)
     if want is not None and BATCH not in la:
         # The last product of a dense weight: both factors, which are small, bring their legs in the order of
         # the result, so that the large copy at the end moves long runs.
@@ -329,7 +335,6 @@ def _product(
         in_place = False
     if in_place:
         before, after = la[:first], la[first + len(shared) :]
-        post = math.prod(sizes[x] for x in after)
         pre = math.prod(sizes[x] for x in before)
         free_b = _arranged(free_b, before, after, partner)
         out = (*before, *free_b, *after)
@@ -346,7 +351,7 @@ def _product(
             step = Step(b, a, order, (n, k), None, (k, post), shape)
             return step, _work(False, flops, moved, k * n, copy), out
         step = Step(b, a, order, (n, k), None, (-1 if rows else pre, k, post), shape, True)
-        return step, _work(rows, flops, moved, k * n, copy, pre), out
+        return step, _work(rows, flops, moved, k * n, copy), out
     order_a, order_b = _order(la, (*free_a, *shared)), _order(lb, (*shared, *free_b))
     out = (*free_a, *free_b)
     rows = BATCH in la
@@ -362,9 +367,9 @@ def _product(
     copy_a, copy_b = _copy(la, order_a, len(free_a), sizes), _copy(lb, order_b, len(shared), sizes)
     done = _work(rows, 2.0 * m * n * k, float(m * k + m * n), k * n, copy_b)
     # `_copy` counts per row for what holds the rows, since the rows have size 1 there.
-    copied = tuple(x + y for x, y in zip(done.copied, copy_a.copied))
-    runs = tuple(x + y for x, y in zip(done.runs, copy_a.runs))
-    return step, done._replace(copied=copied, runs=runs), out
+    copied = (done.copied[0] + copy_a.copied[0], done.copied[1] + copy_a.copied[1])
+    tiles = (done.tiles[0] + copy_a.tiles[0], done.tiles[1] + copy_a.tiles[1])
+    return step, done._replace(copied=copied, tiles=tiles), out
 
 
 def _arranged(
@@ -382,12 +387,10 @@ def _arranged(
     return [*later, *soon]
 
 
-def _work(rows: bool, flops: float, moved: float, small: float, copy: Work, products: float = 0.0) -> Work:
+def _work(rows: bool, flops: float, moved: float, small: float, copy: Work) -> Work:
     """Work of a product whose large operand holds the rows or not; the small one never does."""
     fixed = (float(small), moved) if rows else (small + moved, 0.0)
-    each = (0.0, flops) if rows else (flops, 0.0)
-    batch = (0.0, float(products)) if rows else (float(products), 0.0)
-    return Work(each, fixed, copy.copied, copy.runs, batch)
+    return Work((0.0, flops) if rows else (flops, 0.0), fixed, copy.copied, copy.tiles)
 
 
 def _copy(legs: tuple[int, ...], order: tuple[int, ...] | None, left: int, sizes: dict[int, int]) -> Work:
@@ -395,14 +398,16 @@ def _copy(legs: tuple[int, ...], order: tuple[int, ...] | None, left: int, sizes
     if order is None or _is_view(order, left):
         return Work()
     entries = float(math.prod(sizes[x] for x in legs))
-    run = 1
-    for place, axis in enumerate(reversed(order)):
-        if axis != len(order) - 1 - place:
+    # Loops run over the two innermost groups of axes that stay together; the rest is overhead per tile.
+    tile, groups = 1, 0
+    for place in range(len(order) - 1, -1, -1):
+        if place == len(order) - 1 or order[place + 1] != order[place] + 1:
+            groups += 1
+        if groups > 2:
             break
-        run *= sizes[legs[axis]]
+        tile *= sizes[legs[order[place]]]
     counts = (0.0, entries) if BATCH in legs else (entries, 0.0)
-    pieces = (counts[0] / run, counts[1] / run)
-    return Work(copied=counts, runs=pieces)
+    return Work(copied=counts, tiles=(counts[0] / tile, counts[1] / tile))
 
 
 def _order(have: tuple[int, ...], want: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -24,6 +24,7 @@ from typing import Any
 from _common import (
     RESULTS,
     ROOT,
+    THREADS,
     Case,
     Results,
     Row,
@@ -38,7 +39,7 @@ from _common import (
 import torch
 
 import tensorgrow as tg
-from tensorgrow.nn.plans import NO_LIMIT, SAMPLES, pick, seconds, through_plan
+from tensorgrow.nn.plans import NO_LIMIT, SAMPLES, dense_plan, pick, seconds, through_plan
 
 SHAPES = {
     "1024x1024": ((4,) * 5, (4,) * 5),
@@ -62,17 +63,21 @@ def graph(name: str, dims: tuple[int, ...], rank: int) -> tg.Structure:
 
 
 def timed(call: Callable[[], Any], device: str, budget: float) -> float:
-    """Median seconds of a call within a time budget, at least five of them."""
+    """Median seconds of a call within a time budget, at least five of them.
+
+    CPU time with one thread, where it is the same but for other processes; wall time otherwise.
+    """
+    now = time.process_time if device == "cpu" and THREADS == 1 else time.perf_counter
     times: list[float] = []
     call()
     while len(times) < 5 or (sum(times) < budget and len(times) < 200):
         if device == "cuda":
             torch.cuda.synchronize()
-        begin = time.perf_counter()
+        begin = now()
         call()
         if device == "cuda":
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
+        times.append(now() - begin)
     return statistics.median(times)
 
 
@@ -118,10 +123,11 @@ def run(params: Row) -> Row:
     x = torch.randn(params["rows"], i, device=device)
     own = layer._schedule
     row: Row = {"parameters": layer.num_parameters, "uses_cores": layer.uses_cores(params["rows"])}
-    plans = {through_plan(layer.layout, layer.structure, rows) for rows in SAMPLES}
+    plans = {through_plan(layer.layout, layer.structure, rows, device) for rows in SAMPLES}
     best = min(plans, key=lambda p: seconds(p, params["rows"], device, 4))
     dense = torch.nn.Linear(i, o, device=device)
     row["estimate_cores"] = seconds(best, params["rows"], device, 4)
+    row["estimate_build"] = seconds(dense_plan(layer.layout, layer.structure), params["rows"], device, 4)
     for name, plan in (
         ("linear", None),
         ("rebuild", None),

@@ -264,4 +264,6 @@ def test_compiles_to_one_graph(dynamic):
         assert_close(compiled(x), layer(x), 1e-5)
     compiled(x).sum().backward()
     assert math.isfinite(float(layer.cores[0].grad.abs().sum()))
+    layer.grow_edge(1, 2, noise=1.0)
+    assert_close(compiled(x), layer(x), 1e-5)
     torch.compiler.reset()

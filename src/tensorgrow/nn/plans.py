@@ -7,7 +7,7 @@ Both ways are lists of matrix products worked out once per structure. A plan is 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -38,51 +38,63 @@ NO_LIMIT = 1 << 62
 # Going through the cores must promise to be this much cheaper than rebuilding: estimates are rough, and a
 # layer must not be slower than rebuilding.
 MARGIN = 0.7
+# Stacks of matrices with fewer columns multiply so slowly that a copy first pays.
+LEAST_COLUMNS = 16
 
 
 class Machine(NamedTuple):
-    """What one operation costs; only ratios matter. Rates per second, of one device type."""
+    """What operations cost on one type of device; only ratios matter."""
 
-    flops: float
-    bytes: float
-    strided_bytes: float  # copies into another order of axes
+    flops: float  # per second
+    bytes: float  # per second, where an operation touches at most `cache` bytes
+    far_bytes: float  # per second, where it touches more
+    cache: float
+    scatter: float  # a copy in tiles of n entries costs 1 + scatter / n times one in order
     overhead: float  # seconds per operation
 
 
+# The CPU's are fitted to 100 plans of 768x768 to 4096x4096 layers on one core (root mean square error of the
+# logarithm 0.19); the GPU's are data-sheet figures of an H200, to be fitted by benchmarks/layers.py.
 MACHINES = {
-    "cpu": Machine(4e10, 8e9, 2.5e9, 5e-6),
-    "cuda": Machine(3e13, 2.5e12, 1.2e12, 8e-6),
+    "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5),
+    "cuda": Machine(3e13, 2.5e12, 2.5e12, math.inf, 4.0, 8e-6),
 }
 
 
 class Step(NamedTuple):
-    """One matrix product of two operands; the result is appended to the operands."""
+    """A product of two operands; the result is appended to the operands.
+
+    Without `batched` a matrix product of the operands in the given orders and shapes. With it the right
+    operand is a stack of matrices that the left one, a matrix, multiplies: what is summed over lies between
+    legs that stay, and nothing is copied.
+    """
 
     left: int
     right: int
     left_order: tuple[int, ...] | None
-    left_shape: tuple[int, int]
+    left_shape: tuple[int, ...]
     right_order: tuple[int, ...] | None
-    right_shape: tuple[int, int]
+    right_shape: tuple[int, ...]
     shape: tuple[int, ...]
+    batched: bool = False
 
 
 class Work(NamedTuple):
     """What an operation does as a function of the rows: a constant, and a part per row."""
 
-    flops: tuple[float, float]
-    entries: tuple[float, float]
-    copied: tuple[float, float]
+    flops: tuple[float, float] = (0.0, 0.0)
+    entries: tuple[float, float] = (0.0, 0.0)
+    copied: tuple[float, float] = (0.0, 0.0)
+    tiles: tuple[float, float] = (0.0, 0.0)  # pieces that copies are made of
 
     def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:
         """Estimated time."""
-        flops, entries, copied = (fixed + each * rows for fixed, each in self)
-        moving = itemsize * entries / machine.bytes
-        return (
-            max(flops / machine.flops, moving)
-            + 2 * itemsize * copied / machine.strided_bytes
-            + machine.overhead * (2 if copied else 1)
-        )
+        flops, entries, copied, tiles = (fixed + each * rows for fixed, each in self)
+        near = itemsize * (entries + 2 * copied) <= machine.cache
+        rate = machine.bytes if near else machine.far_bytes
+        multiplying = max(flops / machine.flops, itemsize * entries / rate)
+        copying = 2 * itemsize * (copied + machine.scatter * tiles) / rate
+        return multiplying + copying + machine.overhead * (2 if copied and flops else 1)
 
 
 class Plan(NamedTuple):
@@ -90,7 +102,6 @@ class Plan(NamedTuple):
 
     inputs: tuple[tuple[int, ...], ...]
     steps: tuple[Step, ...]
-    split: tuple[int, ...] | None
     order: tuple[int, ...] | None
     shape: tuple[int, ...]
     work: tuple[Work, ...]
@@ -119,11 +130,14 @@ def run(plan: Plan, operands: Sequence[torch.Tensor]) -> torch.Tensor:
             a = a.permute(step.left_order)
         if step.right_order is not None:
             b = b.permute(step.right_order)
-        pool.append((a.reshape(step.left_shape) @ b.reshape(step.right_shape)).reshape(step.shape))
+        a, b = a.reshape(step.left_shape), b.reshape(step.right_shape)
+        if step.batched:
+            product = torch.bmm(a.expand(b.shape[0], -1, -1), b)
+        else:
+            product = a @ b
+        pool.append(product.reshape(step.shape))
     out = pool[-1]
     assert out is not None
-    if plan.split is not None:
-        out = out.reshape(plan.split)
     if plan.order is not None:
         out = out.permute(plan.order)
     return out.reshape(plan.shape)
@@ -133,55 +147,64 @@ def run(plan: Plan, operands: Sequence[torch.Tensor]) -> torch.Tensor:
 def dense_plan(layout: Layout, structure: Structure) -> Plan:
     """The weight ``(out_features, in_features)`` from the cores."""
     legs = _Legs(layout, structure)
-    operands = [legs.core(k, split=False) for k in range(structure.num_nodes)]
-    have, steps, work = _contract(operands, legs.whole, legs.sizes, 1)
-    nodes = [legs.whole[k] for k in range(structure.order)]
-    # Digits of fused legs are told apart only at the end: fewer axes to carry along.
-    split = tuple(d for leg in have for d in legs.digits_of[leg])
-    position: dict[tuple[int, int], int] = {}
-    for leg in have:
-        for n in range(len(legs.digits_of[leg])):
-            position[leg, n] = len(position)
-    flat = [position[leg, n] for leg in nodes for n in range(len(legs.digits_of[leg]))]
-    order = tuple(flat[k] for k in layout.matrix_order)
-    size = float(layout.in_features * layout.out_features)
-    if order != tuple(range(len(order))):
-        work = [*work, Work((0.0, 0.0), (0.0, 0.0), (size, 0.0))]
-    return Plan(
-        tuple(tuple(legs.sizes[x] for x in o) for o in operands),
-        tuple(steps),
-        split,
-        None if order == tuple(range(len(order))) else order,
-        (layout.out_features, layout.in_features),
-        tuple(work),
-    )
+    operands = [legs.core(k) for k in range(structure.num_nodes)]
+    want = (*legs.outputs, *legs.inputs)
+    path = find_path(operands, want, legs.sizes.__getitem__)
+    have, steps, work = _contract(operands, path, legs, want)
+    return _finished(operands, have, want, steps, work, legs, (layout.out_features, layout.in_features))
 
 
 @lru_cache(maxsize=4_000)
-def through_plan(layout: Layout, structure: Structure, rows: int) -> Plan:
+def through_plan(layout: Layout, structure: Structure, rows: int, device: str = "cpu") -> Plan:
     """Input of shape ``(rows, in_features)`` through the cores; the order is the best for so many rows."""
     legs = _Legs(layout, structure)
-    operands = [(BATCH, *legs.inputs), *(legs.core(k, split=True) for k in range(structure.num_nodes))]
+    operands = [(BATCH, *legs.inputs), *(legs.core(k) for k in range(structure.num_nodes))]
     want = (BATCH, *legs.outputs)
-    have, steps, work = _contract(operands, want, legs.sizes, rows)
-    order = tuple(have.index(leg) for leg in want)
-    in_place = order == tuple(range(len(order)))
-    if not in_place:
-        work = [*work, Work((0.0, 0.0), (0.0, 0.0), (0.0, float(layout.out_features)))]
-    return Plan(
-        tuple(tuple(-1 if x == BATCH else legs.sizes[x] for x in o) for o in operands),
-        tuple(steps),
-        None,
-        None if in_place else order,
-        (-1, layout.out_features),
-        tuple(work),
-    )
+    n = structure.num_nodes
+    paths = [
+        find_path(operands, want, lambda leg: rows if leg == BATCH else legs.sizes[leg]),
+        # Node after node: more flops than the best order at times, but fewer copies.
+        _sequential(range(1, n + 1)),
+        _sequential(range(n, 0, -1)),
+    ]
+    plans = []
+    for path in dict.fromkeys(paths):
+        have, steps, work = _contract(operands, path, legs, want)
+        plans.append(_finished(operands, have, want, steps, work, legs, (-1, layout.out_features)))
+    return min(plans, key=lambda p: seconds(p, rows, device, 4))
+
+
+def _sequential(nodes: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Path that takes one operand after the other into the first."""
+    order = list(nodes)
+    head, out = 0, []
+    for n, k in enumerate(order):
+        out.append((head, k))
+        head = len(order) + 1 + n
+    return tuple(out)
+
+
+def _finished(
+    operands: Sequence[tuple[int, ...]],
+    have: tuple[int, ...],
+    want: tuple[int, ...],
+    steps: list[Step],
+    work: list[Work],
+    legs: _Legs,
+    shape: tuple[int, ...],
+) -> Plan:
+    """The plan with its last permutation."""
+    order = _order(have, want)
+    if order is not None:
+        work = [*work, _copy(have, order, 1, legs.sizes)]
+    inputs = tuple(tuple(-1 if x == BATCH else legs.sizes[x] for x in o) for o in operands)
+    return Plan(inputs, tuple(steps), order, shape, tuple(work))
 
 
 @lru_cache(maxsize=4_000)
 def schedule(layout: Layout, structure: Structure, device: str, itemsize: int) -> Schedule:
     """What to do for every number of rows."""
-    plans = list(dict.fromkeys(through_plan(layout, structure, rows) for rows in SAMPLES))
+    plans = list(dict.fromkeys(through_plan(layout, structure, rows, device) for rows in SAMPLES))
     build = seconds(dense_plan(layout, structure), 1, device, itemsize)
     dense = _linear(layout)
     machine = MACHINES.get(device, MACHINES["cuda"])
@@ -230,11 +253,11 @@ def peak_entries(layout: Layout, structure: Structure, plan: Plan | None, rows: 
 def _linear(layout: Layout) -> Work:
     """``x W^T`` with a dense weight."""
     i, o = float(layout.in_features), float(layout.out_features)
-    return Work((0.0, 2 * i * o), (i * o, i + o), (0.0, 0.0))
+    return Work((0.0, 2 * i * o), (i * o, i + o))
 
 
 class _Legs:
-    """Numbers and sizes of legs: the rows, digits (or fused pairs of them), edges."""
+    """Numbers and sizes of legs: the rows, input digits, output digits, edges."""
 
     def __init__(self, layout: Layout, structure: Structure) -> None:
         n_in, n_out = len(layout.in_dims), len(layout.out_dims)
@@ -243,75 +266,148 @@ class _Legs:
         self.inputs = tuple(range(1, 1 + n_in))
         self.outputs = tuple(range(1 + n_in, 1 + n_in + n_out))
         first = 1 + n_in + n_out
+        self.edge = {e: first + k for k, e in enumerate(structure.edges)}
         self.sizes = {BATCH: 1, **dict(zip(self.inputs, layout.in_dims))}
         self.sizes |= dict(zip(self.outputs, layout.out_dims))
-        if layout.paired:
-            self.whole = tuple(range(first, first + n_in))
-            self.digits_of: dict[int, tuple[int, ...]] = {
-                leg: (o, i) for leg, o, i in zip(self.whole, layout.out_dims, layout.in_dims)
-            }
-            first += n_in
-        else:
-            self.whole = (*self.outputs, *self.inputs)
-            self.digits_of = {leg: (d,) for leg, d in zip(self.whole, layout.dims)}
-        self.sizes |= {leg: math.prod(d) for leg, d in self.digits_of.items()}
-        self.edge = {e: first + k for k, e in enumerate(structure.edges)}
         self.sizes |= {self.edge[e]: r for e, r in structure.ranks.items()}
 
-    def core(self, node: int, *, split: bool) -> tuple[int, ...]:
-        """Legs of a core; internal nodes have edges only."""
+    def core(self, node: int) -> tuple[int, ...]:
+        """Legs of a core, one per digit; internal nodes have edges only."""
         bonds = [self.edge[(node, j) if node < j else (j, node)] for j in self.structure.neighbours[node]]
         if node >= self.structure.order:
             return tuple(bonds)
-        if split and self.paired:
+        if self.paired:
             return (self.outputs[node], self.inputs[node], *bonds)
-        return (self.whole[node], *bonds)
+        return ((*self.outputs, *self.inputs)[node], *bonds)
 
 
 def _contract(
-    operands: Sequence[tuple[int, ...]], keep: Sequence[int], sizes: dict[int, int], rows: int
+    operands: Sequence[tuple[int, ...]],
+    path: Sequence[tuple[int, int]],
+    legs: _Legs,
+    want: tuple[int, ...],
 ) -> tuple[tuple[int, ...], list[Step], list[Work]]:
     """Legs of the result, the products and what they cost."""
     pool = list(operands)
     steps, work = [], []
-    for a, b in find_path(operands, tuple(keep), lambda leg: rows if leg == BATCH else sizes[leg]):
-        if BATCH in pool[b]:  # rows stay the first axis of the left factor
-            a, b = b, a
-        step, done, legs = _product(a, b, pool[a], pool[b], sizes)
+    for n, (a, b) in enumerate(path):
+        if _size(pool[b], legs.sizes) > _size(pool[a], legs.sizes):
+            a, b = b, a  # the large one first
+        last = n == len(path) - 1
+        partner = None
+        if not last:  # what the result will meet next
+            made = len(operands) + n
+            meeting = next((p for p in path[n + 1 :] if made in p), None)
+            other = None if meeting is None else meeting[meeting[0] == made]
+            partner = pool[other] if other is not None and other < len(pool) else None
+        step, done, out = _product(a, b, pool[a], pool[b], legs.sizes, partner, want if last else None)
         steps.append(step)
         work.append(done)
-        pool.append(legs)
+        pool.append(out)
     return pool[-1], steps, work
 
 
+def _size(legs: tuple[int, ...], sizes: dict[int, int]) -> int:
+    """Entries; the rows count as very many, so that what holds them is always the large operand."""
+    return math.prod(sizes[x] for x in legs) * (1 << 40 if BATCH in legs else 1)
+
+
 def _product(
-    a: int, b: int, la: tuple[int, ...], lb: tuple[int, ...], sizes: dict[int, int]
+    a: int,
+    b: int,
+    la: tuple[int, ...],
+    lb: tuple[int, ...],
+    sizes: dict[int, int],
+    partner: tuple[int, ...] | None,
+    want: tuple[int, ...] | None,
 ) -> tuple[Step, Work, tuple[int, ...]]:
-    # The order of the summed legs is that of the larger operand, which is then more often not copied.
-    size_a = math.prod(sizes[x] for x in la) * (1 << 20 if BATCH in la else 1)
-    larger = la if size_a >= math.prod(sizes[x] for x in lb) else lb
-    shared = [x for x in larger if x in la and x in lb]
+    """Product of a large operand and a small one, in place where the legs to sum over are neighbours."""
+    shared = [x for x in la if x in lb]
     free_a, free_b = [x for x in la if x not in lb], [x for x in lb if x not in la]
     m, n, k = (math.prod(sizes[x] for x in part) for part in (free_a, free_b, shared))
-    order_a = _order(la, (*free_a, *shared))
-    order_b = _order(lb, (*shared, *free_b))
-    has_rows = BATCH in la
-    legs = (*free_a, *free_b)
+    first = la.index(shared[0]) if shared else len(la)
+    post = math.prod(sizes[x] for x in la[first + len(shared) :])
+    in_place = list(la[first : first + len(shared)]) == shared and (post == 1 or post >= LEAST_COLUMNS)
+    if want is not None and BATCH not in la:
+        # The last product of a dense weight: both factors, which are small, bring their legs in the order of
+        # the result, so that the large copy at the end moves long runs.
+        free_a, free_b = (sorted(part, key=want.index) for part in (free_a, free_b))
+        in_place = False
+    if in_place:
+        before, after = la[:first], la[first + len(shared) :]
+        pre = math.prod(sizes[x] for x in before)
+        free_b = _arranged(free_b, before, after, partner)
+        out = (*before, *free_b, *after)
+        rows = BATCH in la
+        flops, moved = 2.0 * m * n * k, float(m * k + m * n)
+        shape = tuple(-1 if x == BATCH else sizes[x] for x in out)
+        if post == 1:
+            order = _order(lb, (*shared, *free_b))
+            step = Step(a, b, None, (-1 if rows else pre, k), order, (k, n), shape)
+            return step, _work(rows, flops, moved, k * n, _copy(lb, order, len(shared), sizes)), out
+        order = _order(lb, (*free_b, *shared))
+        copy = _copy(lb, order, len(free_b), sizes)
+        if not rows and pre == 1:
+            step = Step(b, a, order, (n, k), None, (k, post), shape)
+            return step, _work(False, flops, moved, k * n, copy), out
+        step = Step(b, a, order, (n, k), None, (-1 if rows else pre, k, post), shape, True)
+        return step, _work(rows, flops, moved, k * n, copy), out
+    order_a, order_b = _order(la, (*free_a, *shared)), _order(lb, (*shared, *free_b))
+    out = (*free_a, *free_b)
+    rows = BATCH in la
     step = Step(
         a,
         b,
         order_a,
-        (-1 if has_rows else m, k),
+        (-1 if rows else m, k),
         order_b,
         (k, n),
-        tuple(-1 if x == BATCH else sizes[x] for x in legs),
+        tuple(-1 if x == BATCH else sizes[x] for x in out),
     )
-    copies_a = 0.0 if order_a is None or _is_view(order_a, len(free_a)) else float(m * k)
-    copies_b = 0.0 if order_b is None or _is_view(order_b, len(shared)) else float(k * n)
-    flops, moved = 2.0 * m * n * k, float(m * k + m * n)
-    if has_rows:
-        return step, Work((0.0, flops), (float(k * n), moved), (copies_b, copies_a)), legs
-    return step, Work((flops, 0.0), (k * n + moved, 0.0), (copies_a + copies_b, 0.0)), legs
+    copy_a, copy_b = _copy(la, order_a, len(free_a), sizes), _copy(lb, order_b, len(shared), sizes)
+    done = _work(rows, 2.0 * m * n * k, float(m * k + m * n), k * n, copy_b)
+    # `_copy` counts per row for what holds the rows, since the rows have size 1 there.
+    copied = (done.copied[0] + copy_a.copied[0], done.copied[1] + copy_a.copied[1])
+    tiles = (done.tiles[0] + copy_a.tiles[0], done.tiles[1] + copy_a.tiles[1])
+    return step, done._replace(copied=copied, tiles=tiles), out
+
+
+def _arranged(
+    free: Sequence[int], before: Sequence[int], after: Sequence[int], partner: Sequence[int] | None
+) -> list[int]:
+    """New legs in an order that puts those to be summed over next beside each other."""
+    if partner is None:
+        return list(free)
+    soon = [x for x in free if x in partner]
+    later = [x for x in free if x not in partner]
+    if after and after[0] in partner:
+        return [*later, *soon]
+    if before and before[-1] in partner:
+        return [*soon, *later]
+    return [*later, *soon]
+
+
+def _work(rows: bool, flops: float, moved: float, small: float, copy: Work) -> Work:
+    """Work of a product whose large operand holds the rows or not; the small one never does."""
+    fixed = (float(small), moved) if rows else (small + moved, 0.0)
+    return Work((0.0, flops) if rows else (flops, 0.0), fixed, copy.copied, copy.tiles)
+
+
+def _copy(legs: tuple[int, ...], order: tuple[int, ...] | None, left: int, sizes: dict[int, int]) -> Work:
+    """Bringing a tensor into another order, as a matrix whose first `left` legs are its rows."""
+    if order is None or _is_view(order, left):
+        return Work()
+    entries = float(math.prod(sizes[x] for x in legs))
+    # Loops run over the two innermost groups of axes that stay together; the rest is overhead per tile.
+    tile, groups = 1, 0
+    for place in range(len(order) - 1, -1, -1):
+        if place == len(order) - 1 or order[place + 1] != order[place] + 1:
+            groups += 1
+        if groups > 2:
+            break
+        tile *= sizes[legs[order[place]]]
+    counts = (0.0, entries) if BATCH in legs else (entries, 0.0)
+    return Work(copied=counts, tiles=(counts[0] / tile, counts[1] / tile))
 
 
 def _order(have: tuple[int, ...], want: tuple[int, ...]) -> tuple[int, ...] | None:

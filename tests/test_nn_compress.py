@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from itertools import product
 
 import pytest
@@ -8,7 +9,7 @@ from torch import nn
 
 import tensorgrow as tg
 from oracles import assert_close
-from tensorgrow.nn import Layout, TNLinear, compress, load_compressed
+from tensorgrow.nn import Layout, TNLinear, choices, compress, load_compressed
 from tensorgrow.nn.choices import Choice, allocate, default_layouts, pareto
 from tensorgrow.nn.moments import Metric, second_moments
 
@@ -203,6 +204,29 @@ def test_default_layouts():
     assert Layout((4,) * 5, (4,) * 5) in found
     assert {x.paired for x in found} == {True, False}
     assert all(x.in_features == 10 and x.out_features == 7 for x in default_layouts(10, 7))
+
+
+def test_without_memory_for_a_search_there_are_truncated_svds(monkeypatch):
+    def refuse(*args, **options):
+        raise tg.MemoryLimitError("no")
+
+    monkeypatch.setattr(choices, "decompose", refuse)
+    result = compress(small(), max_ratio=0.5, min_size=1000, measure=False)
+    assert [r.kind for r in result.layers] == ["low rank", "low rank"]
+
+
+def test_interrupt_ends_the_search_and_keeps_the_budget(monkeypatch):
+    calls = []
+
+    def interrupted(x, **options):
+        calls.append(x)
+        result = tg.decompose(x, max_steps=3)
+        return dataclasses.replace(result, stop=tg.StopReason.INTERRUPTED)
+
+    monkeypatch.setattr(choices, "decompose", interrupted)
+    result = compress(small(), max_parameters=3000, min_size=1000, measure=False)
+    assert len(calls) == 1
+    assert result.num_parameters <= 3000
 
 
 def test_wrong_arguments_are_named():

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 
 from ..api import decompose
+from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..results import PathPoint, Result, StopReason
 from ..search import Effort
@@ -241,16 +242,19 @@ def _networks(
         left = max_seconds - (time.perf_counter() - begin)
         if left <= 0:
             break
-        result = decompose(
-            tensor,
-            max_error=goal,
-            max_parameters=room,
-            max_seconds=left,
-            effort=effort,
-            init=init,
-            random_state=seed,
-            progress=False,
-        )
+        try:
+            result = decompose(
+                tensor,
+                max_error=goal,
+                max_parameters=room,
+                max_seconds=left,
+                effort=effort,
+                init=init,
+                random_state=seed,
+                progress=False,
+            )
+        except MemoryLimitError:
+            break  # truncated SVDs need less
         made = [_choice(metric, layout, scaling, p.network) for p in _thinned(result)]
         out += made
         if result.stop is StopReason.INTERRUPTED:

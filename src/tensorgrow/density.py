@@ -35,6 +35,8 @@ PRIOR_COUNT = 0.5
 # Squares of new slices must be seen by the gradient, which vanishes with them.
 NONNEGATIVE_NOISE = 0.3
 BORN_NOISE = 0.1
+# Edges tried before a growth; a thorough search tries all.
+SHORTLIST: dict[Effort, int | None] = {"fast": 8, "balanced": 16, "thorough": None}
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ def learn_density(
         options=options,
         training=_training(effort) if training is None else training,
         identity={"density": kind, "data": _fingerprint(rows, counts, held)},
+        shortlist=SHORTLIST[effort],
     )
     return DensityResult(
         _as_density(result.network, kind),
@@ -276,13 +279,13 @@ def _check_dims(rows: torch.Tensor, dims: int | Sequence[int] | None) -> tuple[i
     largest = [int(v) for v in rows.amax(0)]
     if dims is None:
         return tuple(v + 1 for v in largest)
+    given: Any = dims
     try:
-        sizes = (dims,) * len(largest) if isinstance(dims, Integral) else tuple(dims)  # type: ignore[arg-type]
+        sizes = (given,) * len(largest) if isinstance(given, Integral) else tuple(given)
     except TypeError:
         sizes = ()
-    if len(sizes) != len(largest) or not all(
-        isinstance(d, Integral) and not isinstance(d, bool) and d > 0 for d in sizes
-    ):
+    whole = all(isinstance(d, Integral) and not isinstance(d, bool) and int(d) > 0 for d in sizes)
+    if len(sizes) != len(largest) or not whole:
         raise OptionError(
             f"dims must be a positive whole number, or {len(largest)} of them, one per variable; not {dims!r}"
         )
@@ -321,8 +324,8 @@ def _hold_out(count: int, validation: Any, generator: torch.Generator) -> torch.
             )
         if count < FEWEST_TO_SPLIT:
             raise DataError(
-                f"{count} samples are too few to hold some out; {FEWEST_TO_SPLIT} are needed. Pass a mask, or "
-                "validation=False and max_parameters or max_steps"
+                f"{count} samples are too few to hold some out; {FEWEST_TO_SPLIT} are needed. Pass a mask, "
+                "or validation=False and max_parameters or max_steps"
             )
         number = max(round(share * count), FEWEST_HELD_OUT)
         held = torch.zeros(count, dtype=torch.bool)

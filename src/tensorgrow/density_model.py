@@ -230,7 +230,7 @@ class DensityModel:
         if SET not in plan.roles:
             return plan.run(listed)
         step = max(1, CHUNK_ENTRIES // plan.widest)
-        found = torch.cat([plan.run(listed, part) for part in rows.split(step)])
+        found = torch.cat([plan.run(listed, part) for part in torch.split(rows, step)])
         return found[0] if len(rows) == 1 else found
 
     def _check_given(self, given: Mapping[int, int]) -> dict[int, int]:
@@ -248,7 +248,8 @@ class DensityModel:
     def _check_legs(self, legs: int | Iterable[int] | None, known: Mapping[int, int]) -> tuple[int, ...]:
         if legs is None:
             return tuple(k for k in range(len(self.dims)) if k not in known)
-        asked = tuple(self._check_leg(k) for k in ((legs,) if isinstance(legs, Integral) else legs))
+        listed: Iterable[Any] = (legs,) if isinstance(legs, Integral) else legs  # type: ignore[assignment]
+        asked = tuple(self._check_leg(k) for k in listed)
         if len(set(asked)) < len(asked):
             raise OptionError(f"legs {asked} name a leg twice")
         both = [k for k in asked if k in known]
@@ -257,6 +258,6 @@ class DensityModel:
         return asked
 
     def _check_leg(self, leg: Any) -> int:
-        if isinstance(leg, bool) or not isinstance(leg, Integral) or not 0 <= leg < len(self.dims):
+        if isinstance(leg, bool) or not isinstance(leg, Integral) or not 0 <= int(leg) < len(self.dims):
             raise OptionError(f"leg {leg!r} does not exist; legs are 0..{len(self.dims) - 1}")
         return int(leg)

@@ -127,6 +127,7 @@ def learn_objective(
     options: GreedyOptions | None,
     training: TrainingOptions | None,
     identity: dict[str, Any] | None = None,
+    shortlist: int | None = None,
 ) -> Result:
     """The search behind `learn`, for any objective."""
     for name, value, kind in (("options", options, GreedyOptions), ("training", training, TrainingOptions)):
@@ -140,7 +141,9 @@ def learn_objective(
     check_init(init, dims, probe)
     first = Structure.rank_one(dims) if init is None else init.structure
     limits.check_size(first.num_parameters)
-    problem = LearningProblem(objective, chosen, trained, policy, generator, limits.max_parameters)
+    problem = LearningProblem(
+        objective, chosen, trained, policy, generator, limits.max_parameters, shortlist=shortlist
+    )
     if limits.max_error is not None:
         problem.target = limits.max_error
     search = LearningSearch(problem, limits, init=init, dtype=dtype, device=device)

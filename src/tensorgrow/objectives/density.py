@@ -17,7 +17,7 @@ __all__ = ["DensityLoss", "Kind", "Samples", "log_partition", "scaled"]
 Kind = Literal["born", "nonnegative"]
 
 # Up to this many entries the whole tensor is cheaper than a sum over it and listed entries apart.
-DENSE_ENTRIES = 1 << 13
+DENSE_ENTRIES = 1 << 17
 # Distinct samples that one evaluation may see; with more, training goes by batches of the second number.
 WHOLE_SAMPLES = 20_000
 BATCH_SAMPLES = 2_000
@@ -103,7 +103,7 @@ class DensityLoss:
         if self.is_whole:
             return (None,)
         order = torch.randperm(len(self.fitted), generator=self.generator).to(self.fitted.rows.device)
-        return order.split(BATCH_SAMPLES)
+        return torch.split(order, BATCH_SAMPLES)
 
     def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
         """Mean over a batch, in nats; batches count such that their mean is the mean over all samples."""
@@ -139,16 +139,18 @@ class DensityLoss:
             values = scaled_network.at_checked(rows)
             chosen = _size(values) if self.kind == "born" else values
             whole = _partition(scaled_network, self.kind)
-        floor = max(FLOOR / network.structure.num_entries, 1e3 * torch.finfo(chosen.dtype).tiny)
-        return -torch.log(chosen / whole.clamp_min(torch.finfo(whole.dtype).tiny) + floor)
+        tiny = torch.finfo(chosen.dtype).tiny
+        floor = max(FLOOR / network.structure.num_entries, 1e3 * tiny)
+        return torch.log(whole.clamp_min(tiny)) - torch.log((chosen + floor * whole).clamp_min(tiny))
 
 
 def scaled(network: TensorNetwork) -> tuple[TensorNetwork, float]:
     """The network with cores of norm one, and the logarithm of what the tensor was divided by."""
-    norms = [torch.linalg.vector_norm(c.detach()) for c in network.cores]
-    norms = [torch.where((n > 0) & torch.isfinite(n), n, torch.ones_like(n)) for n in norms]
+    with torch.no_grad():
+        norms = torch.stack([torch.linalg.vector_norm(c) for c in network.cores]).tolist()
+    norms = [n if 0.0 < n < math.inf else 1.0 for n in norms]
     cores = [c / n for c, n in zip(network.cores, norms)]
-    return TensorNetwork(network.structure, cores), sum(math.log(float(n)) for n in norms)
+    return TensorNetwork(network.structure, cores), sum(map(math.log, norms))
 
 
 def log_partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
@@ -161,7 +163,7 @@ def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
     structure = network.structure
     if kind == "born":
         plan = inner_plan(structure, structure, network.is_complex)
-        value = plan.run([c.conj().resolve_conj() for c in network.cores], list(network.cores))
+        value: torch.Tensor = plan.run([c.conj().resolve_conj() for c in network.cores], list(network.cores))
         return (value.real if value.is_complex() else value).reshape(())
     # The same graph with every leg summed over.
     bare = Structure((1,) * structure.order, dict(structure.ranks), num_nodes=structure.num_nodes)

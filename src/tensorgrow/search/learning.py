@@ -31,7 +31,14 @@ CANDIDATE_STEPS = 100
 
 @dataclass
 class LearningProblem:
-    """What a `LearningSearch` works on."""
+    """What a `LearningSearch` works on.
+
+    Attributes
+    ----------
+    shortlist
+        Edges tried before a growth, once all were tried: half of them those that did best when last tried,
+        half those that were not tried for longest. None: all.
+    """
 
     objective: Differentiable
     options: GreedyOptions
@@ -41,6 +48,7 @@ class LearningProblem:
     max_parameters: int | None = None
     target: float = -math.inf
     deadline: float = math.inf
+    shortlist: int | None = None
 
 
 class LearningSearch(Search):
@@ -85,7 +93,8 @@ class LearningSearch(Search):
             some = problem.policy.growable(structure)
             self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
             return
-        tried = [self._try(state.current, e) for e in edges]
+        tried = [self._try(state.current, e) for e in self._shortlisted(edges)]
+        state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
         (i, j), slices, _ = max(tried, key=lambda t: t[2])
         moments = _grown_moments(structure, state.moments, i, j)
         network = network.grow_edge(i, j, slices=slices)
@@ -107,6 +116,16 @@ class LearningSearch(Search):
         elif state.stale >= o.patience:
             held_out = problem.objective.holds_out
             self._end(StopReason.VALIDATION if held_out else StopReason.NO_PROGRESS)
+
+    def _shortlisted(self, edges: list[Edge]) -> list[Edge]:
+        """The edges to try: gains mostly shrink as a network grows, so that old ones say where to look."""
+        count, known = self.problem.shortlist, self.state.gains
+        new = [e for e in edges if e not in known]
+        if count is None or new or len(edges) <= count:
+            return edges if count is None else new or edges
+        promising = sorted(edges, key=lambda e: -known[e][0])
+        oldest = sorted(promising[count // 2 :], key=lambda e: known[e][1])
+        return promising[: count // 2] + oldest[: count - count // 2]
 
     # -- training --------------------------------------------------------------------------------------
 

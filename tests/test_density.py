@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tensorgrow as tg
 from oracles import random_network, to_numpy
 from strategies import seeds, structures
+from tensorgrow.density import _information
 from tensorgrow.objectives import DensityLoss, Samples
 from tensorgrow.objectives import density as objective_module
 from tensorgrow.structure import Structure
@@ -297,6 +298,16 @@ def test_the_start_is_the_best_network_of_independent_variables(kind):
     best = sum(entropy(np.bincount(x[:, k]) / len(x)) for k in range(4))
     assert r.train_nll == pytest.approx(best, abs=1e-5)
     assert r.validation_nll is None
+
+
+def test_mutual_information_says_where_to_look_first():
+    p = table(make(Structure((2, 3, 2), {(0, 1): 2, (1, 2): 2}), 1, "born"))
+    rows = torch.as_tensor(everything(p.shape))
+    found = _information(Samples(rows, torch.as_tensor(p.reshape(-1)), p.shape), p.shape)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        pair = p.sum(3 - i - j)
+        gain = entropy(pair.sum(0)) + entropy(pair.sum(1)) - entropy(pair)
+        assert found[(i, j)] == pytest.approx(gain / (p.shape[i] + p.shape[j]))
 
 
 def test_bars_and_stripes():

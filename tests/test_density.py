@@ -331,6 +331,18 @@ def test_validation_ends_the_growth():
     assert r.train_nll == pytest.approx(r.model.nll(x[~mask]), rel=1e-6)
 
 
+def test_growth_stops_where_memory_ends(monkeypatch, kind):
+    monkeypatch.setattr(objective_module, "DENSE_ENTRIES", 0)
+    x = make(RING, 2, kind).sample(100, random_state=0)
+    common = {"kind": kind, "validation": False, "max_steps": 9, "random_state": 0, "effort": "fast"}
+    monkeypatch.setattr("tensorgrow.density.free_memory", lambda device: 6 * 8 * 8)
+    r = tg.learn_density(x, **common)
+    assert r.stop is tg.StopReason.MEMORY_LIMIT
+    monkeypatch.setattr("tensorgrow.density.free_memory", lambda device: 0)
+    with pytest.raises(tg.MemoryLimitError, match="numbers at once"):
+        tg.learn_density(x, **common)
+
+
 def test_weights_stand_for_repetitions():
     x = np.array([[0, 0], [1, 1], [0, 1], [1, 0]])
     w = [5, 3, 1, 1]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from .data import as_dtype, choose_device
+from .data import as_dtype, choose_device, free_memory
 from .density_model import DensityModel
 from .errors import DataError, OptionError, check_choice
 from .learning import learn_objective
@@ -35,6 +35,8 @@ PRIOR_COUNT = 0.5
 # Squares of new slices must be seen by the gradient, which vanishes with them.
 NONNEGATIVE_NOISE = 0.3
 BORN_NOISE = 0.1
+# Copies of what a contraction holds at once: with its gradient, and what the gradient needs.
+COPIES = 6
 # Edges tried before a growth; a thorough search tries all.
 SHORTLIST: dict[Effort, int | None] = {"fast": 8, "balanced": 16, "thorough": None}
 
@@ -166,7 +168,8 @@ def learn_density(
     for part in (fitted, held_out):
         if part is not None and not part.total > 0:
             raise DataError("all weights of the fitted, or of the held-out, samples are zero")
-    objective = DensityLoss(fitted, sizes, kind, held_out, generator)
+    most = free_memory(where) / (COPIES * torch.empty(0, dtype=chosen).element_size())
+    objective = DensityLoss(fitted, sizes, kind, held_out, generator, most)
     if options is None:
         noise = BORN_NOISE if kind == "born" else NONNEGATIVE_NOISE
         options = GreedyOptions.for_learning(effort).replace(slice_noise=noise)

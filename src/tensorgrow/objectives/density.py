@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import torch
 
-from ..contraction import dense_plan, inner_plan
+from ..contraction import DensePlan, InnerPlan, dense_plan, inner_plan
+from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..structure import Structure
 
@@ -67,6 +68,8 @@ class DensityLoss:
         Samples; held-out ones choose epochs, edges and the network to return.
     generator
         Shuffles batches.
+    most_entries
+        Numbers that the contraction for ``Z`` may hold at once; networks that need more are refused.
     """
 
     def __init__(
@@ -76,12 +79,14 @@ class DensityLoss:
         kind: Kind,
         held_out: Samples | None = None,
         generator: torch.Generator | None = None,
+        most_entries: float = math.inf,
     ) -> None:
         self.dims = dims
         self.kind: Kind = kind
         self.fitted = fitted
         self.held_out = held_out
         self.generator = generator
+        self.most_entries = most_entries
 
     @property
     def is_whole(self) -> bool:
@@ -135,6 +140,7 @@ class DensityLoss:
             whole = weights.sum()
             chosen = weights[samples.flat if batch is None else samples.flat[batch]]
         else:
+            self._check_size(scaled_network)
             rows = samples.rows if batch is None else samples.rows[batch]
             values = scaled_network.at_checked(rows)
             chosen = _size(values) if self.kind == "born" else values
@@ -142,6 +148,14 @@ class DensityLoss:
         tiny = torch.finfo(chosen.dtype).tiny
         floor = max(FLOOR / network.structure.num_entries, 1e3 * tiny)
         return torch.log(whole.clamp_min(tiny)) - torch.log((chosen + floor * whole).clamp_min(tiny))
+
+    def _check_size(self, network: TensorNetwork) -> None:
+        needed = _partition_plan(network, self.kind).program.peak_entries
+        if needed > self.most_entries:
+            raise MemoryLimitError(
+                f"the sum over all values holds {needed:.3g} numbers at once for {network.structure}, but "
+                f"memory allows {self.most_entries:.3g}. Restrict the edges, or give a smaller `init`"
+            )
 
 
 def scaled(network: TensorNetwork) -> tuple[TensorNetwork, float]:
@@ -159,17 +173,22 @@ def log_partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
     return torch.log(_partition(unit, kind)) + (2.0 if kind == "born" else 1.0) * log_scale
 
 
-def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
+def _partition_plan(network: TensorNetwork, kind: Kind) -> InnerPlan | DensePlan:
     structure = network.structure
     if kind == "born":
-        plan = inner_plan(structure, structure, network.is_complex)
-        value: torch.Tensor = plan.run([c.conj().resolve_conj() for c in network.cores], list(network.cores))
-        return (value.real if value.is_complex() else value).reshape(())
+        return inner_plan(structure, structure, network.is_complex)
     # The same graph with every leg summed over.
     bare = Structure((1,) * structure.order, dict(structure.ranks), num_nodes=structure.num_nodes)
-    summed = [c.sum(0, keepdim=True) for c in network.cores]
-    total: torch.Tensor = dense_plan(bare, network.is_complex).run(summed, bare.dims)
-    return total.reshape(())
+    return dense_plan(bare, network.is_complex)
+
+
+def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
+    plan = _partition_plan(network, kind)
+    if isinstance(plan, InnerPlan):
+        value: torch.Tensor = plan.run([c.conj().resolve_conj() for c in network.cores], list(network.cores))
+    else:
+        value = plan.run([c.sum(0, keepdim=True) for c in network.cores], (1,) * network.structure.order)
+    return (value.real if value.is_complex() else value).reshape(())
 
 
 def _squared(network: TensorNetwork) -> TensorNetwork:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import moves
-from ..errors import DataError
+from ..errors import DataError, MemoryLimitError
 from ..network import TensorNetwork
 from ..objectives import Differentiable
 from ..results import StopReason
@@ -60,6 +60,7 @@ class LearningSearch(Search):
     """
 
     problem: LearningProblem
+    too_large = False  # whether an edge was refused for the memory it would need
 
     @property
     def _phases(self) -> dict[str, Callable[[float], None]]:
@@ -95,7 +96,10 @@ class LearningSearch(Search):
             return
         tried = [self._try(state.current, e) for e in self._shortlisted(edges)]
         state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
-        (i, j), slices, _ = max(tried, key=lambda t: t[2])
+        (i, j), slices, score = max(tried, key=lambda t: t[2])
+        if score == -math.inf:
+            self._end(StopReason.MEMORY_LIMIT if self.too_large else StopReason.NO_PROGRESS)
+            return
         moments = _grown_moments(structure, state.moments, i, j)
         network = network.grow_edge(i, j, slices=slices)
         for _ in range(o.rank_increment - 1):
@@ -162,7 +166,8 @@ class LearningSearch(Search):
                 epochs=self._candidate_epochs,
                 deadline=problem.deadline,
             )
-        except DataError:  # diverged: not this edge
+        except (DataError, MemoryLimitError) as error:  # diverged, or too large: not this edge
+            self.too_large = self.too_large or isinstance(error, MemoryLimitError)
             return edge, (leaves[0].detach(), leaves[1].detach()), -math.inf
         after = objective.validate(now())
         after = objective.total(now()) if after is None else after

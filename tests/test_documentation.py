@@ -24,6 +24,7 @@ def test_the_quickstart_of_the_readme_runs_and_says_the_truth():
 
 PRELUDES = {
     "learning": "",
+    "density": "",
     "completion": """
 import numpy as np, pytest, torch
 import tensorgrow as tg
@@ -52,7 +53,18 @@ def test_code_of_the_pages_runs(page):
 
 
 @pytest.mark.parametrize(
-    "module", ["structure", "network", "api", "completion", "learning", "nn.linear", "estimators"]
+    "module",
+    [
+        "structure",
+        "network",
+        "api",
+        "completion",
+        "learning",
+        "density_model",
+        "density",
+        "nn.linear",
+        "estimators",
+    ],
 )
 def test_examples_in_docstrings(module):
     if module == "estimators":

@@ -6,6 +6,8 @@ from . import losses, nn
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
+from .density import DensityResult, learn_density
+from .density_model import DensityModel
 from .errors import (
     DataError,
     DataWarning,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DataError",
     "DataWarning",
+    "DensityModel",
+    "DensityResult",
     "FileFormatError",
     "GreedyOptions",
     "GreedySearch",
@@ -50,6 +54,7 @@ __all__ = [
     "decompose",
     "fit",
     "learn",
+    "learn_density",
     "load",
     "losses",
     "nn",

@@ -15,6 +15,8 @@ import torch
 from .callbacks import Checkpoint, as_callbacks, progress_callback
 from .completion import HELD_OUT, fit_observed
 from .data import as_dtype, as_target, check_memory, choose_device, free_memory, power_of_two_scale
+from .density import DensityResult
+from .density_model import DENSITY_KIND, DensityModel
 from .errors import DataError, OptionError, StructureError
 from .io import read_file
 from .linalg import one_thread
@@ -314,12 +316,15 @@ def fit(
     return Result(final, error, (step,), stop, (PathPoint(final, error),), details)
 
 
-def load(path: str | Path) -> TensorNetwork | Result:
-    """Read a file written by `TensorNetwork.save` or `Result.save`."""
-    header, tensors = read_file(path, (NETWORK_KIND, RESULT_KIND))
+def load(path: str | Path) -> TensorNetwork | Result | DensityModel:
+    """Read a file written by `TensorNetwork.save`, `Result.save` or `DensityModel.save`."""
+    header, tensors = read_file(path, (NETWORK_KIND, RESULT_KIND, DENSITY_KIND))
+    if header["kind"] == DENSITY_KIND:
+        return DensityModel.unpack(header, tensors)
     if header["kind"] == NETWORK_KIND:
         return TensorNetwork.unpack(header["network"], tensors, "core")
-    return Result.unpack(header, tensors)
+    kind = DensityResult if "density" in header["info"] else Result
+    return kind.unpack(header, tensors)
 
 
 # -- the door ------------------------------------------------------------------------------------------

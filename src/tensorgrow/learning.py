@@ -127,8 +127,18 @@ def learn_objective(
     options: GreedyOptions | None,
     training: TrainingOptions | None,
     identity: dict[str, Any] | None = None,
+    shortlist: int | None = None,
+    prior: dict[Edge, float] | None = None,
 ) -> Result:
-    """The search behind `learn`, for any objective."""
+    """The search behind `learn`, for any objective.
+
+    Parameters
+    ----------
+    shortlist
+        Edges to try before a growth; None: all.
+    prior
+        What edges promise before they were tried; those that are not named are all tried first.
+    """
     for name, value, kind in (("options", options, GreedyOptions), ("training", training, TrainingOptions)):
         if value is not None and not isinstance(value, kind):
             raise OptionError(f"{name} must be {kind.__name__}, not {type(value).__name__}")
@@ -140,10 +150,13 @@ def learn_objective(
     check_init(init, dims, probe)
     first = Structure.rank_one(dims) if init is None else init.structure
     limits.check_size(first.num_parameters)
-    problem = LearningProblem(objective, chosen, trained, policy, generator, limits.max_parameters)
+    problem = LearningProblem(
+        objective, chosen, trained, policy, generator, limits.max_parameters, shortlist=shortlist
+    )
     if limits.max_error is not None:
         problem.target = limits.max_error
     search = LearningSearch(problem, limits, init=init, dtype=dtype, device=device)
+    search.state.gains = {edge: (gain, -1) for edge, gain in (prior or {}).items()}
     listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
     if checkpoint is not None:
         same = {
@@ -154,6 +167,7 @@ def learn_objective(
             "edges": None if policy.pairs is None else sorted([list(e) for e in policy.pairs]),
             "options": chosen.to_dict(),
             "training": trained.to_dict(),
+            "shortlist": shortlist,
             **(identity or {}),
         }
         keeper = Checkpoint(checkpoint, same)

@@ -1,6 +1,7 @@
 """Contraction plans, compiled once per structure."""
 
 from .pairs import PairEnvironment, PairPlan, pair_plan, slice_gram_plan
+from .partial import PartialPlan, partial_plan
 from .plans import (
     DensePlan,
     GramPlan,
@@ -24,6 +25,7 @@ __all__ = [
     "InnerPlan",
     "PairEnvironment",
     "PairPlan",
+    "PartialPlan",
     "Program",
     "RowSource",
     "RowTree",
@@ -35,6 +37,7 @@ __all__ = [
     "gram_plan",
     "inner_plan",
     "pair_plan",
+    "partial_plan",
     "sample_sweep_plan",
     "slice_gram_plan",
     "sweep_plan",

@@ -2,6 +2,7 @@
 
 from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SliceFit
 from .dense import DenseLeastSquares
+from .density import DensityLoss, Samples
 from .differentiable import Differentiable, LossFunction
 from .observed import ObservedLeastSquares
 from .regression import RegressionLeastSquares
@@ -9,6 +10,7 @@ from .reweighted import ReweightedLeastSquares
 
 __all__ = [
     "DenseLeastSquares",
+    "DensityLoss",
     "Differentiable",
     "HeldOutLeastSquares",
     "LeastSquares",
@@ -18,5 +20,6 @@ __all__ = [
     "PairProblem",
     "RegressionLeastSquares",
     "ReweightedLeastSquares",
+    "Samples",
     "SliceFit",
 ]

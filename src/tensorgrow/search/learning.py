@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import moves
-from ..errors import DataError
+from ..errors import DataError, MemoryLimitError
 from ..network import TensorNetwork
 from ..objectives import Differentiable
 from ..results import StopReason
@@ -31,7 +31,14 @@ CANDIDATE_STEPS = 100
 
 @dataclass
 class LearningProblem:
-    """What a `LearningSearch` works on."""
+    """What a `LearningSearch` works on.
+
+    Attributes
+    ----------
+    shortlist
+        Edges tried before a growth, once all were tried: half of them those that did best when last tried,
+        half those that were not tried for longest. None: all.
+    """
 
     objective: Differentiable
     options: GreedyOptions
@@ -41,6 +48,7 @@ class LearningProblem:
     max_parameters: int | None = None
     target: float = -math.inf
     deadline: float = math.inf
+    shortlist: int | None = None
 
 
 class LearningSearch(Search):
@@ -52,6 +60,7 @@ class LearningSearch(Search):
     """
 
     problem: LearningProblem
+    too_large = False  # whether an edge was refused for the memory it would need
 
     @property
     def _phases(self) -> dict[str, Callable[[float], None]]:
@@ -85,8 +94,12 @@ class LearningSearch(Search):
             some = problem.policy.growable(structure)
             self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
             return
-        tried = [self._try(state.current, e) for e in edges]
-        (i, j), slices, _ = max(tried, key=lambda t: t[2])
+        tried = [self._try(state.current, e) for e in self._shortlisted(edges)]
+        state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
+        (i, j), slices, score = max(tried, key=lambda t: t[2])
+        if score == -math.inf:
+            self._end(StopReason.MEMORY_LIMIT if self.too_large else StopReason.NO_PROGRESS)
+            return
         moments = _grown_moments(structure, state.moments, i, j)
         network = network.grow_edge(i, j, slices=slices)
         for _ in range(o.rank_increment - 1):
@@ -107,6 +120,16 @@ class LearningSearch(Search):
         elif state.stale >= o.patience:
             held_out = problem.objective.holds_out
             self._end(StopReason.VALIDATION if held_out else StopReason.NO_PROGRESS)
+
+    def _shortlisted(self, edges: list[Edge]) -> list[Edge]:
+        """The edges to try: gains mostly shrink as a network grows, so that old ones say where to look."""
+        count, known = self.problem.shortlist, self.state.gains
+        new = [e for e in edges if e not in known]
+        if count is None or new or len(edges) <= count:
+            return edges if count is None else new or edges
+        promising = sorted(edges, key=lambda e: -known[e][0])
+        oldest = sorted(promising[count // 2 :], key=lambda e: known[e][1])
+        return promising[: count // 2] + oldest[: count - count // 2]
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -143,7 +166,8 @@ class LearningSearch(Search):
                 epochs=self._candidate_epochs,
                 deadline=problem.deadline,
             )
-        except DataError:  # diverged: not this edge
+        except (DataError, MemoryLimitError) as error:  # diverged, or too large: not this edge
+            self.too_large = self.too_large or isinstance(error, MemoryLimitError)
             return edge, (leaves[0].detach(), leaves[1].detach()), -math.inf
         after = objective.validate(now())
         after = objective.total(now()) if after is None else after

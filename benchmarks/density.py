@@ -1,0 +1,233 @@
+"""How likely do learned networks make unseen samples, beside trains of the same size?
+
+Bars and stripes on 3x3 and 4x4 pixels (14 and 30 patterns, all equally likely: no network can have less than
+log 14 and log 30 nats): networks are fitted to all patterns within a budget of parameters. Two real data sets
+that come with scikit-learn: handwritten digits, averaged to 4x4 pixels and cut at half of the range (1,797
+samples), and the ten mean features of breast cancer cells, cut at their medians, with the diagnosis (569
+samples); a fifth of the samples is for the test, a tenth of the others is held out to choose by.
+
+Rivals: a tensor train over the columns in their order (pixels row by row), of the largest uniform rank that
+is not larger than the learned network, what is left of the parameters spent on middle edges; the best of
+several random starts, by held-out samples where there are some, trained with the same options. And
+independent variables. All are Born densities unless the key says "nonnegative".
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+from typing import Any
+
+from _common import Case, Results, Row, make_parser, median, open_results, print_table, run_cases, stopwatch
+
+# isort: split
+import numpy as np
+
+import tensorgrow as tg
+
+# Name: budget of parameters (None: held-out samples decide), limit in seconds, kinds.
+PARTS: dict[str, dict[str, Any]] = {
+    "bars3": {"max_parameters": 130, "max_seconds": 60.0, "kinds": ("born", "nonnegative")},
+    "cancer": {"max_parameters": None, "max_seconds": 60.0, "kinds": ("born", "nonnegative")},
+    "digits": {"max_parameters": None, "max_seconds": 150.0, "kinds": ("born",)},
+    "bars4": {"max_parameters": 300, "max_seconds": 240.0, "kinds": ("born",)},
+}
+TEST_SHARE = 0.2
+PRIOR_COUNT = 0.5
+
+
+# -- data ----------------------------------------------------------------------------------------------
+
+
+def bars_and_stripes(side: int) -> np.ndarray:
+    """Every pattern once."""
+    lines = np.array(list(itertools.product((0, 1), repeat=side)))
+    bars = np.repeat(lines[:, :, None], side, 2).reshape(len(lines), -1)
+    stripes = np.repeat(lines[:, None, :], side, 1).reshape(len(lines), -1)
+    return np.unique(np.concatenate([bars, stripes]), axis=0)
+
+
+def digits() -> np.ndarray:
+    """Handwritten digits, 4x4 pixels, black and white."""
+    from sklearn.datasets import load_digits
+
+    small = load_digits().images.reshape(-1, 4, 2, 4, 2).mean((2, 4))
+    return (small.reshape(-1, 16) > 8).astype(int)
+
+
+def cancer() -> np.ndarray:
+    """Ten features above their medians or not, and the diagnosis."""
+    from sklearn.datasets import load_breast_cancer
+
+    found = load_breast_cancer()
+    features = found.data[:, :10]
+    return np.column_stack([features > np.median(features, 0), found.target]).astype(int)
+
+
+def split(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Samples to learn from, and for the test; the same ones where every pattern is known."""
+    if name.startswith("bars"):
+        x = bars_and_stripes(int(name[-1]))
+        return x, x
+    x = {"digits": digits, "cancer": cancer}[name]()
+    order = np.random.default_rng(seed).permutation(len(x))
+    count = round(TEST_SHARE * len(x))
+    return x[order[count:]], x[order[:count]]
+
+
+# -- methods -------------------------------------------------------------------------------------------
+
+
+def train_of_size(dims: tuple[int, ...], budget: int) -> tg.Structure:
+    """The train of the largest uniform rank within a budget, its middle edges one larger where they fit."""
+    p = len(dims)
+    most = [min(math.prod(dims[: k + 1]), math.prod(dims[k + 1 :])) for k in range(p - 1)]
+    ranks = [1] * (p - 1)
+    middle_first = sorted(range(p - 1), key=lambda k: abs(2 * k - (p - 2)))
+    rank, found = 1, tg.Structure.tensor_train(dims, ranks)
+    while any(r < m for r, m in zip(ranks, most)):
+        rank += 1
+        for k in middle_first:
+            tried = [*ranks]
+            tried[k] = min(rank, most[k])
+            larger = tg.Structure.tensor_train(dims, tried)
+            if larger.num_parameters > budget:
+                return found
+            ranks, found = tried, larger
+    return found
+
+
+def independent(x: np.ndarray, test: np.ndarray, dims: tuple[int, ...]) -> float:
+    """Nats per test sample where every variable has its frequencies alone."""
+    total = 0.0
+    for k, d in enumerate(dims):
+        counts = np.bincount(x[:, k], minlength=d) + PRIOR_COUNT
+        total -= float(np.log(counts / counts.sum())[test[:, k]].mean())
+    return total
+
+
+def row_of(r: tg.DensityResult, test: np.ndarray) -> Row:
+    """What is kept of a run."""
+    return {
+        "size": r.num_parameters,
+        "train": r.train_nll,
+        "validation": r.validation_nll,
+        "test": r.model.nll(test),
+        "stop": r.stop.name,
+        "ranks": r.structure.to_dict()["ranks"],
+    }
+
+
+def run(params: Row) -> Row:
+    """Every method on one data set."""
+    name, kind, seed = params["data"], params["kind"], params["seed"]
+    x, test = split(name, seed)
+    dims = (2,) * x.shape[1]
+    held: Any = 0.1
+    if name.startswith("bars"):
+        held = False
+    else:
+        held = np.random.default_rng(seed).permutation(len(x)) < round(0.1 * len(x))
+    common: Row = {"dims": dims, "kind": kind, "validation": held, "random_state": seed}
+    with stopwatch() as watch:
+        learned = tg.learn_density(
+            x, max_parameters=params["max_parameters"], max_seconds=params["max_seconds"], **common
+        )
+    structure = train_of_size(dims, learned.num_parameters)
+    best: tg.DensityResult | None = None
+    with stopwatch() as train_watch:
+        for start in range(params["starts"]):
+            drawn = tg.TensorNetwork.random(structure, random_state=1000 * seed + start)
+            if kind == "nonnegative":
+                drawn = tg.TensorNetwork(structure, [c.abs() for c in drawn.cores])
+            found = tg.learn_density(x, init=drawn, max_steps=0, **common)
+            score = found.train_nll if found.validation_nll is None else found.validation_nll
+            if best is None or score < (
+                best.train_nll if best.validation_nll is None else best.validation_nll
+            ):
+                best = found
+    assert best is not None
+    return {
+        "samples": len(x),
+        "least": math.log(len(x)) if name.startswith("bars") else None,
+        "independent": independent(x, test, dims),
+        "learned": {**row_of(learned, test), "seconds": watch.wall, "cpu_seconds": watch.cpu},
+        "train": {**row_of(best, test), "seconds": train_watch.wall, "cpu_seconds": train_watch.cpu},
+        "hit_limit": learned.stop is tg.StopReason.MAX_SECONDS,
+    }
+
+
+# -- cases and tables ----------------------------------------------------------------------------------
+
+
+def cases(args: argparse.Namespace) -> list[Case]:
+    """Seeds come last, so that a run that is stopped has some of everything."""
+    found = []
+    for seed in range(args.seeds):
+        for name in args.only:
+            part = PARTS[name]
+            for kind in part["kinds"]:
+                params = {
+                    "data": name,
+                    "kind": kind,
+                    "seed": seed,
+                    "starts": args.starts,
+                    "max_parameters": part["max_parameters"],
+                    "max_seconds": part["max_seconds"] * args.patience,
+                }
+                found.append(Case(f"{name}/{kind}/{seed}", params))
+    return found
+
+
+def table(results: Results) -> list[Row]:
+    """Medians over the seeds."""
+    rows = []
+    for name, part in PARTS.items():
+        for kind in part["kinds"]:
+            found = results.rows(f"{name}/{kind}/")
+            if not found:
+                continue
+            rows.append(
+                {
+                    "data": name,
+                    "kind": kind,
+                    "least possible": found[0]["least"],
+                    "independent": median(r["independent"] for r in found),
+                    "train (nats)": median(r["train"]["test"] for r in found),
+                    "learned (nats)": median(r["learned"]["test"] for r in found),
+                    "train size": median(r["train"]["size"] for r in found),
+                    "learned size": median(r["learned"]["size"] for r in found),
+                    "seconds": median(r["learned"]["seconds"] for r in found),
+                    "seeds": len(found),
+                }
+            )
+    return rows
+
+
+def report(row: Row) -> str:
+    """One line per case."""
+    ours, train = row["learned"], row["train"]
+    return (
+        f"learned {ours['test']:.4f} ({ours['size']} parameters, {ours['stop']}, {ours['seconds']:.0f} s), "
+        f"train {train['test']:.4f} ({train['size']}), independent {row['independent']:.4f}"
+    )
+
+
+def main() -> None:
+    """Run what is not finished and print the table."""
+    parser = make_parser(__doc__, "density", tuple(PARTS))
+    parser.add_argument("--seeds", type=int, default=2, help="splits and starts per data set")
+    parser.add_argument("--starts", type=int, default=3, help="random starts of the train")
+    parser.add_argument("--patience", type=float, default=1.0, help="multiplies the time limits")
+    args = parser.parse_args()
+    results = open_results(args, args.only)
+    run_cases(results, cases(args), run, report=report)
+    rows = table(results)
+    results.summarise({"densities": rows})
+    if rows:
+        print_table(list(rows[0]), [list(r.values()) for r in rows])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Negative log-likelihood of discrete samples under a network that stands for a distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+
+from ..contraction import DensePlan, InnerPlan, dense_plan, inner_plan
+from ..errors import MemoryLimitError
+from ..network import TensorNetwork
+from ..structure import Structure
+
+__all__ = ["DensityLoss", "Kind", "Samples", "log_partition", "scaled"]
+
+Kind = Literal["born", "nonnegative"]
+
+# Up to this many entries the whole tensor is cheaper than a sum over it and listed entries apart.
+DENSE_ENTRIES = 1 << 17
+# Distinct samples that one evaluation may see; with more, training goes by batches of the second number.
+WHOLE_SAMPLES = 20_000
+BATCH_SAMPLES = 2_000
+# Samples less likely than this, relative to uniform, all cost the same: zeros have no finite logarithm.
+FLOOR = 1e-20
+
+
+class Samples:
+    """Distinct samples and their weights.
+
+    Parameters
+    ----------
+    rows
+        Integers ``(n, order)``; equal rows are merged.
+    weights
+        One per row, none negative.
+    dims
+        Numbers of values of the legs.
+    """
+
+    def __init__(self, rows: torch.Tensor, weights: torch.Tensor, dims: tuple[int, ...]) -> None:
+        self.rows, group = torch.unique(rows, dim=0, return_inverse=True)
+        merged = torch.zeros(len(self.rows), dtype=weights.dtype, device=weights.device)
+        self.weights = merged.index_add_(0, group, weights)
+        self.total = float(weights.sum())
+        self.flat = None
+        if math.prod(dims) <= DENSE_ENTRIES:
+            self.flat = torch.zeros_like(self.rows[:, 0])
+            for k, d in enumerate(dims):
+                self.flat = self.flat * d + self.rows[:, k]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class DensityLoss:
+    r"""Mean negative log-likelihood, with exact normalisation.
+
+    .. math:: p(x) = |f(x)|^2 / \sum_y |f(y)|^2 \quad\text{or}\quad p(x) = g(x) / \sum_y g(y)
+
+    with ``f`` the network ("born"), or ``g`` the network with its cores squared entry by entry
+    ("nonnegative"): free parameters, and no negative probabilities.
+
+    Parameters
+    ----------
+    fitted, held_out
+        Samples; held-out ones choose epochs, edges and the network to return.
+    generator
+        Shuffles batches.
+    most_entries
+        Numbers that the contraction for ``Z`` may hold at once; networks that need more are refused.
+    """
+
+    def __init__(
+        self,
+        fitted: Samples,
+        dims: tuple[int, ...],
+        kind: Kind,
+        held_out: Samples | None = None,
+        generator: torch.Generator | None = None,
+        most_entries: float = math.inf,
+    ) -> None:
+        self.dims = dims
+        self.kind: Kind = kind
+        self.fitted = fitted
+        self.held_out = held_out
+        self.generator = generator
+        self.most_entries = most_entries
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the distinct samples are few."""
+        return len(self.fitted) <= WHOLE_SAMPLES
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether there are held-out samples."""
+        return self.held_out is not None
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an epoch."""
+        return 1 if self.is_whole else math.ceil(len(self.fitted) / BATCH_SAMPLES)
+
+    def batches(self) -> Iterable[Any]:
+        """All samples, or batches of them in a new order."""
+        if self.is_whole:
+            return (None,)
+        order = torch.randperm(len(self.fitted), generator=self.generator).to(self.fitted.rows.device)
+        return torch.split(order, BATCH_SAMPLES)
+
+    def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
+        """Mean over a batch, in nats; batches count such that their mean is the mean over all samples."""
+        each = self._each(network, self.fitted, batch)
+        weights = self.fitted.weights if batch is None else self.fitted.weights[batch]
+        return (weights.to(each.dtype) * each).sum() * (self.num_batches / self.fitted.total)
+
+    @torch.no_grad()
+    def total(self, network: TensorNetwork) -> float:
+        """Mean over the fitted samples."""
+        return self._mean(network, self.fitted)
+
+    @torch.no_grad()
+    def validate(self, network: TensorNetwork) -> float | None:
+        """Mean over the held-out samples."""
+        return None if self.held_out is None else self._mean(network, self.held_out)
+
+    def _mean(self, network: TensorNetwork, samples: Samples) -> float:
+        each = self._each(network, samples, None)
+        return float((samples.weights.to(each.dtype) * each).sum()) / samples.total
+
+    def _each(self, network: TensorNetwork, samples: Samples, batch: torch.Tensor | None) -> torch.Tensor:
+        """Negative log-likelihood of each distinct sample."""
+        # The likelihood does not depend on the scale of a core, so that scales may be taken for constants.
+        scaled_network, _ = scaled(network if self.kind == "born" else _squared(network))
+        if samples.flat is not None:
+            dense = scaled_network.to_dense().reshape(-1)
+            weights = _size(dense) if self.kind == "born" else dense
+            whole = weights.sum()
+            chosen = weights[samples.flat if batch is None else samples.flat[batch]]
+        else:
+            self._check_size(scaled_network)
+            rows = samples.rows if batch is None else samples.rows[batch]
+            values = scaled_network.at_checked(rows)
+            chosen = _size(values) if self.kind == "born" else values
+            whole = _partition(scaled_network, self.kind)
+        tiny = torch.finfo(chosen.dtype).tiny
+        floor = max(FLOOR / network.structure.num_entries, 1e3 * tiny)
+        return torch.log(whole.clamp_min(tiny)) - torch.log((chosen + floor * whole).clamp_min(tiny))
+
+    def _check_size(self, network: TensorNetwork) -> None:
+        needed = _partition_plan(network, self.kind).program.peak_entries
+        if needed > self.most_entries:
+            raise MemoryLimitError(
+                f"the sum over all values holds {needed:.3g} numbers at once for {network.structure}, but "
+                f"memory allows {self.most_entries:.3g}. Restrict the edges, or give a smaller `init`"
+            )
+
+
+def scaled(network: TensorNetwork) -> tuple[TensorNetwork, float]:
+    """The network with cores of norm one, and the logarithm of what the tensor was divided by."""
+    with torch.no_grad():
+        norms = torch.stack([torch.linalg.vector_norm(c) for c in network.cores]).tolist()
+    norms = [n if 0.0 < n < math.inf else 1.0 for n in norms]
+    cores = [c / n for c, n in zip(network.cores, norms)]
+    return TensorNetwork(network.structure, cores), sum(map(math.log, norms))
+
+
+def log_partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
+    """``log sum |f|^2``, or ``log sum f`` of a network that is not negative."""
+    unit, log_scale = scaled(network)
+    return torch.log(_partition(unit, kind)) + (2.0 if kind == "born" else 1.0) * log_scale
+
+
+def _partition_plan(network: TensorNetwork, kind: Kind) -> InnerPlan | DensePlan:
+    structure = network.structure
+    if kind == "born":
+        return inner_plan(structure, structure, network.is_complex)
+    # The same graph with every leg summed over.
+    bare = Structure((1,) * structure.order, dict(structure.ranks), num_nodes=structure.num_nodes)
+    return dense_plan(bare, network.is_complex)
+
+
+def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
+    plan = _partition_plan(network, kind)
+    if isinstance(plan, InnerPlan):
+        value: torch.Tensor = plan.run([c.conj().resolve_conj() for c in network.cores], list(network.cores))
+    else:
+        value = plan.run([c.sum(0, keepdim=True) for c in network.cores], (1,) * network.structure.order)
+    return (value.real if value.is_complex() else value).reshape(())
+
+
+def _squared(network: TensorNetwork) -> TensorNetwork:
+    return TensorNetwork(network.structure, [c * c for c in network.cores])
+
+
+def _size(values: torch.Tensor) -> torch.Tensor:
+    return (values * values.conj()).real if values.is_complex() else values * values

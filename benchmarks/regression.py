@@ -190,7 +190,7 @@ def table(results: Results) -> list[Row]:
                 "test error": median(r["error"] for r in found),
                 "worst": max(r["error"] for r in found),
                 "parameters": median(r["size"] for r in found),
-                "seconds": median(r["seconds"] for r in found),
+                "CPU seconds": median(r["cpu_seconds"] for r in found),
                 "seeds": len(found),
             }
         )

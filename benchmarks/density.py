@@ -8,7 +8,8 @@ samples); a fifth of the samples is for the test, a tenth of the others is held 
 
 Rivals: a tensor train over the columns in their order (pixels row by row), of the largest uniform rank that
 is not larger than the learned network, what is left of the parameters spent on middle edges; the best of
-several random starts, by held-out samples where there are some, trained with the same options. And
+several random starts, by held-out samples where there are some, trained with the same options. A train whose
+ranks grow as ours do (``edges="chain"``), within the size of the learned network and the same time. And
 independent variables. All are Born densities unless the key says "nonnegative".
 """
 
@@ -119,17 +120,35 @@ def row_of(r: tg.DensityResult, test: np.ndarray) -> Row:
     }
 
 
+def options_of(params: Row, x: np.ndarray) -> Row:
+    """What all methods share."""
+    held: Any = False
+    if not params["data"].startswith("bars"):
+        held = np.random.default_rng(params["seed"]).permutation(len(x)) < round(0.1 * len(x))
+    dims = (2,) * x.shape[1]
+    return {"dims": dims, "kind": params["kind"], "validation": held, "random_state": params["seed"]}
+
+
+def run_chain(params: Row) -> Row:
+    """A train whose ranks are learned."""
+    x, test = split(params["data"], params["seed"])
+    with stopwatch() as watch:
+        found = tg.learn_density(
+            x,
+            edges="chain",
+            max_parameters=params["max_parameters"],
+            max_seconds=params["max_seconds"],
+            **options_of(params, x),
+        )
+    return {"chain": {**row_of(found, test), "seconds": watch.wall, "cpu_seconds": watch.cpu}}
+
+
 def run(params: Row) -> Row:
-    """Every method on one data set."""
+    """Every other method on one data set."""
     name, kind, seed = params["data"], params["kind"], params["seed"]
     x, test = split(name, seed)
-    dims = (2,) * x.shape[1]
-    held: Any = 0.1
-    if name.startswith("bars"):
-        held = False
-    else:
-        held = np.random.default_rng(seed).permutation(len(x)) < round(0.1 * len(x))
-    common: Row = {"dims": dims, "kind": kind, "validation": held, "random_state": seed}
+    common = options_of(params, x)
+    dims = common["dims"]
     with stopwatch() as watch:
         learned = tg.learn_density(
             x, max_parameters=params["max_parameters"], max_seconds=params["max_seconds"], **common
@@ -180,12 +199,26 @@ def cases(args: argparse.Namespace) -> list[Case]:
     return found
 
 
+def chain_cases(results: Results, first: list[Case]) -> list[Case]:
+    """A grown train for every finished case, of its size at most."""
+    found = []
+    for case in first:
+        row = results.cases.get(case.key, {})
+        if "learned" in row:
+            names = ("data", "kind", "seed", "max_seconds")
+            params = {**{n: case.params[n] for n in names}, "max_parameters": row["learned"]["size"]}
+            found.append(Case(f"{case.key}/chain", params))
+    return found
+
+
 def table(results: Results) -> list[Row]:
     """Medians over the seeds."""
     rows = []
     for name, part in PARTS.items():
         for kind in part["kinds"]:
-            found = results.rows(f"{name}/{kind}/")
+            rows_of = results.rows(f"{name}/{kind}/")
+            found = [r for r in rows_of if "learned" in r]
+            chains = [r["chain"] for r in rows_of if "chain" in r]
             if not found:
                 continue
             rows.append(
@@ -195,8 +228,10 @@ def table(results: Results) -> list[Row]:
                     "least possible": found[0]["least"],
                     "independent": median(r["independent"] for r in found),
                     "train (nats)": median(r["train"]["test"] for r in found),
+                    "grown train (nats)": median(r["test"] for r in chains),
                     "learned (nats)": median(r["learned"]["test"] for r in found),
                     "train size": median(r["train"]["size"] for r in found),
+                    "grown train size": median(r["size"] for r in chains),
                     "learned size": median(r["learned"]["size"] for r in found),
                     "seconds": median(r["learned"]["seconds"] for r in found),
                     "seeds": len(found),
@@ -207,6 +242,9 @@ def table(results: Results) -> list[Row]:
 
 def report(row: Row) -> str:
     """One line per case."""
+    if "chain" in row:
+        chain = row["chain"]
+        return f"{chain['test']:.4f} ({chain['size']}, {chain['stop']}, {chain['seconds']:.0f} s)"
     ours, train = row["learned"], row["train"]
     return (
         f"learned {ours['test']:.4f} ({ours['size']} parameters, {ours['stop']}, {ours['seconds']:.0f} s), "
@@ -222,7 +260,9 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies the time limits")
     args = parser.parse_args()
     results = open_results(args, args.only)
-    run_cases(results, cases(args), run, report=report)
+    first = cases(args)
+    run_cases(results, first, run, report=report)
+    run_cases(results, chain_cases(results, first), run_chain, report=report)
     rows = table(results)
     results.summarise({"densities": rows})
     if rows:

@@ -109,6 +109,10 @@ def test_large_and_tiny_cores_do_no_harm(kind):
     power = 2 if kind == "born" else 1
     assert huge.log_partition() - model.log_partition() == pytest.approx(power * 40 * 100 * math.log(10))
     assert model.marginal([0, 39]).sum() == pytest.approx(1.0)
+    # Unlikely is not impossible: 39 legs are set, and the ratio of two likelihoods is the odds.
+    odds = model.conditional({k: int(x[0, k]) for k in range(39)}, [39])
+    logs = model.log_prob([[*x[0, :39].tolist(), 0], [*x[0, :39].tolist(), 1]])
+    assert float(odds[0]) == pytest.approx(1 / (1 + math.exp(float(logs[1] - logs[0]))), rel=1e-6)
 
 
 def test_impossible_events_are_refused_and_impossible_samples_have_no_likelihood(kind):

@@ -143,11 +143,7 @@ class DensityModel:
             rows[0, leg] = value
         weights = self._sums(plan, self._unit.cores, rows)
         total = float(weights.sum())
-        # What the terms of the sum amount to: far less than that is rounding, not probability.
-        alone = self._plan(roles.replace(OPEN, SUMMED), "a probability")
-        terms = float(self._sums(alone, [c.abs() for c in self._unit.cores], rows).sum())
-        eps = torch.finfo(weights.dtype).eps
-        if not total > ROUNDING * eps * terms:
+        if known and not total > ROUNDING * torch.finfo(weights.dtype).eps * self._terms(roles, rows):
             raise DataError(
                 f"the event {known} has probability zero, or one too small to be told from rounding: nothing "
                 "can be conditioned on it. Give values that occur together"
@@ -224,6 +220,16 @@ class DensityModel:
                 "legs at once, draw samples and count them, or learn a network with fewer edges"
             )
         return plan
+
+    def _terms(self, roles: str, rows: torch.Tensor) -> float:
+        """What the terms of a sum amount to: a result far below that is rounding, not probability.
+
+        Sizes of all terms are a bound that long networks make very loose; so is the sum over everything where
+        many legs are set. The smaller of the two counts.
+        """
+        plan = self._plan(roles.replace(OPEN, SUMMED), "a probability")
+        sizes = self._sums(plan, [c.abs() for c in self._unit.cores], rows)
+        return min(float(sizes.sum()), math.exp(float(log_partition(self._unit, self.kind))))
 
     def _sums(self, plan: PartialPlan, cores: Iterable[torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
         listed = list(cores)

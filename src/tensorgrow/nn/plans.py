@@ -53,8 +53,8 @@ class Machine(NamedTuple):
     overhead: float  # seconds per operation
 
 
-# The CPU's were fitted by hand to timings of layers of 768x768 to 4096x4096 on one core. The GPU's are guesses
-# from the rates of an H200: nothing has been measured there yet.
+# The CPU's were fitted by hand to timings of layers of 768x768 to 4096x4096 on one core. The GPU's are
+# guesses from the rates of an H200: nothing has been measured there yet.
 MACHINES = {
     "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5),
     "cuda": Machine(3e13, 2.5e12, 2.5e12, math.inf, 4.0, 8e-6),

@@ -11,6 +11,7 @@ from .plans import (
     inner_plan,
     sweep_plan,
 )
+from .products import ProductPlan, product_plan
 from .program import Array, Program, Update
 from .rows import Entries, RowSource, RowTree
 from .samples import DesignPlan, SampleSweepPlan, design_plan, sample_sweep_plan
@@ -24,6 +25,7 @@ __all__ = [
     "InnerPlan",
     "PairEnvironment",
     "PairPlan",
+    "ProductPlan",
     "Program",
     "RowSource",
     "RowTree",
@@ -35,6 +37,7 @@ __all__ = [
     "gram_plan",
     "inner_plan",
     "pair_plan",
+    "product_plan",
     "sample_sweep_plan",
     "slice_gram_plan",
     "sweep_plan",

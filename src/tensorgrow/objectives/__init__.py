@@ -1,13 +1,15 @@
 """What is minimised."""
 
 from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SliceFit
+from .classification import Classification, logits
 from .dense import DenseLeastSquares
-from .differentiable import Differentiable, LossFunction
+from .differentiable import Differentiable, LossFunction, Screening
 from .observed import ObservedLeastSquares
 from .regression import RegressionLeastSquares
 from .reweighted import ReweightedLeastSquares
 
 __all__ = [
+    "Classification",
     "DenseLeastSquares",
     "Differentiable",
     "HeldOutLeastSquares",
@@ -18,5 +20,7 @@ __all__ = [
     "PairProblem",
     "RegressionLeastSquares",
     "ReweightedLeastSquares",
+    "Screening",
     "SliceFit",
+    "logits",
 ]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from ..errors import DataError
 from ..network import TensorNetwork
+from ..structure import Edge
 
-__all__ = ["Differentiable", "LossFunction"]
+__all__ = ["Differentiable", "LossFunction", "Screening", "Slices"]
 
 # The one batch of a loss that is not given any.
 WHOLE = (None,)
+
+Slices = tuple[torch.Tensor, torch.Tensor]
 
 
 class Differentiable(Protocol):
@@ -46,6 +49,21 @@ class Differentiable(Protocol):
 
     def validate(self, network: TensorNetwork) -> float | None:
         """Score on held-out data, lower is better; None when there is none."""
+
+
+@runtime_checkable
+class Screening(Protocol):
+    """An objective that knows which edges are worth growing without training each of them."""
+
+    def screen(
+        self,
+        network: TensorNetwork,
+        edges: Sequence[Edge],
+        count: int,
+        max_parameters: int | None,
+        generator: torch.Generator,
+    ) -> dict[Edge, Slices]:
+        """At most `count` of the edges, the most promising first, with slices to grow them with."""
 
 
 class LossFunction:

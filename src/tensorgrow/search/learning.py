@@ -11,7 +11,7 @@ import torch
 from .. import moves
 from ..errors import DataError
 from ..network import TensorNetwork
-from ..objectives import Differentiable
+from ..objectives import Differentiable, Screening
 from ..results import StopReason
 from ..solvers import TrainingOptions, train
 from ..solvers.gradient import State
@@ -27,6 +27,8 @@ __all__ = ["LearningProblem", "LearningSearch", "fit_by_gradient"]
 LEAST_GAIN = 1e-4
 # Steps on batches that show what the new slices of an edge can do.
 CANDIDATE_STEPS = 100
+# Of the edges that are screened together, the share that grows in one step.
+SCREENED_SHARE = 0.25
 
 
 @dataclass
@@ -49,6 +51,9 @@ class LearningSearch(Search):
     An edge is tried by training its new slices alone, everything else frozen. The score is the drop of the
     validation score (of the loss where there is none) per added parameter: losses may be negative, so that
     their logarithm does not serve.
+
+    An objective that can screen edges is asked instead, and several of the best grow in one step: where there
+    are dozens of edges, training each of them, or growing one at a time, would take too long.
     """
 
     problem: LearningProblem
@@ -85,6 +90,9 @@ class LearningSearch(Search):
             some = problem.policy.growable(structure)
             self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
             return
+        if isinstance(problem.objective, Screening):
+            self._grow_screened(problem.objective, edges, begin)
+            return
         tried = [self._try(state.current, e) for e in edges]
         (i, j), slices, _ = max(tried, key=lambda t: t[2])
         moments = _grown_moments(structure, state.moments, i, j)
@@ -98,9 +106,31 @@ class LearningSearch(Search):
             network = TensorNetwork.random(
                 network.structure, random_state=problem.generator, dtype=self.dtype, device=self.device
             )
+        self._train_grown(network, moments, (i, j), begin)
+
+    def _grow_screened(self, objective: Screening, edges: list[Edge], begin: float) -> None:
+        """Grow the edges that the objective proposes, all at once."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        network = state.current.network
+        count = max(1, math.ceil(SCREENED_SHARE * len(edges)))
+        chosen = objective.screen(network, edges, count, problem.max_parameters, problem.generator)
+        if not chosen:
+            self._end(StopReason.SATURATED)
+            return
+        structure, moments = network.structure, state.moments
+        for i, j in chosen:
+            moments = _grown_moments(structure, moments, i, j)
+            structure = structure.with_rank(i, j, structure.rank(i, j) + 1)
+        grown = TensorNetwork(*moves.grow_many(network.structure, network.cores, chosen))
+        self._train_grown(grown, moments, next(iter(chosen)), begin)
+
+    def _train_grown(self, network: TensorNetwork, moments: State, edge: Edge, begin: float) -> None:
+        """Train after a growth, record it, and see whether to go on."""
+        state, problem, o = self.state, self.problem, self.problem.options
         keep = problem.training.keep_state and o.transfer
         state.current, state.moments = self._trained(network, moments if keep else None)
-        self._record("grow", (i, j), begin)
+        self._record("grow", edge, begin)
         self._note_best()
         if self._reached():
             self._end(StopReason.TARGET_REACHED)

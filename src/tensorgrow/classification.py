@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -13,15 +15,15 @@ import torch
 
 from .contraction import product_plan
 from .data import as_dtype, check_memory, choose_device, free_memory
-from .errors import DataWarning, OptionError
+from .errors import DataWarning, OptionError, check_choice
 from .features import FeatureMap, FeatureMapName
 from .learning import learn_objective
 from .linalg import one_thread
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import Classification
 from .objectives.classification import MOST_COST
-from .results import Result
-from .search import EdgePolicy, Effort, Limits
+from .results import Result, Step
+from .search import EdgePolicy, Effort, Limits, fit_by_gradient
 from .solvers import TrainingOptions
 from .structure import Edge, Structure
 
@@ -30,10 +32,27 @@ __all__ = ["HELD_OUT", "Classified", "auto_edges", "classify"]
 # Share of the samples held out by default.
 HELD_OUT = 0.1
 FEWEST_TO_SPLIT = 10
-# With more features than this not all pairs are candidates, and growth starts from rank 2 on those that are.
-FEW_FEATURES = 10
+# The fewest samples that are worth holding out.
+FEWEST_HELD_OUT = 20
+# With more features than this not all pairs are candidates, and growth starts from a higher rank on those that are:
+# chains of rank 2 train badly, and what grows from them stays behind chains that began at rank 4.
+FEW_FEATURES = 16
+FIRST_RANK = 4
+# Share of the allowed edges that grow in one step, with few features and with many.
+FEW_AT_ONCE = 0.04
+MANY_AT_ONCE = 0.5
 # Size of the random numbers that a start differs from the neutral network by.
 NOISE = 0.03
+# Share of the features silenced in a training sample; only where there are many, since few have to say it all.
+DROPOUT = 0.2
+# Learning rate for one feature; the product of d of them changes by about sqrt(d) times as much per step.
+RATE = 0.03
+CLIP = 1.0
+# Epochs, epochs without a gain, and the steps that both must at least amount to, by effort.
+EFFORTS = {"fast": (10, 2, 150), "balanced": (20, 4, 300), "thorough": (60, 10, 1000)}
+# The last training of the chosen network: this much slower, and this much more patient.
+SLOWER = 3.0
+MORE_PATIENT = 2
 # Numbers in the features up to which one thread is faster, and from which "auto" takes a GPU.
 FEW_ENTRIES = 1_000_000
 GPU_ENTRIES = 3_000_000
@@ -101,7 +120,9 @@ def classify(
     fitted = FeatureMap.fit(x, feature_map, map_size)
     kind = as_dtype(dtype) or torch.float32
     if kind.is_complex:
-        raise OptionError(f"dtype={dtype!r} is complex; probabilities need real numbers: use float32 or float64")
+        raise OptionError(
+            f"dtype={dtype!r} is complex; probabilities need real numbers: use float32 or float64"
+        )
     size = len(x) * x.shape[1] * map_size * kind.itemsize
     check_memory(2 * size, free_memory(torch.device("cpu")), f"{len(x):,} samples of {x.shape[1]} features")
     values = fitted(x, kind)
@@ -119,6 +140,8 @@ def classify(
         num_classes,
         held_out=None if held_out is None else held_out.to(where),
         generator=generator,
+        dropout=DROPOUT if x.shape[1] > FEW_FEATURES else 0.0,
+        share=FEW_AT_ONCE if x.shape[1] <= FEW_FEATURES else MANY_AT_ONCE,
     )
     dims = objective.dims
     if structure is not None:
@@ -134,10 +157,13 @@ def classify(
     pairs = auto_edges(len(dims)) if isinstance(edges, str) and edges == "auto" else edges
     pairs = pairs if isinstance(pairs, str) else _listed(pairs)
     first = structure or _first(dims, EdgePolicy.parse(pairs, len(dims)), max_parameters)
+    check_choice("effort", effort, tuple(EFFORTS))
+    trained = _training(effort, objective) if training is None else training
+    limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=held_out is not None)
     with one_thread() if values.numel() <= FEW_ENTRIES else nullcontext():
         result = learn_objective(
             objective,
-            limits=Limits(max_error, max_parameters, max_steps, max_seconds, held_out=held_out is not None),
+            limits=limits,
             edges=pairs,
             effort=effort,
             init=neutral_start(first, objective.labels, generator, kind, where),
@@ -148,9 +174,61 @@ def classify(
             callbacks=callbacks,
             checkpoint=None,
             options=None,
-            training=training,
+            training=trained,
         )
+        if structure is None and training is None:
+            result = _polished(result, objective, trained, limits)
     return Classified(result, fitted)
+
+
+def _training(effort: str, objective: Classification) -> TrainingOptions:
+    """How networks are trained: in epochs where there are many samples, in steps where there are few."""
+    epochs, patience, steps = EFFORTS[effort]
+    count = objective.num_batches
+    return TrainingOptions(
+        learning_rate=RATE / math.sqrt(len(objective.dims) - 1),
+        clip=CLIP,
+        epochs=max(epochs, math.ceil(steps / count)),
+        patience=max(patience, math.ceil(steps / 8 / count)),
+        tolerance=1e-3,
+        patient_steps=0,
+    )
+
+
+def _polished(result: Result, objective: Classification, training: TrainingOptions, limits: Limits) -> Result:
+    """The chosen network trained once more, slowly; its best epoch, which may be the first, is kept."""
+    begin, spent = time.perf_counter(), float(result.info["seconds"])
+    # A run that is out of time gets a share more of it.
+    limit = math.inf if limits.max_seconds is None else limits.max_seconds
+    deadline = begin + max(limit - spent, 0.1 * limit)
+    assert training.learning_rate is not None
+    slow = replace(
+        training,
+        learning_rate=training.learning_rate / SLOWER,
+        patience=MORE_PATIENT * training.patience,
+        tolerance=1e-4,
+    )
+    found, _ = fit_by_gradient(objective, result.network, slow, deadline=deadline)
+    seconds = spent + time.perf_counter() - begin
+    step = Step(
+        index=len(result.history),
+        kind="refit",
+        edge=None,
+        num_parameters=found.size,
+        loss=found.loss,
+        relative_error=found.loss,
+        validation_error=found.validation,
+        seconds=seconds,
+        structure=found.network.structure,
+    )
+    return replace(
+        result,
+        network=found.network,
+        relative_error=found.loss,
+        history=(*result.history, step),
+        validation_error=found.validation,
+        info={**result.info, "seconds": seconds},
+    )
 
 
 def auto_edges(order: int) -> Literal["all"] | list[Edge]:
@@ -169,7 +247,7 @@ def _listed(edges: Any) -> Any:
 
 
 def _first(dims: tuple[int, ...], policy: EdgePolicy, max_parameters: int | None) -> Structure:
-    """Where growth starts: rank one, or rank 2 on the allowed edges of many features.
+    """Where growth starts: rank one, or a higher rank on the allowed edges of many features.
 
     In a long chain no single growth carries what a far feature says to the class leg, so that from rank one on
     none would show a gain.
@@ -178,7 +256,7 @@ def _first(dims: tuple[int, ...], policy: EdgePolicy, max_parameters: int | None
     if len(dims) - 1 <= FEW_FEATURES:
         return alone
     pairs = auto_edges(len(dims)) if policy.pairs is None else policy.pairs
-    joined = Structure(dims, {e: 2 for e in pairs})  # type: ignore[misc]
+    joined = Structure(dims, dict.fromkeys(pairs, FIRST_RANK))  # type: ignore[misc]
     too_large = max_parameters is not None and joined.num_parameters > max_parameters
     return alone if too_large or product_plan(joined).cost > MOST_COST else joined
 
@@ -229,6 +307,7 @@ def _hold_out(labels: torch.Tensor, validation: Any, generator: torch.Generator)
                 stacklevel=4,
             )
             return None
+        share = max(share, min(FEWEST_HELD_OUT / count, 0.2))
         for number in labels.unique():
             mine = (labels == number).nonzero()[:, 0]
             most = min(max(1, round(share * len(mine))), len(mine) - 1)

@@ -59,7 +59,9 @@ class FeatureMap:
         if not callable(kind):
             check_choice("feature_map", kind, MAPS)
         if kind == "linear" and size != 2:
-            raise OptionError(f"feature_map='linear' is (1, z): map_size={size} does not fit; use 2 or 'cosine'")
+            raise OptionError(
+                f"feature_map='linear' is (1, z): map_size={size} does not fit; use 2 or 'cosine'"
+            )
         samples = _doubles(x)
         deviation = samples.std(0, correction=0)
         plain = torch.ones(samples.shape[1], int(size), int(size), dtype=torch.float64)

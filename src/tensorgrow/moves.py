@@ -7,7 +7,7 @@ slices, splitting without truncation and merging leave the represented tensor un
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -19,7 +19,17 @@ from .errors import StructureError
 from .linalg import sqrt_and_inverse, tail_norms
 from .structure import Edge, Structure
 
-__all__ = ["Split", "grow", "grow_many", "merge", "merge_structure", "propose_splits", "shrink", "split", "whitened_core"]
+__all__ = [
+    "Split",
+    "grow",
+    "grow_many",
+    "merge",
+    "merge_structure",
+    "propose_splits",
+    "shrink",
+    "split",
+    "whitened_core",
+]
 
 Cores = Sequence[torch.Tensor]
 Result = tuple[Structure, list[torch.Tensor]]
@@ -51,11 +61,17 @@ def grow(
 
 
 def grow_many(
-    structure: Structure, cores: Cores, slices: Mapping[Edge, tuple[torch.Tensor, torch.Tensor]]
+    structure: Structure,
+    cores: Cores,
+    slices: Mapping[Edge, tuple[torch.Tensor, torch.Tensor]],
+    *,
+    passing: Collection[int] = (),
 ) -> Result:
     """Raise the ranks of several edges by one each; what joins two new slices of a core is zero.
 
-    The slices of an edge have the sizes that `grow` needs for it alone.
+    The slices of an edge have the sizes that `grow` needs for it alone. Nodes in `passing` where two or more of
+    the edges meet get a one at the first entry of their leg that joins all new slices: what enters along one
+    edge leaves along the others.
     """
     ranks = dict(structure.ranks)
     for i, j in slices:
@@ -78,6 +94,10 @@ def grow_many(
             before = [old[a] if a == axis else 0 for a in range(len(old))]
             after = [0 if a == axis else r for a, r in enumerate(room)]
             core = core + functional.pad(new[k].reshape(shape).to(core), _padding(before, after))
+        if node in passing and len(new) > 1:
+            link = torch.zeros_like(core)
+            link[tuple([0, *(old[a] if k in new else 0 for a, k in enumerate(around, 1))])] = 1.0
+            core = core + link
         out[node] = core
     return grown, out
 

@@ -92,9 +92,7 @@ class ProductPlan:
         return found
 
 
-def _absorbed(
-    steps: Sequence[Absorb], cores: Sequence[torch.Tensor], features: torch.Tensor
-) -> torch.Tensor:
+def _absorbed(steps: Sequence[Absorb], cores: Sequence[torch.Tensor], features: torch.Tensor) -> torch.Tensor:
     """The tensor of a piece, ``(n, its class bonds)``."""
     count = len(features)
     state = features.new_ones(count, 1)
@@ -134,9 +132,7 @@ def product_plan(structure: Structure) -> ProductPlan:
         axes.append(tuple(order) if bonds else ())
         cost += structure.leg_dim(root) * math.prod(structure.rank(k, root) for k in left)
         left = stay
-    return ProductPlan(
-        root, tuple(lonely), tuple((tuple(s), b) for s, b, _ in pieces), tuple(axes), cost
-    )
+    return ProductPlan(root, tuple(lonely), tuple((tuple(s), b) for s, b, _ in pieces), tuple(axes), cost)
 
 
 def _pieces(structure: Structure, root: int) -> list[list[int]]:

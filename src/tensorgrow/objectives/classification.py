@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
@@ -26,7 +27,7 @@ PROBE = 1e-2
 # Multiplications per sample that a network may take, and that one screening of several edges may take.
 MOST_COST = 2.0**18
 # Sizes of new slices that are tried.
-SIZES = (0.03, 0.1, 0.3)
+SIZES = (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
 class Classification:
@@ -43,9 +44,13 @@ class Classification:
     held_out
         True for samples that only `validate` sees; None for none.
     generator
-        Shuffles the batches.
+        Shuffles the batches and silences features.
     batch_size
         Samples per batch.
+    dropout
+        Share of the features of a training sample that are silenced, anew for every batch.
+    share
+        Of the edges that may grow, how many do so at once.
     """
 
     is_whole = False
@@ -59,6 +64,8 @@ class Classification:
         held_out: torch.Tensor | None = None,
         generator: torch.Generator,
         batch_size: int = BATCH,
+        dropout: float = 0.0,
+        share: float = 0.1,
     ) -> None:
         self.dims = (*[features.shape[2]] * features.shape[1], num_classes)
         kept = torch.ones_like(labels, dtype=torch.bool) if held_out is None else ~held_out
@@ -66,6 +73,8 @@ class Classification:
         self._held = None if held_out is None else (features[held_out], labels[held_out])
         self._generator = generator
         self._batch_size = batch_size
+        self._dropout = dropout
+        self._share = share
 
     @property
     def holds_out(self) -> bool:
@@ -83,9 +92,25 @@ class Classification:
         return order.tensor_split(self.num_batches)
 
     def loss(self, network: TensorNetwork, batch: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy of some samples."""
-        found = product_plan(network.structure).run(network.cores, self.features[batch])
-        return cross_entropy(found, self.labels[batch])
+        """Mean cross-entropy of some samples, some of whose features are silenced."""
+        return self._loss(network, self._thinned(self.features[batch]), self.labels[batch])
+
+    @staticmethod
+    def _loss(network: TensorNetwork, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        found = product_plan(network.structure).run(network.cores, features)
+        return cross_entropy(found, labels)
+
+    def _thinned(self, features: torch.Tensor) -> torch.Tensor:
+        """Dropout: a share of the features is set to what it is on average.
+
+        The first component of a feature is nearly 1 and the others have mean zero, so that setting these to
+        zero removes the feature from every product. Without it, products of many features fit single samples.
+        """
+        if not self._dropout:
+            return features
+        draws = torch.rand(features.shape[:2], generator=self._generator)
+        kept = (draws >= self._dropout).to(features) / (1.0 - self._dropout)
+        return torch.cat([features[:, :, :1], features[:, :, 1:] * kept[:, :, None]], -1)
 
     def total(self, network: TensorNetwork) -> float:
         """Mean cross-entropy of all fitted samples."""
@@ -103,11 +128,10 @@ class Classification:
         self,
         network: TensorNetwork,
         edges: Sequence[Edge],
-        count: int,
         max_parameters: int | None,
         generator: torch.Generator,
-    ) -> dict[Edge, Slices]:
-        r"""The edges with the largest first-order gain per parameter, and slices to grow them with.
+    ) -> tuple[list[Edge], TensorNetwork]:
+        r"""The edges with the largest first-order gain per parameter, and the network with these grown.
 
         The loss with new slices ``a`` and ``b`` at an edge changes by ``a^T M b`` to lowest order; the largest
         singular value of ``M`` is the steepest descent there is. Slices of size ``delta`` at many edges at once
@@ -118,18 +142,19 @@ class Classification:
         found: dict[Edge, tuple[float, Slices]] = {}
         for group in self._groups(network.structure, list(edges)):
             found |= self._leading(network, group, batch, generator)
-        structure, chosen = network.structure, {}
-        gains = {e: value**2 / structure.growth_cost(*e) for e, (value, _) in found.items()}
-        for edge in sorted(gains, key=lambda e: -gains[e]):
-            grown = structure.with_rank(*edge, structure.rank(*edge) + 1)
+        structure = network.structure
+        chosen: dict[Edge, Slices] = {}
+        count = math.ceil(self._share * len(edges))
+        while found and len(chosen) < count:
+            # Costs are those after the growths before: a node that many edges meet at soon gets expensive.
+            best = max(found, key=lambda e: found[e][0] ** 2 / structure.growth_cost(*e))
+            slices = found.pop(best)[1]
+            grown = structure.with_rank(*best, structure.rank(*best) + 1)
             if max_parameters is not None and grown.num_parameters > max_parameters:
                 continue
-            if product_plan(grown).cost > MOST_COST:
-                continue
-            structure, chosen[edge] = grown, found[edge][1]
-            if len(chosen) == count:
-                break
-        return self._sized(network, chosen) if chosen else {}
+            if product_plan(grown).cost <= MOST_COST:
+                structure, chosen[best] = grown, slices
+        return list(chosen), self._grown(network, chosen) if chosen else network
 
     def _groups(self, structure: Structure, edges: list[Edge]) -> Iterator[list[Edge]]:
         """Edges that can be screened together, because the network with all of them grown is affordable."""
@@ -150,6 +175,7 @@ class Classification:
         """Largest singular value of every edge's pair gradient, with the slices that lower the loss."""
         structure = network.structure
         frozen = [c.detach() for c in network.cores]
+        features, labels = self.features[batch], self.labels[batch]
         leaves = []
         for edge in edges:
             for node, other in (edge, edge[::-1]):
@@ -160,7 +186,7 @@ class Classification:
             leaves = [v.requires_grad_() for v in leaves]
             slices = {e: (leaves[2 * k], leaves[2 * k + 1]) for k, e in enumerate(edges)}
             grown = TensorNetwork(*moves.grow_many(structure, frozen, slices))
-            gradients = torch.autograd.grad(self.loss(grown, batch), leaves)
+            gradients = torch.autograd.grad(self._loss(grown, features, labels), leaves)
             norms = [g.norm() for g in gradients]
             before = [v.detach() for v in leaves]
             leaves = [PROBE * g / s.clamp_min(1e-30) for g, s in zip(gradients, norms)]
@@ -171,14 +197,25 @@ class Classification:
         }
 
     @torch.no_grad()
-    def _sized(self, network: TensorNetwork, slices: dict[Edge, Slices]) -> dict[Edge, Slices]:
-        """The slices at the size that lowers the loss most."""
-        scaled = [{e: (a * s, b * s) for e, (a, b) in slices.items()} for s in SIZES]
-        losses = [
-            self.total(TensorNetwork(*moves.grow_many(network.structure, network.cores, now)))
-            for now in scaled
+    def _grown(self, network: TensorNetwork, slices: dict[Edge, Slices]) -> TensorNetwork:
+        """The network with slices of the size that lowers the loss most.
+
+        Where grown edges meet at a feature, the new rank passes through: a feature can then be heard at a class
+        leg that is many edges away, which no single growth brings about.
+        """
+        features = range(network.structure.order - 1)
+        found = [
+            TensorNetwork(
+                *moves.grow_many(
+                    network.structure,
+                    network.cores,
+                    {e: (a * s, b * s) for e, (a, b) in slices.items()},
+                    passing=features,
+                )
+            )
+            for s in SIZES
         ]
-        return scaled[losses.index(min(losses))]
+        return min(found, key=self.total)
 
 
 @torch.no_grad()

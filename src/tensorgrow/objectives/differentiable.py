@@ -59,11 +59,13 @@ class Screening(Protocol):
         self,
         network: TensorNetwork,
         edges: Sequence[Edge],
-        count: int,
         max_parameters: int | None,
         generator: torch.Generator,
-    ) -> dict[Edge, Slices]:
-        """At most `count` of the edges, the most promising first, with slices to grow them with."""
+    ) -> tuple[list[Edge], TensorNetwork]:
+        """The most promising of the edges, best first, and the network with these grown by one rank each.
+
+        No edges, and the network as it is, where none of them can grow.
+        """
 
 
 class LossFunction:

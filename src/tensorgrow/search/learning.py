@@ -27,8 +27,6 @@ __all__ = ["LearningProblem", "LearningSearch", "fit_by_gradient"]
 LEAST_GAIN = 1e-4
 # Steps on batches that show what the new slices of an edge can do.
 CANDIDATE_STEPS = 100
-# Of the edges that are screened together, the share that grows in one step.
-SCREENED_SHARE = 0.25
 
 
 @dataclass
@@ -113,8 +111,7 @@ class LearningSearch(Search):
         state, problem = self.state, self.problem
         assert state.current is not None
         network = state.current.network
-        count = max(1, math.ceil(SCREENED_SHARE * len(edges)))
-        chosen = objective.screen(network, edges, count, problem.max_parameters, problem.generator)
+        chosen, grown = objective.screen(network, edges, problem.max_parameters, problem.generator)
         if not chosen:
             self._end(StopReason.SATURATED)
             return
@@ -122,8 +119,7 @@ class LearningSearch(Search):
         for i, j in chosen:
             moments = _grown_moments(structure, moments, i, j)
             structure = structure.with_rank(i, j, structure.rank(i, j) + 1)
-        grown = TensorNetwork(*moves.grow_many(network.structure, network.cores, chosen))
-        self._train_grown(grown, moments, next(iter(chosen)), begin)
+        self._train_grown(grown, moments, chosen[0], begin)
 
     def _train_grown(self, network: TensorNetwork, moments: State, edge: Edge, begin: float) -> None:
         """Train after a growth, record it, and see whether to go on."""

@@ -115,7 +115,7 @@ def test_first_component_is_nearly_constant(kind, size):
     fitted = FeatureMap.fit(x, kind, size)
     found = fitted(x)
     assert tuple(found.shape) == (200, 6, size)
-    assert float((found[:, :, 0] - 1).abs().max()) < 0.25
+    assert float((found[:, :, 0] - 1).abs().max()) < 0.3
     overlap = torch.einsum("nda,ndb->dab", found, found)[:, 0, 1:] / 200
     assert float(overlap.abs().max()) < 1e-9
     assert float(found[:, 2, 1:].abs().max()) < 1e-6  # a constant feature says nothing

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from numbers import Real
 from typing import Any, Literal
 
@@ -34,8 +35,8 @@ HELD_OUT = 0.1
 FEWEST_TO_SPLIT = 10
 # The fewest samples that are worth holding out.
 FEWEST_HELD_OUT = 20
-# With more features than this not all pairs are candidates, and growth starts from a higher rank on those that are:
-# chains of rank 2 train badly, and what grows from them stays behind chains that began at rank 4.
+# With more features than this not all pairs are candidates, and growth starts from a higher rank on those that
+# are: chains of rank 2 train badly, and what grows from them stays behind chains that began at rank 4.
 FEW_FEATURES = 16
 FIRST_RANK = 4
 # Share of the allowed edges that grow in one step, with few features and with many.
@@ -43,7 +44,7 @@ FEW_AT_ONCE = 0.04
 MANY_AT_ONCE = 0.5
 # Size of the random numbers that a start differs from the neutral network by.
 NOISE = 0.03
-# Share of the features silenced in a training sample; only where there are many, since few have to say it all.
+# Share of the features silenced in a training sample, where there are many: a few have to say it all.
 DROPOUT = 0.2
 # Learning rate for one feature; the product of d of them changes by about sqrt(d) times as much per step.
 RATE = 0.03
@@ -233,12 +234,13 @@ def _polished(result: Result, objective: Classification, training: TrainingOptio
 
 def auto_edges(order: int) -> Literal["all"] | list[Edge]:
     """All pairs for a few features; beyond, the chain of the features with the class leg in its middle."""
-    features = order - 1
-    if features <= FEW_FEATURES:
-        return "all"
+    return "all" if order - 1 <= FEW_FEATURES else _chain(order - 1)
+
+
+def _chain(features: int) -> list[Edge]:
     middle = features // 2
     chain = [*range(middle), features, *range(middle, features)]
-    return [(min(a, b), max(a, b)) for a, b in zip(chain, chain[1:])]
+    return [(min(a, b), max(a, b)) for a, b in pairwise(chain)]
 
 
 def _listed(edges: Any) -> Any:
@@ -249,14 +251,16 @@ def _listed(edges: Any) -> Any:
 def _first(dims: tuple[int, ...], policy: EdgePolicy, max_parameters: int | None) -> Structure:
     """Where growth starts: rank one, or a higher rank on the allowed edges of many features.
 
-    In a long chain no single growth carries what a far feature says to the class leg, so that from rank one on
-    none would show a gain.
+    In a long chain no single growth carries what a far feature says to the class leg, so that from rank one
+    on none would show a gain.
     """
     alone = Structure.rank_one(dims)
     if len(dims) - 1 <= FEW_FEATURES:
         return alone
-    pairs = auto_edges(len(dims)) if policy.pairs is None else policy.pairs
-    joined = Structure(dims, dict.fromkeys(pairs, FIRST_RANK))  # type: ignore[misc]
+    pairs = _chain(len(dims) - 1) if policy.pairs is None else policy.pairs
+    joined = Structure(dims, dict.fromkeys(pairs, FIRST_RANK))
+    for e in joined.edges:  # ends of a chain cannot use more than their leg carries
+        joined = joined.with_rank(*e, min(FIRST_RANK, joined.useful_rank(*e)))
     too_large = max_parameters is not None and joined.num_parameters > max_parameters
     return alone if too_large or product_plan(joined).cost > MOST_COST else joined
 
@@ -280,7 +284,7 @@ def neutral_start(
         bonds = len(shape) - 1
         if node == root:
             counts = torch.bincount(labels.cpu(), minlength=shape[0]).clamp_min(1).double()
-            core[(slice(None), *[0] * bonds)] += (counts / counts.sum()).log()
+            core.reshape(shape[0], -1)[:, 0] += (counts / counts.sum()).log()
         else:
             for k in range(min(shape[1:], default=1)):
                 core[(0, *[k] * bonds)] += 1.0
@@ -302,13 +306,13 @@ def _hold_out(labels: torch.Tensor, validation: Any, generator: torch.Generator)
             )
         if count < FEWEST_TO_SPLIT:
             warnings.warn(
-                f"only {count} samples: none is held out, and the network does not grow unless a limit is given",
+                f"only {count} samples: none is held out, and the network does not grow unless a limit says",
                 DataWarning,
                 stacklevel=4,
             )
             return None
         share = max(share, min(FEWEST_HELD_OUT / count, 0.2))
-        for number in labels.unique():
+        for number in range(int(labels.max()) + 1):
             mine = (labels == number).nonzero()[:, 0]
             most = min(max(1, round(share * len(mine))), len(mine) - 1)
             held[mine[torch.randperm(len(mine), generator=generator)[:most]]] = True

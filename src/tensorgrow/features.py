@@ -17,8 +17,8 @@ __all__ = ["FeatureMap", "FeatureMapName"]
 FeatureMapName = Literal["cosine", "linear"]
 MAPS = ("cosine", "linear")
 
-# Directions of a map that vary less than this share of the one that varies most are not stretched to unit size:
-# a pixel that is set in one picture of a thousand would outweigh everything else there.
+# Directions of a map that vary less than this share of the one that varies most are not stretched to unit
+# size: a pixel that is set in one picture of a thousand would outweigh everything else there.
 LEAST_VARIANCE = 0.05
 
 
@@ -30,10 +30,10 @@ class FeatureMap:
     :math:`\sqrt{\binom{m-1}{s}} \cos^{m-1-s}(\pi u/2) \sin^s(\pi u/2)`; for ``m = 2`` the usual
     :math:`(\cos, \sin)`. "linear": ``(1, z)`` with ``z`` standardised, clipped to the training range.
 
-    The vectors are then turned, leg by leg, so that over the training samples the first component is as near to
-    the constant 1 as the map allows and the others are uncorrelated with it and of about unit size. The models
-    that can be expressed stay the same; products of hundreds of features stay of order one, and gradients are
-    well scaled.
+    The vectors are then turned, leg by leg, so that over the training samples the first component is as near
+    to the constant 1 as the map allows and the others are uncorrelated with it and of about unit size. The
+    models that can be expressed stay the same; products of hundreds of features stay of order one, and
+    gradients are well scaled.
 
     Attributes
     ----------

@@ -69,9 +69,9 @@ def grow_many(
 ) -> Result:
     """Raise the ranks of several edges by one each; what joins two new slices of a core is zero.
 
-    The slices of an edge have the sizes that `grow` needs for it alone. Nodes in `passing` where two or more of
-    the edges meet get a one at the first entry of their leg that joins all new slices: what enters along one
-    edge leaves along the others.
+    The slices of an edge have the sizes that `grow` needs for it alone. Nodes in `passing` where two or more
+    of the edges meet get a one at the first entry of their leg that joins all new slices: what enters along
+    one edge leaves along the others.
     """
     ranks = dict(structure.ranks)
     for i, j in slices:
@@ -96,7 +96,7 @@ def grow_many(
             core = core + functional.pad(new[k].reshape(shape).to(core), _padding(before, after))
         if node in passing and len(new) > 1:
             link = torch.zeros_like(core)
-            link[tuple([0, *(old[a] if k in new else 0 for a, k in enumerate(around, 1))])] = 1.0
+            link[(0, *(old[a] if k in new else 0 for a, k in enumerate(around, 1)))] = 1.0
             core = core + link
         out[node] = core
     return grown, out

@@ -1,9 +1,10 @@
 """A network applied to products of local features, one sample per row.
 
-Every node but the class node holds a feature leg. A sample gives each of these legs a vector, and what is left is
-a vector over the class leg. Nodes are absorbed one after the other into a tensor of shape ``(n, open bonds)``:
-one outer product with the features of the node and one matrix product with its core, which the samples share.
-Forming a matrix per sample and core first, as an einsum over contracted cores would, reads and writes far more.
+Every node but the class node holds a feature leg. A sample gives each of these legs a vector, and what is
+left is a vector over the class leg. Nodes are absorbed one after the other into a tensor of shape
+``(n, open bonds)``: one outer product with the features of the node and one matrix product with its core,
+which the samples share. Forming a matrix per sample and core first, as an einsum over contracted cores would,
+reads and writes far more.
 """
 
 from __future__ import annotations

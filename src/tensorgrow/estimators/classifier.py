@@ -34,9 +34,9 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     .. math:: f_c(x) = \sum_{i_1 \dots i_d} W_{i_1 \dots i_d c} \prod_j \phi_j(x_j)_{i_j}
 
-    Every feature goes through a map to a short vector; the network ``W`` has a leg for each of them and one for
-    the classes, whose probabilities are the softmax of ``f``. Growth by the gradient of the cross-entropy goes on
-    until that of the held-out samples no longer falls; the best network on the way is kept.
+    Every feature goes through a map to a short vector; the network ``W`` has a leg for each of them and one
+    for the classes, whose probabilities are the softmax of ``f``. Growth by the gradient of the cross-entropy
+    goes on until that of the held-out samples no longer falls; the best network on the way is kept.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     max_error
         Stop at this mean cross-entropy of the held-out samples.
     edges
-        Edges that may grow: "all", "chain", "ring" or pairs of nodes; the classes have the last node. "auto" is
-        all pairs for up to 16 features; beyond, the chain of the features with the classes in its middle,
+        Edges that may grow: "all", "chain", "ring" or pairs of nodes; the classes have the last node. "auto"
+        is all pairs for up to 16 features; beyond, the chain of the features with the classes in its middle,
         starting from rank 4 instead of 1.
     feature_map
         "cosine": ``(cos(pi u / 2), sin(pi u / 2))`` with ``u`` the feature scaled to [0, 1] by its training
@@ -55,8 +55,9 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     map_size
         Length of the vectors; "linear" has 2.
     validation
-        Samples to hold out: a share (of every class), a boolean mask of length n, or False for none; then only a
-        limit says when to stop, and without one the first network is trained and does not grow.
+        Samples to hold out: a share (of every class, at least 20 samples or a fifth), a boolean mask of
+        length n, or False for none; then only a limit says when to stop, and without one the first network
+        is trained and does not grow.
     effort
         "fast", "balanced" or "thorough": how long networks are trained.
     structure

@@ -133,10 +133,10 @@ class Classification:
     ) -> tuple[list[Edge], TensorNetwork]:
         r"""The edges with the largest first-order gain per parameter, and the network with these grown.
 
-        The loss with new slices ``a`` and ``b`` at an edge changes by ``a^T M b`` to lowest order; the largest
-        singular value of ``M`` is the steepest descent there is. Slices of size ``delta`` at many edges at once
-        disturb each other only by ``delta^4``: one backward pass gives ``M b`` and ``M^T a`` for all of them,
-        and a few passes their leading singular vectors, without any ``M`` being formed.
+        The loss with new slices ``a`` and ``b`` at an edge changes by ``a^T M b`` to lowest order; the
+        largest singular value of ``M`` is the steepest descent there is. Slices of size ``delta`` at many
+        edges at once disturb each other only by ``delta^4``: one backward pass gives ``M b`` and ``M^T a``
+        for all of them, and a few passes their leading singular vectors, without any ``M`` being formed.
         """
         batch = torch.randperm(len(self.labels), generator=generator)[:SCREENED].to(self.labels.device)
         found: dict[Edge, tuple[float, Slices]] = {}
@@ -200,8 +200,8 @@ class Classification:
     def _grown(self, network: TensorNetwork, slices: dict[Edge, Slices]) -> TensorNetwork:
         """The network with slices of the size that lowers the loss most.
 
-        Where grown edges meet at a feature, the new rank passes through: a feature can then be heard at a class
-        leg that is many edges away, which no single growth brings about.
+        Where grown edges meet at a feature, the new rank passes through: a feature can then be heard at a
+        class leg that is many edges away, which no single growth brings about.
         """
         features = range(network.structure.order - 1)
         found = [

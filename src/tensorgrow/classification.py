@@ -35,8 +35,8 @@ HELD_OUT = 0.1
 FEWEST_TO_SPLIT = 10
 # The fewest samples that are worth holding out.
 FEWEST_HELD_OUT = 20
-# With more features than this not all pairs are candidates, and growth starts from a higher rank on those that
-# are: chains of rank 2 train badly, and what grows from them stays behind chains that began at rank 4.
+# With more features than this not all pairs are candidates, and growth starts from a higher rank on those
+# that are: chains of rank 2 train badly, and what grows from them stays behind chains that began at rank 4.
 FEW_FEATURES = 16
 FIRST_RANK = 4
 # Share of the allowed edges that grow in one step, with few features and with many.
@@ -46,6 +46,7 @@ MANY_AT_ONCE = 0.5
 NOISE = 0.03
 # Share of the features silenced in a training sample, where there are many: a few have to say it all.
 DROPOUT = 0.2
+FEW_TO_SILENCE = 8
 # Learning rate for one feature; the product of d of them changes by about sqrt(d) times as much per step.
 RATE = 0.03
 CLIP = 1.0
@@ -141,7 +142,7 @@ def classify(
         num_classes,
         held_out=None if held_out is None else held_out.to(where),
         generator=generator,
-        dropout=DROPOUT if x.shape[1] > FEW_FEATURES else 0.0,
+        dropout=DROPOUT if x.shape[1] > FEW_TO_SILENCE else 0.0,
         share=FEW_AT_ONCE if x.shape[1] <= FEW_FEATURES else MANY_AT_ONCE,
     )
     dims = objective.dims
@@ -177,7 +178,7 @@ def classify(
             options=None,
             training=trained,
         )
-        if structure is None and training is None:
+        if structure is None and training is None and objective.holds_out:
             result = _polished(result, objective, trained, limits)
     return Classified(result, fitted)
 

@@ -238,14 +238,14 @@ def test_tables(load):
     x, y = load(return_X_y=True)
     a, b, c, d = train_test_split(x, y, test_size=0.4, random_state=0, stratify=y)
     linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(a, c).score(b, d)
-    model = tg.TNClassifier(random_state=0).fit(a, c)
+    model = quick(feature_map="linear", max_steps=2).fit(a, c)
     assert model.score(b, d) >= linear - 0.05
 
 
 def test_digits():
     x, y = load_digits(return_X_y=True)
     a, b, c, d = train_test_split(x, y, train_size=1000, random_state=0, stratify=y)
-    model = quick(max_parameters=5000).fit(a, c)
+    model = quick(max_parameters=5000, max_steps=3).fit(a, c)
     assert model.score(b, d) > 0.9
     assert model.result_.num_parameters <= 5000
     assert set(model.structure_.edges) <= set(auto_edges(65))
@@ -357,7 +357,7 @@ def test_scikit_learn_agrees():
     training = tg.TrainingOptions(learning_rate=0.03, epochs=40, patience=10, patient_steps=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about data that is meant to be bad
-        found = check_estimator(quick(max_steps=0, training=training), on_fail=None)
+        found = check_estimator(quick(max_steps=1, training=training), on_fail=None)
     assert len(found) > 40
     assert [r["check_name"] for r in found if r["status"] not in ("passed", "skipped")] == []
 

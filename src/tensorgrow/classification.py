@@ -160,7 +160,9 @@ def classify(
     pairs = pairs if isinstance(pairs, str) else _listed(pairs)
     first = structure or _first(dims, EdgePolicy.parse(pairs, len(dims)), max_parameters)
     check_choice("effort", effort, tuple(EFFORTS))
-    trained = _training(effort, objective) if training is None else training
+    # A structure that is given is trained once, so that it gets the time that growth takes otherwise.
+    level = effort if structure is None else "thorough"
+    trained = _training(level, objective) if training is None else training
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=held_out is not None)
     with one_thread() if values.numel() <= FEW_ENTRIES else nullcontext():
         result = learn_objective(
@@ -178,7 +180,7 @@ def classify(
             options=None,
             training=trained,
         )
-        if structure is None and training is None and objective.holds_out:
+        if training is None and objective.holds_out:
             result = _polished(result, objective, trained, limits)
     return Classified(result, fitted)
 

@@ -27,6 +27,7 @@ from .solvers import TrainingOptions
 from .structure import Structure
 
 if TYPE_CHECKING:
+    from .estimators import TNClassifier as TNClassifier
     from .estimators import TNRegressor as TNRegressor
 
 __all__ = [
@@ -61,7 +62,7 @@ __all__ = [
 ]
 
 # Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.
-_ESTIMATORS = ("TNRegressor",)
+_ESTIMATORS = ("TNClassifier", "TNRegressor")
 
 
 def __getattr__(name: str) -> Any:

@@ -7,18 +7,29 @@ slices, splitting without truncation and merging leave the represented tensor un
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import torch
+from torch.nn import functional
 
 from .contraction import gram_plan
 from .errors import StructureError
 from .linalg import sqrt_and_inverse, tail_norms
-from .structure import Structure
+from .structure import Edge, Structure
 
-__all__ = ["Split", "grow", "merge", "merge_structure", "propose_splits", "shrink", "split", "whitened_core"]
+__all__ = [
+    "Split",
+    "grow",
+    "grow_many",
+    "merge",
+    "merge_structure",
+    "propose_splits",
+    "shrink",
+    "split",
+    "whitened_core",
+]
 
 Cores = Sequence[torch.Tensor]
 Result = tuple[Structure, list[torch.Tensor]]
@@ -47,6 +58,53 @@ def grow(
             )
         out[node] = torch.cat([core, new.reshape(shape).to(core)], axis)
     return grown, out
+
+
+def grow_many(
+    structure: Structure,
+    cores: Cores,
+    slices: Mapping[Edge, tuple[torch.Tensor, torch.Tensor]],
+    *,
+    passing: Collection[int] = (),
+) -> Result:
+    """Raise the ranks of several edges by one each; what joins two new slices of a core is zero.
+
+    The slices of an edge have the sizes that `grow` needs for it alone. Nodes in `passing` where two or more
+    of the edges meet get a one at the first entry of their leg that joins all new slices: what enters along
+    one edge leaves along the others.
+    """
+    ranks = dict(structure.ranks)
+    for i, j in slices:
+        ranks[i, j] = structure.rank(i, j) + 1
+    grown = Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
+    out = list(cores)
+    mine: dict[int, dict[int, torch.Tensor]] = {}
+    for (i, j), (left, right) in slices.items():
+        mine.setdefault(i, {})[j] = left
+        mine.setdefault(j, {})[i] = right
+    for node, new in mine.items():
+        around = grown.neighbours[node]
+        old = [structure.leg_dim(node), *(structure.rank(node, k) for k in around)]
+        room = [0, *(int(k in new) for k in around)]
+        core = functional.pad(cores[node].reshape(old), _padding([0] * len(old), room))
+        for axis, k in enumerate(around, 1):
+            if k not in new:
+                continue
+            shape = [1 if a == axis else size for a, size in enumerate(old)]
+            before = [old[a] if a == axis else 0 for a in range(len(old))]
+            after = [0 if a == axis else r for a, r in enumerate(room)]
+            core = core + functional.pad(new[k].reshape(shape).to(core), _padding(before, after))
+        if node in passing and len(new) > 1:
+            link = torch.zeros_like(core)
+            link[(0, *(old[a] if k in new else 0 for a, k in enumerate(around, 1)))] = 1.0
+            core = core + link
+        out[node] = core
+    return grown, out
+
+
+def _padding(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """The order `torch.nn.functional.pad` wants: last axis first."""
+    return [n for pair in zip(reversed(before), reversed(after)) for n in pair]
 
 
 def shrink(structure: Structure, cores: Cores, i: int, j: int, keep: Sequence[int]) -> Result:

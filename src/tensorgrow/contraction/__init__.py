@@ -12,6 +12,7 @@ from .plans import (
     inner_plan,
     sweep_plan,
 )
+from .products import ProductPlan, product_plan
 from .program import Array, Program, Update
 from .rows import Entries, RowSource, RowTree
 from .samples import DesignPlan, SampleSweepPlan, design_plan, sample_sweep_plan
@@ -26,6 +27,7 @@ __all__ = [
     "PairEnvironment",
     "PairPlan",
     "PartialPlan",
+    "ProductPlan",
     "Program",
     "RowSource",
     "RowTree",
@@ -38,6 +40,7 @@ __all__ = [
     "inner_plan",
     "pair_plan",
     "partial_plan",
+    "product_plan",
     "sample_sweep_plan",
     "slice_gram_plan",
     "sweep_plan",

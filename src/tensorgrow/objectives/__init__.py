@@ -1,14 +1,16 @@
 """What is minimised."""
 
 from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SliceFit
+from .classification import Classification, logits
 from .dense import DenseLeastSquares
 from .density import DensityLoss, Samples
-from .differentiable import Differentiable, LossFunction
+from .differentiable import Differentiable, LossFunction, Screening
 from .observed import ObservedLeastSquares
 from .regression import RegressionLeastSquares
 from .reweighted import ReweightedLeastSquares
 
 __all__ = [
+    "Classification",
     "DenseLeastSquares",
     "DensityLoss",
     "Differentiable",
@@ -21,5 +23,7 @@ __all__ = [
     "RegressionLeastSquares",
     "ReweightedLeastSquares",
     "Samples",
+    "Screening",
     "SliceFit",
+    "logits",
 ]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from ..errors import DataError
 from ..network import TensorNetwork
+from ..structure import Edge
 
-__all__ = ["Differentiable", "LossFunction"]
+__all__ = ["Differentiable", "LossFunction", "Screening", "Slices"]
 
 # The one batch of a loss that is not given any.
 WHOLE = (None,)
+
+Slices = tuple[torch.Tensor, torch.Tensor]
 
 
 class Differentiable(Protocol):
@@ -46,6 +49,23 @@ class Differentiable(Protocol):
 
     def validate(self, network: TensorNetwork) -> float | None:
         """Score on held-out data, lower is better; None when there is none."""
+
+
+@runtime_checkable
+class Screening(Protocol):
+    """An objective that knows which edges are worth growing without training each of them."""
+
+    def screen(
+        self,
+        network: TensorNetwork,
+        edges: Sequence[Edge],
+        max_parameters: int | None,
+        generator: torch.Generator,
+    ) -> tuple[list[Edge], TensorNetwork]:
+        """The most promising of the edges, best first, and the network with these grown by one rank each.
+
+        No edges, and the network as it is, where none of them can grow.
+        """
 
 
 class LossFunction:

@@ -11,7 +11,7 @@ import torch
 from .. import moves
 from ..errors import DataError, MemoryLimitError
 from ..network import TensorNetwork
-from ..objectives import Differentiable
+from ..objectives import Differentiable, Screening
 from ..results import StopReason
 from ..solvers import TrainingOptions, grown_state, train
 from ..solvers.gradient import State
@@ -57,6 +57,9 @@ class LearningSearch(Search):
     An edge is tried by training its new slices alone, everything else frozen. The score is the drop of the
     validation score (of the loss where there is none) per added parameter: losses may be negative, so that
     their logarithm does not serve.
+
+    An objective that can screen edges is asked instead, and several of the best grow in one step: where there
+    are dozens of edges, training each of them, or growing one at a time, would take too long.
     """
 
     problem: LearningProblem
@@ -94,6 +97,9 @@ class LearningSearch(Search):
             some = problem.policy.growable(structure)
             self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
             return
+        if isinstance(problem.objective, Screening):
+            self._grow_screened(problem.objective, edges, begin)
+            return
         tried = [self._try(state.current, e) for e in self._shortlisted(edges)]
         state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
         (i, j), slices, score = max(tried, key=lambda t: t[2])
@@ -111,9 +117,29 @@ class LearningSearch(Search):
             network = TensorNetwork.random(
                 network.structure, random_state=problem.generator, dtype=self.dtype, device=self.device
             )
+        self._train_grown(network, moments, (i, j), begin)
+
+    def _grow_screened(self, objective: Screening, edges: list[Edge], begin: float) -> None:
+        """Grow the edges that the objective proposes, all at once."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        network = state.current.network
+        chosen, grown = objective.screen(network, edges, problem.max_parameters, problem.generator)
+        if not chosen:
+            self._end(StopReason.SATURATED)
+            return
+        structure, moments = network.structure, state.moments
+        for i, j in chosen:
+            moments = _grown_moments(structure, moments, i, j)
+            structure = structure.with_rank(i, j, structure.rank(i, j) + 1)
+        self._train_grown(grown, moments, chosen[0], begin)
+
+    def _train_grown(self, network: TensorNetwork, moments: State, edge: Edge, begin: float) -> None:
+        """Train after a growth, record it, and see whether to go on."""
+        state, problem, o = self.state, self.problem, self.problem.options
         keep = problem.training.keep_state and o.transfer
         state.current, state.moments = self._trained(network, moments if keep else None)
-        self._record("grow", (i, j), begin)
+        self._record("grow", edge, begin)
         self._note_best()
         if self._reached():
             self._end(StopReason.TARGET_REACHED)

@@ -53,6 +53,8 @@ class TrainingOptions:
         Of the optimiser, where it knows that.
     patience, tolerance
         Stop after so many epochs without a gain of this share.
+    patient_steps
+        Steps on batches that may go without a gain whatever `patience` says.
     keep_state
         Start the training after a growth from the optimiser's state before it.
     """
@@ -67,13 +69,14 @@ class TrainingOptions:
     patience: int = 10
     tolerance: float = 1e-4
     keep_state: bool = True
+    patient_steps: int = PATIENT_STEPS
 
     def __post_init__(self) -> None:
         if isinstance(self.optimizer, str):
             check_choice("optimizer", self.optimizer, ("adam", "adamw", "sgd", "lbfgs"))
         if isinstance(self.schedule, str):
             check_choice("schedule", self.schedule, ("constant", "cosine"))
-        for name, low in (("epochs", 1), ("candidate_epochs", 1), ("patience", 1)):
+        for name, low in (("epochs", 1), ("candidate_epochs", 1), ("patience", 1), ("patient_steps", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise OptionError(f"{name}={value!r} must be a whole number of at least {low}")
@@ -202,7 +205,7 @@ def train(
         stale = 0 if gained else stale + 1
         if now < best or measure is None:
             best, kept = now, _copies(leaves)
-        patient = stale < options.patience or (not whole and stale * steps < PATIENT_STEPS)
+        patient = stale < options.patience or (not whole and stale * steps < options.patient_steps)
         if not patient or time.perf_counter() > deadline:
             break
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Tensor-network models as scikit-learn estimators. Needs the extra ``tensorgrow[learn]``."""
+"""Linear regression on tensors as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from .data import as_dtype
-from .errors import DataError, MissingPackageError, OptionError
-from .network import TensorNetwork
-from .regression import HELD_OUT, regress
-from .results import Result, Step
-from .search import Effort
-from .structure import Edge, Structure
+from ..data import as_dtype
+from ..errors import DataError, OptionError
+from ..network import TensorNetwork
+from ..regression import HELD_OUT, regress
+from ..results import Result, Step
+from ..search import Effort
+from ..structure import Edge, Structure
+from ._input import as_array, as_seed, validate_data
 
-try:
-    from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-    from sklearn.utils import check_array
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise MissingPackageError(
-        "tensorgrow's estimators need scikit-learn 1.6 or later: pip install 'tensorgrow[learn]'"
-    ) from error
+# isort: split
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["TNRegressor"]
 
@@ -144,7 +141,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         y
             Responses, ``(n,)`` or ``(n, q)``.
         """
-        x, y = validate_data(self, _array(X), _array(y), multi_output=True, y_numeric=True, **ALLOWED)
+        x, y = validate_data(self, as_array(X), as_array(y), multi_output=True, y_numeric=True, **ALLOWED)
         dtype = as_dtype(self.dtype)
         if dtype is not None and dtype.is_complex:
             raise OptionError(
@@ -166,7 +163,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             edges=self.edges,
             ridge=self.ridge,
             effort=self.effort,
-            random_state=_seed(self.random_state),
+            random_state=as_seed(self.random_state),
             device=self.device,
             dtype=dtype,
             progress=self.progress,
@@ -181,7 +178,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     def predict(self, X: Any) -> Any:
         """Responses of new samples."""
         check_is_fitted(self)
-        x = _array(X)
+        x = as_array(X)
         # The number of features of a tensor is not its second axis: scikit-learn compares those of matrices.
         matrix = getattr(x, "ndim", 0) <= 2
         x = validate_data(self, x, reset=False, **ALLOWED) if matrix else check_array(x, **ALLOWED)
@@ -229,17 +226,3 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _array(data: Any) -> Any:
-    """Tensors and nested lists as arrays; everything else is for scikit-learn to judge."""
-    if isinstance(data, torch.Tensor):
-        return data.detach().cpu().numpy()
-    return np.asarray(data) if isinstance(data, list | tuple) else data
-
-
-def _seed(random_state: Any) -> Any:
-    """A seed from the kinds of random state scikit-learn knows; others are for tensorgrow to judge."""
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(np.iinfo(np.int32).max))
-    return random_state

@@ -1,0 +1,205 @@
+"""Classification on products of local features as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ..classification import HELD_OUT, classify
+from ..errors import DataError
+from ..features import FeatureMap, FeatureMapName
+from ..network import TensorNetwork
+from ..objectives import logits
+from ..results import Result, Step
+from ..search import Effort
+from ..solvers import TrainingOptions
+from ..structure import Edge, Structure
+from ._input import as_array, as_seed, validate_data
+
+# isort: split
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+__all__ = ["TNClassifier"]
+
+ALLOWED = {"dtype": [np.float64, np.float32]}
+
+
+class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""A classifier whose weights over products of local features are a learned network.
+
+    .. math:: f_c(x) = \sum_{i_1 \dots i_d} W_{i_1 \dots i_d c} \prod_j \phi_j(x_j)_{i_j}
+
+    Every feature goes through a map to a short vector; the network ``W`` has a leg for each of them and one
+    for the classes, whose probabilities are the softmax of ``f``. Growth by the gradient of the cross-entropy
+    goes on until that of the held-out samples no longer falls; the best network on the way is kept.
+
+    Parameters
+    ----------
+    max_parameters, max_steps, max_seconds
+        Limits of the size, the number of growths and the time.
+    max_error
+        Stop at this mean cross-entropy of the held-out samples.
+    edges
+        Edges that may grow: "all", "chain", "ring" or pairs of nodes; the classes have the last node. "auto"
+        is all pairs for up to 16 features; beyond, the chain of the features with the classes in its middle,
+        starting from rank 4 instead of 1.
+    feature_map
+        "cosine": ``(cos(pi u / 2), sin(pi u / 2))`` with ``u`` the feature scaled to [0, 1] by its training
+        range; "linear": ``(1, z)`` with ``z`` standardised; or a function of samples ``(n, d)`` that returns
+        ``(n, d, map_size)``.
+    map_size
+        Length of the vectors; "linear" has 2.
+    validation
+        Samples to hold out: a share (of every class, at least 20 samples or a fifth), a boolean mask of
+        length n, or False for none; then only a limit says when to stop, and without one the first network
+        is trained and does not grow.
+    effort
+        "fast", "balanced" or "thorough": how long networks are trained.
+    structure
+        Train this structure, over one leg per feature and one for the classes, instead of learning one.
+    training
+        Optimiser, learning rate, epochs; overrides what `effort` stands for.
+    device, dtype
+        Where and in which precision to compute: float32 unless asked for more.
+    random_state
+        Seed, NumPy or torch generator. With None the same samples are held out each time.
+    progress, callbacks
+        As for `tensorgrow.decompose`.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The labels.
+    network_ : TensorNetwork
+        The weights, over ``features_(X)``.
+    features_ : FeatureMap
+        The fitted local map: samples ``(n, d)`` to vectors ``(n, d, map_size)``.
+    result_ : Result
+        Cross-entropies, history, path and why the growth stopped.
+    n_features_in_ : int
+        Features of a sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).uniform(-1, 1, (300, 2))
+    >>> y = np.where(x[:, 0] * x[:, 1] > 0, "same", "opposite")  # no linear classifier can tell
+    >>> model = TNClassifier(random_state=0, effort="fast").fit(x, y)
+    >>> model.score(x, y) > 0.9
+    True
+    """
+
+    classes_: Any
+    network_: TensorNetwork
+    features_: FeatureMap
+    result_: Result
+    n_features_in_: int
+
+    def __init__(
+        self,
+        max_parameters: int | None = None,
+        max_error: float | None = None,
+        max_steps: int | None = None,
+        max_seconds: float | None = None,
+        edges: Literal["auto", "all", "chain", "ring"] | Iterable[Edge] = "auto",
+        feature_map: FeatureMapName | Callable[[Any], Any] = "cosine",
+        map_size: int = 2,
+        validation: Any = HELD_OUT,
+        effort: Effort = "balanced",
+        structure: Structure | None = None,
+        training: TrainingOptions | None = None,
+        device: torch.device | str | None = None,
+        dtype: Any = None,
+        random_state: Any = None,
+        progress: bool | None = False,
+        callbacks: Any = None,
+    ) -> None:
+        self.max_parameters = max_parameters
+        self.max_error = max_error
+        self.max_steps = max_steps
+        self.max_seconds = max_seconds
+        self.edges = edges
+        self.feature_map = feature_map
+        self.map_size = map_size
+        self.validation = validation
+        self.effort = effort
+        self.structure = structure
+        self.training = training
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.progress = progress
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any) -> TNClassifier:
+        """Learn the weights from samples ``(n, d)`` and labels ``(n,)``, which may be numbers or strings."""
+        x, y = validate_data(self, as_array(X), as_array(y), **ALLOWED)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise DataError(f"y has one class, {self.classes_[0]!r}; a classifier needs at least 2 classes")
+        found = classify(
+            x,
+            labels.reshape(-1),
+            len(self.classes_),
+            feature_map=self.feature_map,
+            map_size=self.map_size,
+            structure=self.structure,
+            validation=self.validation,
+            max_error=self.max_error,
+            max_parameters=self.max_parameters,
+            max_steps=self.max_steps,
+            max_seconds=self.max_seconds,
+            edges=self.edges,
+            effort=self.effort,
+            training=self.training,
+            random_state=as_seed(self.random_state),
+            device=self.device,
+            dtype=self.dtype,
+            progress=self.progress,
+            callbacks=self.callbacks,
+        )
+        self.result_ = found.result
+        self.network_ = found.network
+        self.features_ = found.features
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """The most probable labels."""
+        best = self._logits(X).argmax(1).cpu().numpy()
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes, ``(n, classes)``, in the order of `classes_`."""
+        return self._logits(X).softmax(1).cpu().numpy()
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Their logarithms."""
+        return self._logits(X).log_softmax(1).cpu().numpy()
+
+    def decision_function(self, X: Any) -> Any:
+        """Values ``f_c(x)``; for two classes the difference of the second and the first."""
+        found = self._logits(X).cpu().numpy()
+        return found[:, 1] - found[:, 0] if len(self.classes_) == 2 else found
+
+    @property
+    def structure_(self) -> Structure:
+        """Structure of the weights."""
+        return self.network_.structure
+
+    @property
+    def history_(self) -> tuple[Step, ...]:
+        """One `Step` per growth."""
+        return self.result_.history
+
+    def _logits(self, X: Any) -> torch.Tensor:
+        check_is_fitted(self)
+        x = validate_data(self, as_array(X), reset=False, **ALLOWED)
+        network = self.network_
+        # In double precision softmax sums to one to the last digit, whatever the cores were trained in.
+        return logits(network, self.features_(x, network.dtype).to(network.device)).double()

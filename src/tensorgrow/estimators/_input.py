@@ -10,13 +10,27 @@ import torch
 from ..errors import MissingPackageError
 
 try:
-    from sklearn.utils.validation import validate_data as validate_data
+    from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+    from sklearn.utils import check_array
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise MissingPackageError(
         "tensorgrow's estimators need scikit-learn 1.6 or later: pip install 'tensorgrow[learn]'"
     ) from error
 
-__all__ = ["as_array", "as_seed", "validate_data"]
+__all__ = [
+    "BaseEstimator",
+    "ClassifierMixin",
+    "MultiOutputMixin",
+    "RegressorMixin",
+    "as_array",
+    "as_seed",
+    "check_array",
+    "check_classification_targets",
+    "check_is_fitted",
+    "validate_data",
+]
 
 
 def as_array(data: Any) -> Any:

@@ -17,12 +17,15 @@ from ..results import Result, Step
 from ..search import Effort
 from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
-from ._input import as_array, as_seed, validate_data
-
-# isort: split
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from ._input import (
+    BaseEstimator,
+    ClassifierMixin,
+    as_array,
+    as_seed,
+    check_classification_targets,
+    check_is_fitted,
+    validate_data,
+)
 
 __all__ = ["TNClassifier"]
 

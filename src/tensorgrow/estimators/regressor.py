@@ -17,12 +17,16 @@ from ..regression import HELD_OUT, regress
 from ..results import Result, Step
 from ..search import Effort
 from ..structure import Edge, Structure
-from ._input import as_array, as_seed, validate_data
-
-# isort: split
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted
+from ._input import (
+    BaseEstimator,
+    MultiOutputMixin,
+    RegressorMixin,
+    as_array,
+    as_seed,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 
 __all__ = ["TNRegressor"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -21,16 +20,16 @@ from .losses import EntryLoss, Squared, as_loss, squared
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import ObservedLeastSquares, ReweightedLeastSquares
 from .observations import Observations, as_observations
-from .results import Result, Step, StopReason
+from .results import Result, StopReason
 from .running import (
     all_zero,
     bring_home,
     check_init,
     describe,
-    history_of,
     identity,
     path_of,
     positive_limit,
+    refit_to_all,
     run,
     scaled,
 )
@@ -42,7 +41,6 @@ from .search import (
     Limits,
     Problem,
 )
-from .solvers import ALSSettings, als
 from .structure import Edge, Structure
 
 __all__ = ["HELD_OUT", "complete", "fit_observed"]
@@ -438,53 +436,21 @@ def _finish(
     """Fit the chosen network to all observations, and report."""
     answer, stop = search.answer, search.state.stop
     assert answer is not None and stop is not None
-    options, begin = search.problem.options, time.perf_counter()
-    history = list(history_of(search, task.loss_scale))
-    objective = task.objective(search.ridge, everything=True)
-    network = answer.network
-    if task.held_out is not None:
-        settings = ALSSettings(
-            max_sweeps=options.final_sweeps,
-            tolerance=options.final_tolerance,
-            ridge=options.rounding_ridge,
-            balance_every=options.balance_every,
-            accelerate=options.accelerate,
-        )
-        # A run that is out of time gets a share more of it: the refit matters more than the last growth.
-        limit = search.limits.max_seconds
-        deadline = math.inf if limit is None else begin + max(limit - search.state.elapsed, 0.1 * limit)
-        network = als(objective, network, settings, deadline=deadline).network
-    loss = objective.loss(network.structure, objective.to_arrays(network))
-    error = loss / objective.norm
-    seconds = search.state.elapsed + time.perf_counter() - begin
-    if task.held_out is not None:
-        history.append(
-            Step(
-                index=len(history),
-                kind="refit",
-                edge=None,
-                num_parameters=network.num_parameters,
-                loss=loss * task.loss_scale,
-                relative_error=error,
-                validation_error=None,
-                seconds=seconds,
-                structure=network.structure,
-            )
-        )
+    last = refit_to_all(search, task.objective(search.ridge, everything=True), task.loss_scale)
     fitted = task.objective(search.ridge)
     losses = fitted.losses(answer.network.structure, fitted.to_arrays(answer.network))
-    final = bring_home(network, task.scale, task.home)
+    final = bring_home(last.network, task.scale, task.home)
     return Result(
         final,
-        error,
-        tuple(history),
+        last.error,
+        last.history,
         stop,
         path_of(search, task.scale, task.home),
         describe(
             task.values,
             effort=effort,
-            options=options.to_dict(),
-            seconds=seconds,
+            options=search.problem.options.to_dict(),
+            seconds=last.seconds,
             ridge=search.ridge,
             num_observations=len(task.values),
             num_held_out=0 if task.held_out is None else int(task.held_out.sum()),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -20,8 +19,8 @@ from .linalg import one_thread
 from .losses import squared
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import RegressionLeastSquares
-from .results import Result, Step, StopReason
-from .running import all_zero, bring_home, describe, history_of, path_of, positive_limit, run
+from .results import Result, StopReason
+from .running import all_zero, bring_home, describe, path_of, positive_limit, refit_to_all, run
 from .search import CompletionSearch, EdgePolicy, Effort, GreedyOptions, Limits, Problem
 from .solvers import ALSSettings, als
 from .structure import Edge, Structure
@@ -343,54 +342,22 @@ def _finish(search: CompletionSearch, task: _Task, effort: str) -> Regression:
     """Fit the chosen network to all samples, and report."""
     answer, stop = search.answer, search.state.stop
     assert answer is not None and stop is not None
-    options, begin = search.problem.options, time.perf_counter()
     if stop == StopReason.MAX_STEPS and search.init is not None:
         stop = StopReason.CONVERGED  # a structure was given
-    history = list(history_of(search, task.y_scale))
-    objective = task.objective(search.ridge, everything=True)
-    network = answer.network
-    if task.held_out is not None:
-        settings = ALSSettings(
-            max_sweeps=options.final_sweeps,
-            tolerance=options.final_tolerance,
-            ridge=options.rounding_ridge,
-            balance_every=options.balance_every,
-            accelerate=options.accelerate,
-        )
-        # A run that is out of time gets a share more of it: the refit matters more than the last growth.
-        limit = search.limits.max_seconds
-        deadline = math.inf if limit is None else begin + max(limit - search.state.elapsed, 0.1 * limit)
-        network = als(objective, network, settings, deadline=deadline).network
-    loss = objective.loss(network.structure, objective.to_arrays(network))
-    error = loss / (objective.norm or 1.0)
-    seconds = search.state.elapsed + time.perf_counter() - begin
-    if task.held_out is not None:
-        history.append(
-            Step(
-                index=len(history),
-                kind="refit",
-                edge=None,
-                num_parameters=network.num_parameters,
-                loss=loss * task.y_scale,
-                relative_error=error,
-                validation_error=None,
-                seconds=seconds,
-                structure=network.structure,
-            )
-        )
+    last = refit_to_all(search, task.objective(search.ridge, everything=True), task.y_scale)
     train = answer.loss / (search.problem.objective.norm or 1.0)
     scale = task.y_scale / task.x_scale
     result = Result(
-        bring_home(network, scale, task.home),
-        error,
-        tuple(history),
+        bring_home(last.network, scale, task.home),
+        last.error,
+        last.history,
         stop,
         path_of(search, scale, task.home),
         describe(
             task.x,
             effort=effort,
-            options=options.to_dict(),
-            seconds=seconds,
+            options=search.problem.options.to_dict(),
+            seconds=last.seconds,
             ridge=search.ridge,
             num_samples=len(task.x),
             num_held_out=0 if task.held_out is None else int(task.held_out.sum()),
@@ -398,4 +365,4 @@ def _finish(search: CompletionSearch, task: _Task, effort: str) -> Regression:
         train_error=train,
         validation_error=None if answer.validation is None else answer.validation / search.problem.scale,
     )
-    return Regression(result, task.intercept(network))
+    return Regression(result, task.intercept(last.network))

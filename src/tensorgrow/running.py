@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import platform
+import time
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -13,11 +16,14 @@ from ._version import __version__
 from .callbacks import Callback
 from .errors import OptionError
 from .network import TensorNetwork
+from .objectives import LeastSquares
 from .results import PathPoint, Result, Step, StopReason
-from .search import EdgePolicy, GreedyOptions, Limits, Problem, Search
+from .search import CompletionSearch, EdgePolicy, GreedyOptions, Limits, Problem, Search
+from .solvers import ALSSettings, als
 from .structure import Structure
 
 __all__ = [
+    "Refit",
     "all_zero",
     "bring_home",
     "check_init",
@@ -26,6 +32,7 @@ __all__ = [
     "identity",
     "path_of",
     "positive_limit",
+    "refit_to_all",
     "run",
     "scaled",
 ]
@@ -88,6 +95,62 @@ def run(search: Search, listeners: list[Callback]) -> None:
         for listener in listeners:
             listener.on_end(search)
         search.state.stop = shown
+
+
+@dataclass(frozen=True)
+class Refit:
+    """A chosen network after its last fit, with what to report of it."""
+
+    network: TensorNetwork
+    error: float
+    history: tuple[Step, ...]
+    seconds: float
+
+
+def refit_to_all(search: CompletionSearch, objective: LeastSquares, loss_scale: float) -> Refit:
+    """Fit the chosen network to all the data, what was held out included.
+
+    Parameters
+    ----------
+    objective
+        All the data.
+    loss_scale
+        What to multiply losses with, to have them in the units of the user.
+    """
+    answer, options, begin = search.answer, search.problem.options, time.perf_counter()
+    assert answer is not None
+    history = list(history_of(search, loss_scale))
+    network = answer.network
+    if search.problem.holds_out:
+        settings = ALSSettings(
+            max_sweeps=options.final_sweeps,
+            tolerance=options.final_tolerance,
+            ridge=options.rounding_ridge,
+            balance_every=options.balance_every,
+            accelerate=options.accelerate,
+        )
+        # A run that is out of time gets a share more of it: the refit matters more than the last growth.
+        limit = search.limits.max_seconds
+        deadline = math.inf if limit is None else begin + max(limit - search.state.elapsed, 0.1 * limit)
+        network = als(objective, network, settings, deadline=deadline).network
+    loss = objective.loss(network.structure, objective.to_arrays(network))
+    error = loss / (objective.norm or 1.0)
+    seconds = search.state.elapsed + time.perf_counter() - begin
+    if search.problem.holds_out:
+        history.append(
+            Step(
+                index=len(history),
+                kind="refit",
+                edge=None,
+                num_parameters=network.num_parameters,
+                loss=loss * loss_scale,
+                relative_error=error,
+                validation_error=None,
+                seconds=seconds,
+                structure=network.structure,
+            )
+        )
+    return Refit(network, error, tuple(history), seconds)
 
 
 def describe(target: torch.Tensor, **more: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -18,6 +17,7 @@ from .contraction import product_plan
 from .data import as_dtype, check_memory, choose_device, free_memory
 from .errors import DataWarning, OptionError, check_choice
 from .features import FeatureMap, FeatureMapName
+from .holdout import as_share, drawn, is_asked, sample_mask
 from .learning import learn_objective
 from .linalg import one_thread
 from .network import RandomState, TensorNetwork, as_generator
@@ -298,34 +298,23 @@ def neutral_start(
 def _hold_out(labels: torch.Tensor, validation: Any, generator: torch.Generator) -> torch.Tensor | None:
     """Which samples are held out, the same share of every class; None for none."""
     count = len(labels)
-    if validation is None or (isinstance(validation, Real) and validation == 0):
+    if not is_asked(validation):
         return None
-    held = torch.zeros(count, dtype=torch.bool)
-    if isinstance(validation, Real) and not isinstance(validation, bool):
-        share = float(validation)
-        if not 0.0 < share < 1.0:
-            raise OptionError(
-                f"validation={validation!r} must be a share from 0 to below 1, a mask, or False"
-            )
-        if count < FEWEST_TO_SPLIT:
-            warnings.warn(
-                f"only {count} samples: none is held out, and the network does not grow unless a limit says",
-                DataWarning,
-                stacklevel=4,
-            )
-            return None
-        share = max(share, min(FEWEST_HELD_OUT / count, 0.2))
-        for number in range(int(labels.max()) + 1):
-            mine = (labels == number).nonzero()[:, 0]
-            most = min(max(1, round(share * len(mine))), len(mine) - 1)
-            held[mine[torch.randperm(len(mine), generator=generator)[:most]]] = True
+    share = as_share(validation)
+    if share is None:
+        held = sample_mask(count, validation)
         return held if bool(held.any()) else None
-    held = torch.as_tensor(validation)
-    if held.dtype != torch.bool or tuple(held.shape) != (count,):
-        raise OptionError(
-            f"validation must be a share, False, or a boolean mask of shape ({count},); "
-            f"{held.dtype} of shape {tuple(held.shape)} was given"
+    if count < FEWEST_TO_SPLIT:
+        warnings.warn(
+            f"only {count} samples: none is held out, and the network does not grow unless a limit says",
+            DataWarning,
+            stacklevel=4,
         )
-    if bool(held.all()):
-        raise OptionError("validation holds out every sample; leave some to fit")
+        return None
+    share = max(share, min(FEWEST_HELD_OUT / count, 0.2))
+    held = torch.zeros(count, dtype=torch.bool)
+    for number in range(int(labels.max()) + 1):
+        mine = (labels == number).nonzero()[:, 0]
+        most = min(max(1, round(share * len(mine))), len(mine) - 1)
+        held[mine] = drawn(len(mine), most, generator)
     return held if bool(held.any()) else None

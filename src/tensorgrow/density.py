@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ import torch
 from .data import as_dtype, choose_device, free_memory
 from .density_model import DensityModel
 from .errors import DataError, OptionError, check_choice
+from .holdout import as_share, drawn, is_asked, sample_mask
 from .learning import learn_objective
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import DensityLoss, Samples
@@ -336,32 +337,20 @@ def _as_weights(weights: Any, count: int) -> torch.Tensor:
 
 def _hold_out(count: int, validation: Any, generator: torch.Generator) -> torch.Tensor | None:
     """Which samples are held out; None for none."""
-    if validation is None or (isinstance(validation, Real) and validation == 0):
+    if not is_asked(validation):
         return None
-    if isinstance(validation, Real) and not isinstance(validation, bool):
-        share = float(validation)
-        if not 0.0 <= share < 1.0:
-            raise OptionError(
-                f"validation={validation!r} must be a share from 0 to below 1, a mask, or False"
-            )
-        if count < FEWEST_TO_SPLIT:
-            raise DataError(
-                f"{count} samples are too few to hold some out; {FEWEST_TO_SPLIT} are needed. Pass a mask, "
-                "or validation=False and max_parameters or max_steps"
-            )
-        number = max(round(share * count), FEWEST_HELD_OUT)
-        held = torch.zeros(count, dtype=torch.bool)
-        held[torch.randperm(count, generator=generator)[: min(number, count - 1)]] = True
+    share = as_share(validation)
+    if share is None:
+        held = sample_mask(count, validation)
+        if not bool(held.any()):
+            raise OptionError("the validation mask must hold out some samples and leave some to fit")
         return held
-    held = torch.as_tensor(validation)
-    if held.dtype != torch.bool or tuple(held.shape) != (count,):
-        raise OptionError(
-            f"validation must be a share, False, or a boolean mask of shape ({count},); "
-            f"{held.dtype} of shape {tuple(held.shape)} was given"
+    if count < FEWEST_TO_SPLIT:
+        raise DataError(
+            f"{count} samples are too few to hold some out; {FEWEST_TO_SPLIT} are needed. Pass a mask, "
+            "or validation=False and max_parameters or max_steps"
         )
-    if bool(held.all()) or not bool(held.any()):
-        raise OptionError("the validation mask must hold out some samples and leave some to fit")
-    return held
+    return drawn(count, min(max(round(share * count), FEWEST_HELD_OUT), count - 1), generator)
 
 
 def _fingerprint(rows: torch.Tensor, weights: torch.Tensor, held: torch.Tensor | None) -> str:

@@ -1,4 +1,4 @@
-"""Before a completion: which observations to hold out, and what the observations cannot tell."""
+"""Which data to hold out, and what observations cannot tell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from .errors import DataWarning, OptionError
 from .observations import Observations
 
-__all__ = ["hold_out", "is_asked", "positions_in", "warn_about_gaps"]
+__all__ = ["as_share", "drawn", "hold_out", "is_asked", "positions_in", "sample_mask", "warn_about_gaps"]
 
 # The fewest entries that are worth holding out; with fewer observations than the second nothing is held out.
 FEWEST_HELD_OUT = 20
@@ -26,22 +26,45 @@ def is_asked(validation: Any) -> bool:
     return not (validation is None or (isinstance(validation, Real) and validation == 0))
 
 
+def as_share(validation: Any) -> float | None:
+    """The share to hold out; None where `validation` is something else, a mask."""
+    if not isinstance(validation, Real) or isinstance(validation, bool):
+        return None
+    share = float(validation)
+    if not 0.0 <= share < 1.0:
+        raise OptionError(f"validation={validation!r} must be a share from 0 to below 1, a mask, or False")
+    return share
+
+
+def drawn(count: int, number: int, generator: torch.Generator) -> torch.Tensor:
+    """A mask with so many of `count` chosen at random."""
+    held = torch.zeros(count, dtype=torch.bool)
+    held[torch.randperm(count, generator=generator)[:number]] = True
+    return held
+
+
+def sample_mask(count: int, validation: Any) -> torch.Tensor:
+    """A user's mask of samples, checked."""
+    held = torch.as_tensor(validation)
+    if held.dtype != torch.bool or tuple(held.shape) != (count,):
+        raise OptionError(
+            f"validation must be a share, False, or a boolean mask of shape ({count},); "
+            f"{held.dtype} of shape {tuple(held.shape)} was given"
+        )
+    if bool(held.all()):
+        raise OptionError("the validation mask holds out every sample; leave some to fit")
+    return held
+
+
 def hold_out(seen: Observations, x: Any, validation: Any, generator: torch.Generator) -> torch.Tensor | None:
     """Which observations are held out; None for none."""
     if not is_asked(validation):
         return None
-    n = len(seen)
-    if isinstance(validation, Real) and not isinstance(validation, bool):
-        share = float(validation)
-        if not 0.0 <= share < 1.0:
-            raise OptionError(
-                f"validation={validation!r} must be a share from 0 to below 1, a mask, or False"
-            )
+    n, share = len(seen), as_share(validation)
+    if share is not None:
         if n >= FEWEST_TO_SPLIT:
             count = max(round(share * n), min(FEWEST_HELD_OUT, n // 5))
-            held = torch.zeros(n, dtype=torch.bool)
-            held[torch.randperm(n, generator=generator)[:count]] = True
-            held = _keep_slices(seen, held.to(seen.values.device))
+            held = _keep_slices(seen, drawn(n, count, generator).to(seen.values.device))
             if bool(held.any()):
                 return held
         what = f"only {n} observations" if n < FEWEST_TO_SPLIT else "every slice needs its only observation"

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from .callbacks import as_callbacks, progress_callback
 from .data import as_dtype, as_target, check_memory, choose_device, free_memory
 from .errors import DataError, DataWarning, OptionError
+from .holdout import as_share, drawn, is_asked, sample_mask
 from .linalg import one_thread
 from .losses import squared
 from .network import RandomState, TensorNetwork, as_generator
@@ -307,35 +307,22 @@ def _centred(
 
 def _hold_out(count: int, validation: Any, generator: torch.Generator) -> torch.Tensor | None:
     """Which samples are held out; None for none."""
-    if validation is None or (isinstance(validation, Real) and validation == 0):
+    if not is_asked(validation):
         return None
-    if isinstance(validation, Real) and not isinstance(validation, bool):
-        share = float(validation)
-        if not 0.0 <= share < 1.0:
-            raise OptionError(
-                f"validation={validation!r} must be a share from 0 to below 1, a mask, or False"
-            )
-        if count < FEWEST_TO_SPLIT:
-            warnings.warn(
-                f"only {count} samples: none is held out, and the network stays at rank one unless a limit "
-                "is given",
-                DataWarning,
-                stacklevel=5,
-            )
-            return None
-        number = max(round(share * count), min(FEWEST_HELD_OUT, count // 5))
-        held = torch.zeros(count, dtype=torch.bool)
-        held[torch.randperm(count, generator=generator)[: min(number, count - 1)]] = True
-        return held
-    held = torch.as_tensor(validation)
-    if held.dtype != torch.bool or tuple(held.shape) != (count,):
-        raise OptionError(
-            f"validation must be a share, False, or a boolean mask of shape ({count},); "
-            f"{held.dtype} of shape {tuple(held.shape)} was given"
+    share = as_share(validation)
+    if share is None:
+        held = sample_mask(count, validation)
+        return held if bool(held.any()) else None
+    if count < FEWEST_TO_SPLIT:
+        warnings.warn(
+            f"only {count} samples: none is held out, and the network stays at rank one unless a limit "
+            "is given",
+            DataWarning,
+            stacklevel=5,
         )
-    if bool(held.all()):
-        raise OptionError("validation holds out every sample; leave some to fit")
-    return held if bool(held.any()) else None
+        return None
+    number = max(round(share * count), min(FEWEST_HELD_OUT, count // 5))
+    return drawn(count, min(number, count - 1), generator)
 
 
 def _finish(search: CompletionSearch, task: _Task, effort: str) -> Regression:

@@ -265,7 +265,7 @@ class GrowRun:
         options = self.trainer.options
         named = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         known = [self.memory.get(n, {}) for n in named] if options.keep_state and self.memory else None
-        done, train_loss = self.trainer.fit(
+        done = self.trainer.fit(
             list(named.values()),
             self._seed(),
             epochs=options.epochs,
@@ -279,7 +279,7 @@ class GrowRun:
             layer=layer,
             edge=edge,
             num_parameters=self.num_parameters,
-            train_loss=train_loss,
+            train_loss=done.loss,
             validation=done.measure,
             epochs=done.epochs,
             seconds=self.elapsed,

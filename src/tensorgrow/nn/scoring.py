@@ -66,7 +66,7 @@ def best_candidate(
         layer = layers[name]
         slices = _new_slices(layer, edge, noise, seed)
         with frozen(trainer.model), layer.trial(*edge, slices):
-            done, _ = trainer.fit(slices, seed, epochs=trainer.options.candidate_epochs, deadline=deadline)
+            done = trainer.fit(slices, seed, epochs=trainer.options.candidate_epochs, deadline=deadline)
         added = layer.structure.growth_cost(*edge)
         drop = before - done.measure
         score = drop / added if edge_score == "per_parameter" else drop

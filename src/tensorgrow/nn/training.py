@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -23,9 +23,6 @@ Score = Literal["loss", "accuracy"] | Callable[[torch.Tensor, torch.Tensor], Any
 
 class Trainer:
     """A model with its data, loss and score.
-
-    A captured training step (CUDA graph) belongs in `fit`: batches lie on the device, shapes are fixed but
-    for the last batch, and all randomness comes from one seed.
 
     Parameters
     ----------
@@ -49,7 +46,6 @@ class Trainer:
         if isinstance(score, str):
             check_choice("score", score, ("loss", "accuracy"))
         self.score = "loss" if score is None else score
-        self._losses: list[torch.Tensor] = []
 
     @torch.no_grad()
     def validate(self) -> float:
@@ -77,47 +73,28 @@ class Trainer:
         epochs: int,
         state: list[dict[str, torch.Tensor]] | None = None,
         deadline: float = math.inf,
-    ) -> tuple[Training, float]:
-        """Train some parameters in place and keep the best epoch on validation; also its training loss."""
-        buffers = list(self.model.buffers())
-        best = math.inf
-        kept = [b.clone() for b in buffers]
-        kept_loss = math.nan
-
-        def judge() -> float:
-            nonlocal best, kept, kept_loss
-            now = self.validate()
-            seen = float(torch.stack(self._losses).mean()) if self._losses else math.nan
-            self._losses.clear()
-            if now < best:  # running statistics belong to the weights of their epoch
-                best, kept_loss = now, seen
-                kept = [b.clone() for b in buffers]
-            return now
-
+    ) -> Training:
+        """Train some parameters in place and keep the best epoch on validation."""
         mode = self.model.training
-        self._losses.clear()
         with seeded(seed, self.training.device) as generator:
             self.model.train()
             try:
-                done = train(
+                return train(
                     parameters,
                     lambda: self.training.shuffled(generator),
                     self._loss,
                     self.options,
-                    measure=judge,
+                    measure=self.validate,
                     epochs=epochs,
                     state=state,
                     deadline=deadline,
+                    buffers=list(self.model.buffers()),
                 )
             finally:
                 self.model.train(mode)
-        _restore(buffers, kept)
-        return done, kept_loss
 
     def _loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
-        value = self.loss(self.model(batch[0]), batch[1])
-        self._losses.append(value.detach())
-        return value
+        return self.loss(self.model(batch[0]), batch[1])
 
 
 @contextmanager
@@ -143,10 +120,6 @@ def frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for p, flag in zip(parameters, flags):
             p.requires_grad_(flag)
-        _restore(buffers, before)
-
-
-@torch.no_grad()
-def _restore(buffers: Iterable[torch.Tensor], values: Iterable[torch.Tensor]) -> None:
-    for buffer, value in zip(buffers, values):
-        buffer.copy_(value)
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before):
+                buffer.copy_(value)

@@ -12,6 +12,7 @@ import torch
 
 from ..errors import DataError, OptionError, check_choice
 from ..structure import Structure
+from .steps import CapturedStep, PlainStep
 
 __all__ = ["Training", "TrainingOptions", "grown_state", "train"]
 
@@ -57,6 +58,9 @@ class TrainingOptions:
         Steps on batches that may go without a gain whatever `patience` says.
     keep_state
         Start the training after a growth from the optimiser's state before it.
+    capture
+        On a GPU, with Adam: record the step once as a CUDA graph and replay it, where that gives the same
+        loss. Set it to False for a loss that draws random numbers on the host or changes from call to call.
     """
 
     optimizer: Optimizer | None = None
@@ -70,6 +74,7 @@ class TrainingOptions:
     tolerance: float = 1e-4
     keep_state: bool = True
     patient_steps: int = PATIENT_STEPS
+    capture: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.optimizer, str):
@@ -115,7 +120,31 @@ class TrainingOptions:
         if name == "sgd":
             return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=self.weight_decay)
         kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
-        return kind(parameters, lr=rate, weight_decay=self.weight_decay)
+        if not self._captures(parameters):
+            return kind(parameters, lr=rate, weight_decay=self.weight_decay)
+        # A graph repeats numbers of the host: the rate lies on the device, where a schedule can change it.
+        return kind(
+            parameters,
+            lr=torch.tensor(rate, device=parameters[0].device),
+            weight_decay=self.weight_decay,
+            capturable=True,
+            fused=True,
+        )
+
+    def _captures(self, parameters: list[torch.Tensor]) -> bool:
+        plain = all(p.is_cuda and p.is_floating_point() for p in parameters)
+        return self.capture and not callable(self.optimizer) and plain
+
+    def step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: list[torch.Tensor],
+        loss: Callable[[Any], torch.Tensor],
+        buffers: Sequence[torch.Tensor],
+    ) -> PlainStep:
+        """What moves the parameters by the loss of a batch."""
+        captured = self._captures(parameters) and isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
+        return (CapturedStep if captured else PlainStep)(optimizer, parameters, loss, self.clip, buffers)
 
     def scheduler(self, optimizer: torch.optim.Optimizer, epochs: int) -> Any:
         """The learning-rate schedule; None for a constant one."""
@@ -139,6 +168,8 @@ class Training:
     ----------
     measure
         Validation score, or loss, of the epoch that was kept.
+    loss
+        Mean over the batches of that epoch, each as it came; NaN where that is the state before the first.
     epochs
         Epochs done.
     state
@@ -146,6 +177,7 @@ class Training:
     """
 
     measure: float
+    loss: float
     epochs: int
     state: State
 
@@ -161,8 +193,9 @@ def train(
     epochs: int | None = None,
     state: State | None = None,
     deadline: float = math.inf,
+    buffers: Sequence[torch.Tensor] = (),
 ) -> Training:
-    """Minimise a loss in place; the parameters end at their best epoch.
+    """Minimise a loss in place; parameters and buffers end at their best epoch.
 
     Parameters
     ----------
@@ -181,8 +214,11 @@ def train(
         From an earlier training of the same parameters.
     deadline
         Value of ``time.perf_counter()`` after which no new epoch starts.
+    buffers
+        What the loss changes as it is computed, such as running statistics.
     """
     leaves = list(parameters)
+    all_values = [*leaves, *buffers]
     optimizer = options.make(leaves, whole=whole)
     if state is not None:
         _load_state(optimizer, leaves, state)
@@ -191,10 +227,15 @@ def train(
     best = math.inf if measure is None else measure()
     if math.isnan(best):
         best = math.inf
-    kept = _copies(leaves)
+    kept, kept_loss = _copies(all_values), math.nan
     stale = done = 0
+    step = options.step(optimizer, leaves, loss, buffers)
     for _ in range(count):
-        mean, steps = _epoch(optimizer, leaves, batches(), loss, options.clip)
+        for batch in batches():
+            step(batch)
+        mean, steps = step.take_mean()
+        if not steps:
+            raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")
         done += 1
         if schedule is not None:
             schedule.step()
@@ -204,44 +245,20 @@ def train(
         gained = now < best - options.tolerance * max(abs(best), 1e-300) or math.isinf(best)
         stale = 0 if gained else stale + 1
         if now < best or measure is None:
-            best, kept = now, _copies(leaves)
+            best, kept, kept_loss = now, _copies(all_values), mean
         patient = stale < options.patience or (not whole and stale * steps < options.patient_steps)
         if not patient or time.perf_counter() > deadline:
             break
+    step.close()
     with torch.no_grad():
-        for leaf, value in zip(leaves, kept):
-            leaf.copy_(value)
+        for own, value in zip(all_values, kept):
+            own.copy_(value)
     if not math.isfinite(best):
         raise DataError(
             "the loss is not finite, neither at the start nor after an epoch: check the loss, lower the "
             "learning rate, or give an `init`"
         )
-    return Training(best, done, _dump_state(optimizer, leaves))
-
-
-def _epoch(
-    optimizer: torch.optim.Optimizer,
-    leaves: list[torch.Tensor],
-    batches: Iterable[Any],
-    loss: Callable[[Any], torch.Tensor],
-    clip: float | None,
-) -> tuple[float, int]:
-    """One pass; returns the mean loss over the batches as they came, and their number."""
-    values = []
-    for batch in batches:
-
-        def closure(batch: Any = batch) -> torch.Tensor:
-            optimizer.zero_grad()
-            value = loss(batch)
-            value.backward()  # type: ignore[no-untyped-call]
-            if clip is not None:
-                torch.nn.utils.clip_grad_norm_(leaves, clip)
-            return value
-
-        values.append(optimizer.step(closure))  # type: ignore[arg-type]
-    if not values:
-        raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")
-    return float(torch.stack([torch.as_tensor(v).detach() for v in values]).mean()), len(values)
+    return Training(best, kept_loss, done, _dump_state(optimizer, leaves))
 
 
 def _copies(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -266,7 +283,12 @@ def _load_state(optimizer: torch.optim.Optimizer, leaves: list[torch.Tensor], st
         return
     for leaf, values in zip(leaves, state, strict=True):
         if values and all(v.dim() == 0 or v.shape == leaf.shape for v in values.values()):
-            optimizer.state[leaf] = {k: v.clone() for k, v in values.items()}
+            capturable = optimizer.param_groups[0].get("capturable", False)
+            optimizer.state[leaf] = {
+                # Whatever the earlier training ran on: the count of steps lies on the device for graphs only.
+                k: v.to("cpu" if k == "step" and not capturable else leaf.device, copy=True)
+                for k, v in values.items()
+            }
 
 
 def grown_state(

@@ -1,0 +1,201 @@
+"""One step of an optimiser on a batch: plain, or recorded once as a CUDA graph and replayed.
+
+A step of a small network is dozens of kernels of a few microseconds each, and on a GPU most of its time goes
+into launching them one by one. A CUDA graph launches all of them at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+__all__ = ["CapturedStep", "PlainStep"]
+
+# Plain steps on a shape of batch before it is recorded: libraries and the optimiser set themselves up.
+WARM_UP = 3
+# Share by which a recorded loss may differ from the plain one: the order of sums.
+AGREEMENT = 1e-3
+
+
+class PlainStep:
+    """Moves parameters by the gradient of the loss of a batch, and sums up the losses.
+
+    Parameters
+    ----------
+    clip
+        Largest norm of the gradient; None: any.
+    buffers
+        What the loss changes as it is computed, such as running statistics.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        leaves: list[torch.Tensor],
+        loss: Callable[[Any], torch.Tensor],
+        clip: float | None = None,
+        buffers: Sequence[torch.Tensor] = (),
+    ) -> None:
+        self.optimizer, self.leaves, self.loss, self.clip = optimizer, leaves, loss, clip
+        self.buffers = buffers
+        self._total = torch.zeros((), dtype=torch.float64, device=leaves[0].device)
+        self._count = 0
+
+    def __call__(self, batch: Any) -> None:
+        """Make a step."""
+        self._count += 1
+        self._step(batch)
+
+    def take_mean(self) -> tuple[float, int]:
+        """Mean loss over the steps since the last call, each before its own move; and their number."""
+        mean, count = float(self._total) / max(self._count, 1), self._count
+        self._total.zero_()
+        self._count = 0
+        return mean, count
+
+    def close(self) -> None:
+        """Let go of what lies on the device."""
+
+    def _step(self, batch: Any) -> torch.Tensor:
+        def closure() -> torch.Tensor:
+            self.optimizer.zero_grad()
+            value = self.loss(batch)
+            value.backward()  # type: ignore[no-untyped-call]
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(self.leaves, self.clip)
+            return value
+
+        value = torch.as_tensor(self.optimizer.step(closure)).detach()  # type: ignore[arg-type]
+        self._total += value
+        return value
+
+
+class CapturedStep(PlainStep):
+    """Replays a CUDA graph of the step for batches of the first frequent shape; others go the plain way.
+
+    A graph repeats what it saw: a loss that asks for values on the host, draws numbers there or changes from
+    call to call cannot be recorded. So the first replay of every epoch is compared with the plain loss, and
+    where they differ, or where recording fails, all steps are plain from then on.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.works = True
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[torch.Tensor] = []
+        self._value = self._total
+        self._seen: dict[Any, int] = {}
+        self._shape: Any = None
+        self._is_checked = False
+
+    def take_mean(self) -> tuple[float, int]:
+        """As of a plain step; the next replay is checked."""
+        self._is_checked = False
+        return super().take_mean()
+
+    def close(self) -> None:
+        """Free the graph and its memory."""
+        self._graph = None
+        self._inputs = []
+        for leaf in self.leaves:
+            leaf.grad = None
+
+    def _step(self, batch: Any) -> torch.Tensor:
+        tensors = _tensors(batch)
+        if not self.works or tensors is None:
+            return super()._step(batch)
+        shape = [(t.shape, t.dtype, t.device) for t in tensors]
+        if self._graph is None:
+            count = self._seen[str(shape)] = self._seen.get(str(shape), 0) + 1
+            if count <= WARM_UP:
+                return super()._step(batch)
+            self._capture(batch, tensors)
+            self._shape = shape
+        if self._graph is None or shape != self._shape:
+            return super()._step(batch)
+        for static, given in zip(self._inputs, tensors):
+            static.copy_(given, non_blocking=True)
+        return self._replay() if self._is_checked else self._checked(batch)
+
+    def _replay(self) -> torch.Tensor:
+        assert self._graph is not None
+        self._graph.replay()
+        return self._value
+
+    def _capture(self, batch: Any, tensors: list[torch.Tensor]) -> None:
+        """Record a step; nothing is computed."""
+        mode = torch.cuda.get_sync_debug_mode()
+        self._inputs = [t.clone() for t in tensors]
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with self._undone():
+                # A failed recording leaves torch's generators unusable: what waits for the device is found
+                # before.
+                torch.cuda.set_sync_debug_mode("error")
+                self.loss(batch).backward()  # type: ignore[no-untyped-call]
+            torch.cuda.set_sync_debug_mode(mode)
+            self.optimizer.zero_grad(set_to_none=True)
+            with self._undone(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._value = super()._step(_like(batch, self._inputs))
+        except RuntimeError:
+            self.works = False
+        else:
+            self._graph = graph
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+
+    def _checked(self, batch: Any) -> torch.Tensor:
+        """Replay, and take it back where the plain loss is another."""
+        with self._undone(), torch.no_grad():
+            plain = float(self.loss(batch))
+        moments = [v for leaf in self.leaves for v in self.optimizer.state[leaf].values()]
+        kept = [
+            *(v for v in moments if isinstance(v, torch.Tensor)),
+            *self.leaves,
+            *self.buffers,
+            self._total,
+        ]
+        copies = [v.detach().clone() for v in kept]
+        state = torch.cuda.get_rng_state(self.leaves[0].device)
+        value = self._replay()
+        if math.isclose(float(value), plain, rel_tol=AGREEMENT, abs_tol=1e-12) or math.isnan(plain):
+            self._is_checked = True
+            return value
+        with torch.no_grad():
+            for v, copy in zip(kept, copies):
+                v.copy_(copy)
+        torch.cuda.set_rng_state(state, self.leaves[0].device)
+        self.works = False
+        self.close()
+        return super()._step(batch)
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Random numbers drawn within the block are drawn again after it, and buffers are as before."""
+        device = self.leaves[0].device
+        state = torch.cuda.get_rng_state(device)
+        copies = [b.clone() for b in self.buffers]
+        try:
+            yield
+        finally:
+            torch.cuda.set_rng_state(state, device)
+            with torch.no_grad():
+                for buffer, copy in zip(self.buffers, copies):
+                    buffer.copy_(copy)
+
+
+def _tensors(batch: Any) -> list[torch.Tensor] | None:
+    """The tensors of a batch; None where it is made of anything else, or lies elsewhere."""
+    parts = [] if batch is None else list(batch) if isinstance(batch, tuple | list) else [batch]
+    fit = all(isinstance(p, torch.Tensor) and p.is_cuda for p in parts)
+    return parts if fit else None
+
+
+def _like(batch: Any, tensors: list[torch.Tensor]) -> Any:
+    if batch is None:
+        return None
+    return tuple(tensors) if isinstance(batch, tuple | list) else tensors[0]

@@ -7,6 +7,7 @@ into launching them one by one. A CUDA graph launches all of them at once.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -128,16 +129,12 @@ class CapturedStep(PlainStep):
 
     def _capture(self, batch: Any, tensors: list[torch.Tensor]) -> None:
         """Record a step; nothing is computed."""
-        mode = torch.cuda.get_sync_debug_mode()
         self._inputs = [t.clone() for t in tensors]
         graph = torch.cuda.CUDAGraph()
         try:
-            with self._undone():
-                # A failed recording leaves torch's generators unusable: what waits for the device is found
-                # before.
-                torch.cuda.set_sync_debug_mode("error")
+            # A failed recording leaves torch's generators unusable: what waits for the device is found first.
+            with self._undone(), _waiting_is_an_error():
                 self.loss(batch).backward()  # type: ignore[no-untyped-call]
-            torch.cuda.set_sync_debug_mode(mode)
             self.optimizer.zero_grad(set_to_none=True)
             with self._undone(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._value = super()._step(_like(batch, self._inputs))
@@ -145,8 +142,6 @@ class CapturedStep(PlainStep):
             self.works = False
         else:
             self._graph = graph
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
 
     def _checked(self, batch: Any) -> torch.Tensor:
         """Replay, and take it back where the plain loss is another."""
@@ -186,6 +181,19 @@ class CapturedStep(PlainStep):
             with torch.no_grad():
                 for buffer, copy in zip(self.buffers, copies):
                     buffer.copy_(copy)
+
+
+@contextmanager
+def _waiting_is_an_error() -> Iterator[None]:
+    """Within the block, what makes the host wait for the device raises a RuntimeError."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls this mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _tensors(batch: Any) -> list[torch.Tensor] | None:

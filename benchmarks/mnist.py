@@ -372,7 +372,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--candidate-epochs", type=int, default=5)
     parser.add_argument(
-        "--score", choices=("loss", "accuracy"), default="loss", help="what edges and epochs go by"
+        "--score", choices=("loss", "accuracy"), default="accuracy", help="what edges and epochs go by"
     )
     parser.add_argument(
         "--schedule", choices=("constant", "cosine"), default="cosine", help="of the learning rate"

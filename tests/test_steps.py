@@ -18,9 +18,9 @@ def problem(device, *, dropout=0.0, norm=False):
     """A small model and batches for it, the last of them short."""
     torch.manual_seed(0)
     middle = [nn.BatchNorm1d(16)] if norm else []
-    model = nn.Sequential(nn.Linear(8, 16), *middle, nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3)).to(
-        device
-    )
+    model = nn.Sequential(
+        nn.Linear(8, 16, bias=not norm), *middle, nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3)
+    ).to(device)
     x = torch.randn(150, 8, device=device)
     y = (x[:, :3] ** 2).argmax(1)
     return model, list(zip(x.split(16), y.split(16)))

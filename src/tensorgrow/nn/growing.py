@@ -271,6 +271,9 @@ class GrowRun:
             epochs=options.epochs,
             state=known,
             deadline=self._deadline(),
+            # The epoch kept last was the luckiest of many on this validation data: growth would go on from it
+            # for ever. That step is in the history and may still be the result.
+            may_stay=False,
         )
         self.memory = dict(zip(named, done.state))
         step = GrowStep(

@@ -73,8 +73,9 @@ class Trainer:
         epochs: int,
         state: list[dict[str, torch.Tensor]] | None = None,
         deadline: float = math.inf,
+        may_stay: bool = True,
     ) -> Training:
-        """Train some parameters in place and keep the best epoch on validation."""
+        """Train some parameters in place and keep the best epoch on validation, or the state before it."""
         mode = self.model.training
         with seeded(seed, self.training.device) as generator:
             self.model.train()
@@ -89,6 +90,7 @@ class Trainer:
                     state=state,
                     deadline=deadline,
                     buffers=list(self.model.buffers()),
+                    may_stay=may_stay,
                 )
             finally:
                 self.model.train(mode)

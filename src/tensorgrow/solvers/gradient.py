@@ -194,6 +194,7 @@ def train(
     state: State | None = None,
     deadline: float = math.inf,
     buffers: Sequence[torch.Tensor] = (),
+    may_stay: bool = True,
 ) -> Training:
     """Minimise a loss in place; parameters and buffers end at their best epoch.
 
@@ -216,6 +217,8 @@ def train(
         Value of ``time.perf_counter()`` after which no new epoch starts.
     buffers
         What the loss changes as it is computed, such as running statistics.
+    may_stay
+        Whether the state before the first epoch counts as an epoch that may be kept.
     """
     leaves = list(parameters)
     all_values = [*leaves, *buffers]
@@ -224,7 +227,7 @@ def train(
         _load_state(optimizer, leaves, state)
     count = epochs or options.epochs
     schedule = options.scheduler(optimizer, count)
-    best = math.inf if measure is None else measure()
+    best = math.inf if measure is None or not may_stay else measure()
     if math.isnan(best):
         best = math.inf
     kept, kept_loss = _copies(all_values), math.nan

@@ -160,7 +160,7 @@ class GreedyOptions:
             lookahead_sweeps=4,
             sweeps=10,
             tolerance=1e-3,
-            final_sweeps=30,
+            final_sweeps=40,
             final_tolerance=1e-4,
             thicken_costly=False,
             max_internal_nodes=0,

@@ -287,7 +287,7 @@ WORKERS = {"greedy": greedy, "tt": fixed, "dense": fixed, "speed": speed}
 def cases(args: argparse.Namespace, part: str) -> list[Case]:
     """The cases of a part."""
     found = []
-    for seed in range(args.seeds):
+    for seed in range(args.seed_from, args.seed_from + args.seeds):
         shared = {
             "seed": seed,
             "device": args.device,
@@ -365,7 +365,8 @@ def arguments() -> argparse.Namespace:
     parser = make_parser(__doc__, "mnist", PARTS)
     parser.add_argument("--data", help="folder of the data (default: TENSORGROW_DATA or ../shared/data)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seed-from", type=int, default=0, help="the first seed")
     parser.add_argument("--epochs", type=int, default=50, help="after every growth")
     parser.add_argument(
         "--baseline-epochs", type=int, default=50, help="of tensor trains and the dense layer"
@@ -386,7 +387,7 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.quick:
         args.epochs, args.baseline_epochs, args.candidate_epochs = 2, 2, 1
-        args.train_images, args.max_steps, args.ranks = 5_000, 2, [1, 2]
+        args.train_images, args.max_steps, args.ranks, args.seeds = 5_000, 2, [1, 2], 1
         if args.out == RESULTS / "mnist.json":
             args.out = SCRATCH / "mnist-quick.json"
     if args.device == "cuda" and not torch.cuda.is_available():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -18,6 +18,7 @@ from .network import TensorNetwork
 from .structure import Edge, Structure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
 __all__ = [
@@ -262,9 +263,9 @@ class Result:
         indices
             Integers of shape ``(n, order)``.
         """
-        return self._expected(self.network.entries(indices))
+        return self.expected(self.network.entries(indices))
 
-    def _expected(self, values: torch.Tensor) -> torch.Tensor:
+    def expected(self, values: torch.Tensor) -> torch.Tensor:
         """What entries of the network stand for under the loss of the run: rates, probabilities."""
         loss = self.info.get("loss")
         return values if loss is None else as_loss(loss).mean(values)
@@ -294,7 +295,7 @@ class Result:
         known = ~torch.isnan(given) if mask is None else torch.as_tensor(mask, device=given.device).bool()
         if known.shape != given.shape:
             raise DataError(f"mask has shape {tuple(known.shape)}, x has {tuple(given.shape)}")
-        filled = self._expected(self.network.to_dense()).to(given.device)
+        filled = self.expected(self.network.to_dense()).to(given.device)
         if given.is_floating_point() or given.is_complex():
             filled = filled.to(torch.promote_types(given.dtype, filled.dtype))
         if keep_observed:
@@ -316,6 +317,67 @@ class Result:
             "errors": {name: getattr(self, name) for name in _COMPLETION_ERRORS},
         }
         write_file(path, RESULT_KIND, document, tensors)
+
+    # -- for people ------------------------------------------------------------------------------------
+    # Pictures and pages know results, not the other way round: these two methods only pass on, and what they
+    # pass on to is loaded when they are called (the one exception in the layering contract).
+
+    def plot(self, *, rivals: Mapping[str, Any] | None = None) -> tuple[Axes, Axes]:
+        """Draw the network and the error against the number of parameters (extra `plot`).
+
+        Parameters
+        ----------
+        rivals
+            Other methods: ``{"TT-SVD": (1968, 0.08)}``, parameters and error, or a list of such pairs.
+
+        Returns
+        -------
+        tuple of matplotlib axes
+            Of the network and of the curve; ``axes[0].figure.savefig("run.png")`` saves them.
+        """
+        from .plotting import plot_result
+
+        return plot_result(self, rivals=rivals)
+
+    def report(
+        self,
+        path: str | Path,
+        *,
+        title: str | None = None,
+        image: Callable[[np.ndarray[Any, Any]], Any] | Sequence[int] | None = None,
+        truth: Any = None,
+        observed: Any = None,
+        rivals: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Write one self-contained HTML page about the run.
+
+        Parameters
+        ----------
+        path
+            The file. The page tells to load the run from the file of the same name that ends in .safetensors.
+        title
+            Heading of the page.
+        image
+            Where the tensor is a picture: a function from the dense tensor (NumPy) to an array of shape
+            ``(height, width)`` or ``(height, width, 3)``, or such a shape (row-major). The page then shows the
+            reconstruction at each step.
+        truth
+            The tensor itself, to show the original and the difference.
+        observed
+            Of a completion: the tensor with NaN where entries are missing, to show what was known.
+        rivals
+            Other methods on the error curve: ``{"TT-SVD": (1968, 0.08)}``, or lists of such pairs.
+
+        Returns
+        -------
+        Path
+            The file written.
+        """
+        from .report import write_report
+
+        return write_report(
+            self, path, title=title, image=image, truth=truth, observed=observed, rivals=rivals
+        )
 
     @classmethod
     def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Result:

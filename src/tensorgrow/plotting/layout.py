@@ -1,0 +1,224 @@
+"""Where the nodes of a network are drawn: one answer for every picture and for the report page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OptionError, StructureError
+from ..structure import Edge, Structure
+
+__all__ = ["Layout", "Placement", "choose_layout"]
+
+Point = tuple[float, float]
+
+# Distances are in units of the distance between neighbouring legs.
+NODE_CLEARANCE = 0.34
+LABEL_CLEARANCE = 0.3
+# Where along an edge its label may stand, best first.
+LABEL_STOPS = (0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72, 0.22, 0.78)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Positions for one structure, in units of the distance between neighbouring legs.
+
+    Attributes
+    ----------
+    nodes
+        One position per node, y upwards.
+    legs
+        For each node, the direction its dangling leg points to: a unit vector.
+    labels
+        How far along each edge, from its lower to its higher node, the label of its rank stands.
+    """
+
+    nodes: tuple[Point, ...]
+    legs: tuple[Point, ...]
+    labels: dict[Edge, float]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Legs on a line or on a circle, in an order; internal nodes lie between what they join.
+
+    One layout places every structure over the same legs, so that legs keep still while a network grows.
+    """
+
+    kind: Literal["line", "circle"]
+    order: tuple[int, ...]
+
+    def place(self, structure: Structure) -> Placement:
+        """Positions of the nodes of `structure`."""
+        if structure.order != len(self.order):
+            raise StructureError(
+                f"this layout is for {len(self.order)} legs, the structure has {structure.order}"
+            )
+        fixed = self._legs()
+        nodes = np.vstack([fixed, _between(structure, fixed)])
+        if self.kind == "line":
+            legs = np.tile([0.0, -1.0], (structure.num_nodes, 1))
+        else:
+            lengths = np.linalg.norm(nodes, axis=1, keepdims=True)
+            legs = np.where(lengths > 1e-9, nodes / np.maximum(lengths, 1e-9), [0.0, -1.0])
+        return Placement(_points(nodes), _points(legs), _label_stops(structure.edges, nodes))
+
+    def _legs(self) -> NDArray[np.float64]:
+        count = len(self.order)
+        slots = np.arange(count)
+        if self.kind == "line":
+            where = np.stack([slots - (count - 1) / 2, np.zeros(count)], 1)
+        else:
+            radius = 0.5 / math.sin(math.pi / count) if count > 2 else 0.5 * (count - 1)
+            angles = math.pi / 2 - 2 * math.pi * slots / count
+            where = radius * np.stack([np.cos(angles), np.sin(angles)], 1)
+        out = np.empty((count, 2))
+        out[list(self.order)] = where
+        return out
+
+
+def choose_layout(
+    structures: Structure | Sequence[Structure], kind: Literal["auto", "line", "circle"] = "auto"
+) -> Layout:
+    """A layout for one structure, or for all those of a growth.
+
+    Chains become lines and rings circles, in the order of their nodes. Everything else becomes a circle
+    whose order keeps strongly joined legs close.
+    """
+    if kind not in ("auto", "line", "circle"):
+        raise OptionError(f"layout={kind!r} is not known; choose 'auto', 'line' or 'circle'")
+    many = [structures] if isinstance(structures, Structure) else list(structures)
+    if not many:
+        raise StructureError("a layout needs at least one structure")
+    unique = list(dict.fromkeys(many))
+    weights = sum((_leg_weights(s) for s in unique), start=np.zeros((unique[0].order,) * 2))
+    no_internal = all(s.num_nodes == s.order for s in unique)
+    chain = _chain_order(weights) if no_internal else None
+    if kind == "line":
+        return Layout("line", chain or tuple(range(len(weights))))
+    if kind == "auto" and chain is not None:
+        return Layout("line", chain)
+    return Layout("circle", _circle_order(weights))
+
+
+def _leg_weights(structure: Structure) -> NDArray[np.float64]:
+    """How strongly each pair of legs is joined; internal nodes are eliminated as in a resistor network."""
+    n = structure.num_nodes
+    laplacian = np.zeros((n, n))
+    for (i, j), rank in structure.ranks.items():
+        weight = math.log(rank)
+        laplacian[[i, j], [i, j]] += weight
+        laplacian[[i, j], [j, i]] -= weight
+    p = structure.order
+    inside = np.linalg.pinv(laplacian[p:, p:], hermitian=True) if n > p else np.zeros((0, 0))
+    reduced = laplacian[:p, :p] - laplacian[:p, p:] @ inside @ laplacian[p:, :p]
+    weights = np.where(reduced < -1e-9, -reduced, 0.0)
+    np.fill_diagonal(weights, 0.0)
+    return np.asarray((weights + weights.T) / 2)
+
+
+def _chain_order(weights: NDArray[np.float64]) -> tuple[int, ...] | None:
+    """The legs along a path through all of them, where the joined ones form one."""
+    count = len(weights)
+    if count <= 2:
+        return tuple(range(count))
+    joined = weights > 0
+    pairs = np.argwhere(np.triu(joined))
+    if len(pairs) and all(j == i + 1 for i, j in pairs):
+        return tuple(range(count))  # pieces of the natural chain count as one
+    degrees = joined.sum(0)
+    ends = np.flatnonzero(degrees == 1)
+    if len(pairs) != count - 1 or degrees.max() > 2 or len(ends) != 2:
+        return None
+    order = [int(ends[0])]
+    while len(order) < count:
+        following = [int(k) for k in np.flatnonzero(joined[order[-1]]) if k not in order[-2:]]
+        if not following:
+            return None  # a shorter path beside a cycle
+        order.append(following[0])
+    return tuple(order)
+
+
+def _circle_order(weights: NDArray[np.float64]) -> tuple[int, ...]:
+    """An order on the circle with a small sum of weight times distance, found by swaps and reversals."""
+    count = len(weights)
+    slots = np.arange(count)
+    gap = np.abs(slots[:, None] - slots)
+    distance = np.minimum(gap, count - gap).astype(float)
+
+    def cost(order: NDArray[np.int64]) -> float:
+        return float((weights[np.ix_(order, order)] * distance).sum())
+
+    best = slots.copy()
+    least = cost(best)
+    improved = count > 3
+    while improved:
+        improved = False
+        for a in range(count):
+            for b in range(a + 1, count):
+                swapped, turned = best.copy(), best.copy()
+                swapped[[a, b]] = best[[b, a]]
+                turned[a : b + 1] = best[a : b + 1][::-1]
+                for tried in (swapped, turned):
+                    value = cost(tried)
+                    if value < least * (1 - 1e-9):
+                        best, least, improved = tried, value, True
+    best = np.roll(best, -int(np.flatnonzero(best == 0)[0]))
+    if count > 2 and best[1] > best[-1]:
+        best = np.roll(best[::-1], 1)  # of the two directions, the one that starts with the lower number
+    return tuple(int(k) for k in best)
+
+
+def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Internal nodes at the mean of their neighbours, then pushed apart where they would overlap."""
+    p, n = structure.order, structure.num_nodes
+    if n == p:
+        return np.zeros((0, 2))
+    laplacian = np.zeros((n, n))
+    for i, j in structure.edges:
+        laplacian[[i, j], [i, j]] += 1.0
+        laplacian[[i, j], [j, i]] -= 1.0
+    inside = np.linalg.pinv(laplacian[p:, p:], hermitian=True) @ (-laplacian[p:, :p] @ fixed)
+    # Distinct tiny offsets, so that nodes at the very same place know in which direction to part.
+    turns = np.arange(n - p) * 2.399963
+    inside = inside + 1e-3 * np.stack([np.cos(turns), np.sin(turns)], 1)
+    for _ in range(60):
+        everything = np.vstack([fixed, inside])
+        away = inside[:, None] - everything[None]
+        lengths = np.linalg.norm(away, axis=2)
+        lengths[np.arange(n - p), np.arange(p, n)] = math.inf
+        overlap = np.maximum(0.0, 2 * NODE_CLEARANCE - lengths)
+        if not overlap.any():
+            break
+        inside = inside + 0.5 * (away / np.maximum(lengths, 1e-9)[..., None] * overlap[..., None]).sum(1)
+    return np.asarray(inside)
+
+
+def _label_stops(edges: Sequence[Edge], nodes: NDArray[np.float64]) -> dict[Edge, float]:
+    """Places for the labels that keep clear of nodes and of each other, short edges first."""
+    stops = np.array(LABEL_STOPS)
+    lengths = {e: float(np.linalg.norm(nodes[e[0]] - nodes[e[1]])) for e in edges}
+    taken = np.empty((0, 2))
+    out = {}
+    for edge in sorted(edges, key=lambda e: (round(lengths[e], 6), e)):
+        tail, head = nodes[edge[0]], nodes[edge[1]]
+        tried = tail + stops[:, None] * (head - tail)
+        others = np.delete(nodes, edge, axis=0)
+        room = np.full(len(stops), 1.0)
+        for obstacles, clearance in ((others, NODE_CLEARANCE), (taken, LABEL_CLEARANCE)):
+            if len(obstacles):
+                near = np.linalg.norm(tried[:, None] - obstacles[None], axis=2).min(1)
+                room = np.minimum(room, near / clearance)
+        chosen = int(np.argmax(np.round(np.minimum(room, 1.0), 3)))
+        out[edge] = float(stops[chosen])
+        taken = np.vstack([taken, tried[chosen]])
+    return out
+
+
+def _points(array: NDArray[np.float64]) -> tuple[Point, ...]:
+    return tuple((float(x), float(y)) for x, y in array)

@@ -1,0 +1,149 @@
+"""What the page draws, as plain JSON values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .. import gauge
+from ..network import TensorNetwork
+from ..plotting.layout import choose_layout
+from ..plotting.values import Rivals, as_rivals, error_name, evenly, main_growth
+from ..results import Result, Step
+from ..structure import Structure
+
+__all__ = ["MOST_STEPS", "collect", "finite"]
+
+# Bounds that keep the page small and quick however long the run was.
+MOST_STEPS = 600
+MOST_SPECTRA = 72
+MOST_VALUES = 64
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None where JSON has none for it."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def collect(result: Result, rivals: Rivals | None) -> dict[str, Any]:
+    """Steps, structures, curves and spectra of a result."""
+    steps: list[Step] = evenly(result.history, MOST_STEPS)
+    structures = list(dict.fromkeys([*(s.structure for s in steps), result.structure]))
+    numbers = {s: n for n, s in enumerate(structures)}
+    main = main_growth(result)
+    return {
+        "error_name": error_name(result),
+        "num_steps": len(result.history),
+        "main": main,
+        "structures": _placed(structures),
+        "final": numbers[result.structure],
+        "steps": [_step(s, numbers) for s in steps],
+        "series": _series(result, steps, main, rivals),
+        "spectra": _spectra(result.network),
+        "num_edges": len(result.structure.edges),
+    }
+
+
+def _step(step: Step, numbers: dict[Structure, int]) -> dict[str, Any]:
+    return {
+        "index": step.index,
+        "kind": step.kind,
+        "edge": None if step.edge is None else list(step.edge),
+        "rank": None if step.edge is None else step.structure.rank(*step.edge),
+        "size": step.num_parameters,
+        "error": finite(step.relative_error),
+        "validation": finite(step.validation_error),
+        "seconds": finite(step.seconds),
+        "start": step.start,
+        "structure": numbers[step.structure],
+    }
+
+
+def _placed(structures: list[Structure]) -> list[dict[str, Any]]:
+    """Nodes ``[x, y, leg x, leg y, dimension]`` and edges ``[i, j, rank, place of the label]``."""
+    layout = choose_layout(structures)
+    out = []
+    for structure in structures:
+        placed = layout.place(structure)
+        nodes = [
+            [*(round(v, 3) for v in (*where, *leg)), structure.leg_dim(k)]
+            for k, (where, leg) in enumerate(zip(placed.nodes, placed.legs))
+        ]
+        edges = [[i, j, rank, placed.labels[i, j]] for (i, j), rank in structure.ranks.items()]
+        out.append({"nodes": nodes, "edges": edges})
+    return out
+
+
+def _series(result: Result, steps: list[Step], main: int, rivals: Rivals | None) -> list[dict[str, Any]]:
+    """Curves: points ``[size, error, position of the step or None]``."""
+    held_out = any(s.validation_error is not None for s in steps)
+
+    def points(name: str, of_main: bool) -> list[list[Any]]:
+        return [
+            [s.num_parameters, finite(getattr(s, name)), n]
+            for n, s in enumerate(steps)
+            if (s.start == main) == of_main
+        ]
+
+    last = [[result.num_parameters, finite(result.relative_error), None]]
+    out = [
+        {
+            "role": "fitted",
+            "name": "growth: fitted data" if held_out else "growth",
+            "line": True,
+            "points": points("relative_error", True),
+        },
+        {
+            "role": "held-out",
+            "name": "growth: held-out data",
+            "line": True,
+            "points": points("validation_error", True),
+        },
+        {
+            "role": "other",
+            "name": "other growths",
+            "line": False,
+            "points": points("validation_error" if held_out else "relative_error", False),
+        },
+        {"role": "result", "name": "result", "line": False, "points": last},
+        {
+            "role": "test",
+            "name": "test data",
+            "line": False,
+            "points": [[result.num_parameters, finite(result.test_error), None]],
+        },
+    ]
+    for name, given in as_rivals(rivals).items():
+        out.append(
+            {
+                "role": "rival",
+                "name": name,
+                "line": len(given) > 1,
+                "points": [[size, error, None] for size, error in given],
+            }
+        )
+    for series in out:
+        series["points"] = [p for p in series["points"] if p[1] is not None]
+    return [series for series in out if series["points"]]
+
+
+def _spectra(network: TensorNetwork) -> list[dict[str, Any]]:
+    """Relative weights of the components of every edge in the balanced gauge, largest ranks first."""
+    wide = network.to("cpu", torch.complex128 if network.is_complex else torch.float64)
+    structure = wide.structure
+    spectra = gauge.edge_spectra(structure, gauge.balance(structure, [c.detach() for c in wide.cores]))
+    edges = sorted(spectra, key=lambda e: (-structure.rank(*e), e))[:MOST_SPECTRA]
+    out = []
+    for edge in edges:
+        values = [float(v) for v in spectra[edge]]
+        scale = max(values) or 1.0
+        out.append(
+            {
+                "edge": list(edge),
+                "rank": structure.rank(*edge),
+                "values": [float(f"{v / scale:.3g}") for v in values[:MOST_VALUES]],
+            }
+        )
+    return out

@@ -1,0 +1,128 @@
+"""Pictures of the page: the original, what was observed, and what the network gives at each step."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError, MissingPackageError
+from ..plotting.values import ImageMaker, ValueRange, as_dense, as_image, evenly, network_at
+from ..results import PathPoint, Result
+
+__all__ = ["collect_images"]
+
+MOST_FRAMES = 40
+MOST_PIXELS = 384  # on the longer side
+LOSSLESS_PIXELS = 96  # up to here pictures are stored without loss: artefacts would show
+# All pictures together, in bytes before base64 adds a third; the quality gives way.
+MOST_BYTES = 1_800_000
+QUALITIES = (88, 78, 65, 50, 35)
+
+
+def collect_images(
+    result: Result, steps: list[dict[str, Any]], image: ImageMaker, truth: Any, observed: Any
+) -> dict[str, Any]:
+    """Pictures as data addresses; every step of `steps` gets the number of its frame.
+
+    A run keeps the networks that no other beats in both size and error, so a step without one of its own
+    shows the best kept network of at most its size.
+    """
+    final = as_image(_values(result, PathPoint(result.network, result.relative_error)), image)
+    given = {
+        "original": _picture(result, truth, "truth", image),
+        "observed": _picture(result, observed, "observed", image),
+    }
+    fixed = {name: picture for name, picture in given.items() if picture is not None}
+    range_ = ValueRange.of(fixed.get("original", fixed.get("observed", final)))
+    points, frames = _frames(result, steps)
+    units = [range_.to_unit(as_image(_values(result, p), image)) for p in points]
+    stills = {name: range_.to_unit(picture) for name, picture in fixed.items()}
+    gain = 1.0
+    if "original" in stills:
+        off = np.abs(units[-1] - stills["original"])
+        gain = _gain(off)
+        stills["difference"] = np.clip(gain * off, 0.0, 1.0)
+    encoded = _encode_all([*units, *stills.values()])
+    for step, frame in zip(steps, frames):
+        step["frame"] = frame
+    return {
+        "frames": [
+            {"src": src, "size": p.num_parameters, "error": p.relative_error}
+            for src, p in zip(encoded, points)
+        ],
+        "stills": dict(zip(stills, encoded[len(units) :])),
+        "gain": gain,
+        "width": int(final.shape[1]),
+        "height": int(final.shape[0]),
+    }
+
+
+def _values(result: Result, point: PathPoint) -> NDArray[Any]:
+    """Dense tensor of a network, as expected values where the run had a loss."""
+    return as_dense(result.expected(point.network.to_dense()))
+
+
+def _picture(result: Result, given: Any, name: str, image: ImageMaker) -> NDArray[np.float64] | None:
+    if given is None:
+        return None
+    dense = as_dense(given)
+    if dense.shape != result.structure.dims:
+        raise DataError(f"{name} has shape {dense.shape}, the network is for {result.structure.dims}")
+    return as_image(dense, image)
+
+
+def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint], list[int]]:
+    """Networks to show, by size with the result last, and for each step which of them."""
+    by_index = {s.index: s for s in result.history}
+    wanted = [network_at(result, by_index[s["index"]]) for s in steps]
+    # The path holds the chosen network too, in other memory or before its last fit: one frame is enough.
+    before = {p.num_parameters: p for p in wanted if p.network.structure != result.structure}
+    kept = evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
+    points = [*kept, PathPoint(result.network, result.relative_error)]
+    sizes = np.array([p.num_parameters for p in kept])
+    frames = []
+    for point in wanted:
+        smaller = int(np.searchsorted(sizes, point.num_parameters, side="right")) - 1
+        frames.append(len(kept) if point.network.structure == result.structure else max(0, smaller))
+    return points, frames
+
+
+def _gain(off: NDArray[np.float64]) -> float:
+    """By how much to brighten a difference: a power of two that brings the largest part near white."""
+    known = off[np.isfinite(off)]
+    top = float(np.quantile(known, 0.995)) if known.size else 0.0
+    return float(2.0 ** np.clip(np.floor(np.log2(1.0 / max(top, 1e-9))), 0, 10))
+
+
+def _encode_all(pictures: list[NDArray[np.float64]]) -> list[str]:
+    for quality in QUALITIES:
+        encoded = [_encode(p, quality) for p in pictures]
+        if sum(len(data) for _, data in encoded) <= MOST_BYTES:
+            break
+    return [f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}" for kind, data in encoded]
+
+
+def _encode(picture: NDArray[np.float64], quality: int) -> tuple[str, bytes]:
+    """Kind and bytes of a picture with values from 0 to 1; what is unknown is black."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingPackageError(
+            "pictures in a report need Pillow: pip install 'tensorgrow[plot]', or leave out image="
+        ) from error
+    pixels = np.round(255 * np.nan_to_num(picture, nan=0.0)).astype(np.uint8)
+    drawn = Image.fromarray(pixels)
+    longest = max(drawn.size)
+    if longest > MOST_PIXELS:
+        width, height = (max(1, round(n * MOST_PIXELS / longest)) for n in drawn.size)
+        drawn = drawn.resize((width, height), Image.Resampling.BOX)
+    buffer = io.BytesIO()
+    if max(drawn.size) <= LOSSLESS_PIXELS:
+        drawn.save(buffer, "PNG", optimize=True)
+        return "png", buffer.getvalue()
+    drawn.save(buffer, "JPEG", quality=quality, optimize=True)
+    return "jpeg", buffer.getvalue()

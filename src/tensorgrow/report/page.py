@@ -1,0 +1,168 @@
+"""The page itself: everything that is only read is written here, what moves is drawn by ``page.js``."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from .._version import __version__
+from ..plotting.values import shape_text
+from ..results import Result
+
+__all__ = ["render"]
+
+_ERRORS = {
+    "train_error": "error on the fitted data",
+    "validation_error": "error on held-out data",
+    "test_error": "error on test data",
+}
+
+
+def render(result: Result, content: dict[str, Any], *, title: str | None, file_name: str) -> str:
+    """The HTML text.
+
+    Parameters
+    ----------
+    content
+        What `page.js` draws; it travels as JSON in the page.
+    file_name
+        The file the page tells to load.
+    """
+    style, script = (_asset(name) for name in ("page.css", "page.js"))
+    shape = shape_text(result.structure.dims)
+    heading = title or f"A {shape} tensor in {result.num_parameters:,} numbers"
+    return Template(_asset("page.html")).substitute(
+        title=escape(heading),
+        style=style,
+        script=script,
+        # Only this very style and script may act, and nothing may be fetched.
+        policy=escape(
+            f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+        subtitle=_subtitle(result, shape),
+        cards=_cards(result, content),
+        stop=f"<b>{escape(result.stop.name)}</b> {escape(result.stop.text)}",
+        pictures_hidden="" if "images" in content else " hidden",
+        table=_table(content),
+        table_note=_thinned(content),
+        file_name=escape(repr(file_name)),
+        environment=_environment(result.info),
+        version=escape(__version__),
+        data=_as_script_data(content),
+    )
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def _as_script_data(content: Mapping[str, Any]) -> str:
+    """JSON that cannot end its own script element, whatever strings it holds."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _subtitle(result: Result, shape: str) -> str:
+    structure = result.structure
+    inside = structure.num_nodes - structure.order
+    parts = [
+        f"{shape} = {structure.num_entries:,} entries",
+        f"{structure.num_nodes} cores" + (f" ({inside} internal)" if inside else ""),
+        f"{len(structure.edges)} edges",
+    ]
+    return escape(" · ".join(parts))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _cards(result: Result, content: Mapping[str, Any]) -> str:
+    cards = [
+        ("parameters", f"{result.num_parameters:,}"),
+        ("times smaller", f"{result.compression_ratio:.3g}×"),
+    ]
+    cards.append((content["error_name"], _number(result.relative_error)))
+    for name, text in _ERRORS.items():
+        if getattr(result, name) is not None:
+            cards.append((text, _number(getattr(result, name))))
+    seconds = result.info.get("seconds", result.history[-1].seconds if result.history else None)
+    if isinstance(seconds, int | float):
+        cards.append(("seconds", f"{seconds:,.3g}"))
+    cards.append(("steps", f"{len(result.history):,}"))
+    return "".join(
+        f'<div class="card"><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>' for name, value in cards
+    )
+
+
+def _table(content: Mapping[str, Any]) -> str:
+    """The steps; columns that would be empty throughout are left out."""
+    steps = content["steps"]
+    several = len({s["start"] for s in steps}) > 1
+    held_out = any(s["validation"] is not None for s in steps)
+    heads = ["step", *(["growth"] if several else []), "move", "edge", "rank", "parameters"]
+    heads += [str(content["error_name"]), *(["held-out"] if held_out else []), "seconds"]
+    rows = []
+    for n, step in enumerate(steps):
+        edge = "" if step["edge"] is None else "–".join(str(k) for k in step["edge"])
+        cells = [
+            *([str(step["start"] + 1)] if several else []),
+            step["kind"],
+            edge,
+            "" if step["rank"] is None else str(step["rank"]),
+            f"{step['size']:,}",
+            _number(step["error"]),
+            *([_number(step["validation"])] if held_out else []),
+            "" if step["seconds"] is None else f"{step['seconds']:.2f}",
+        ]
+        button = f'<button type="button" data-step="{n}">{int(step["index"])}</button>'
+        rows.append(f"<tr><th scope=row>{button}</th>{_cells('td', cells)}</tr>")
+    return f"<thead><tr>{_cells('th', heads)}</tr></thead><tbody>{''.join(rows)}</tbody>"
+
+
+def _cells(tag: str, values: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{escape(str(v))}</{tag}>" for v in values)
+
+
+def _thinned(content: Mapping[str, Any]) -> str:
+    shown, total = len(content["steps"]), content["num_steps"]
+    if not total:
+        return "This result was kept without its history."
+    return "" if shown == total else f"{shown:,} of {total:,} steps are shown, spread evenly."
+
+
+def _environment(info: Mapping[str, Any]) -> str:
+    """What is known of the run: plain values in a list, nested ones folded away."""
+    plain = {k: v for k, v in info.items() if not isinstance(v, Mapping | list | tuple)}
+    nested = {k: v for k, v in info.items() if k not in plain}
+    rows = "".join(
+        f"<div><dt>{escape(str(k).replace('_', ' '))}</dt><dd>{escape(_plain(v))}</dd></div>"
+        for k, v in plain.items()
+    )
+    folded = "".join(
+        f"<details><summary>{escape(str(k))}</summary><pre>{escape(_pretty(v))}</pre></details>"
+        for k, v in nested.items()
+    )
+    return (f"<dl class=facts>{rows}</dl>" if rows else "<p>Nothing was recorded.</p>") + folded
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, default=str)

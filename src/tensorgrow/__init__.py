@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import losses, nn
+from . import losses, nn, plotting
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
@@ -59,6 +59,7 @@ __all__ = [
     "load",
     "losses",
     "nn",
+    "plotting",
 ]
 
 # Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.

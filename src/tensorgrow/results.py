@@ -359,8 +359,8 @@ class Result:
             Heading of the page.
         image
             Where the tensor is a picture: a function from the dense tensor (NumPy) to an array of shape
-            ``(height, width)`` or ``(height, width, 3)``, or such a shape (row-major). The page then shows the
-            reconstruction at each step.
+            ``(height, width)`` or ``(height, width, 3)``, or such a shape (row-major). The page then shows
+            the reconstruction at each step.
         truth
             The tensor itself, to show the original and the difference.
         observed

@@ -48,10 +48,16 @@ class Layout:
     """Legs on a line or on a circle, in an order; internal nodes lie between what they join.
 
     One layout places every structure over the same legs, so that legs keep still while a network grows.
+
+    Attributes
+    ----------
+    spread
+        Widens a circle, to make room inside.
     """
 
     kind: Literal["line", "circle"]
     order: tuple[int, ...]
+    spread: float = 1.0
 
     def place(self, structure: Structure) -> Placement:
         """Positions of the nodes of `structure`."""
@@ -76,7 +82,7 @@ class Layout:
         else:
             radius = 0.5 / math.sin(math.pi / count) if count > 2 else 0.5 * (count - 1)
             angles = math.pi / 2 - 2 * math.pi * slots / count
-            where = radius * np.stack([np.cos(angles), np.sin(angles)], 1)
+            where = self.spread * radius * np.stack([np.cos(angles), np.sin(angles)], 1)
         out = np.empty((count, 2))
         out[list(self.order)] = where
         return out
@@ -103,7 +109,14 @@ def choose_layout(
         return Layout("line", chain or tuple(range(len(weights))))
     if kind == "auto" and chain is not None:
         return Layout("line", chain)
-    return Layout("circle", _circle_order(weights))
+    return Layout("circle", _circle_order(weights), max(_room_needed(s) for s in unique))
+
+
+def _room_needed(structure: Structure) -> float:
+    """How much wider than the closest circle it should be, by what lies inside."""
+    p, inside = structure.order, structure.num_nodes - structure.order
+    crowd = max(0.0, len(structure.edges) / p - 2.0)
+    return min(1.0 + 0.4 * (inside > 0) + 0.08 * inside + 0.25 * crowd, 2.0)
 
 
 def _leg_weights(structure: Structure) -> NDArray[np.float64]:

@@ -88,7 +88,7 @@ def _series(result: Result, steps: list[Step], main: int, rivals: Rivals | None)
         ]
 
     last = [[result.num_parameters, finite(result.relative_error), None]]
-    out = [
+    out: list[dict[str, Any]] = [
         {
             "role": "fitted",
             "name": "growth: fitted data" if held_out else "growth",

@@ -36,7 +36,7 @@
     const hot = step && step.edge ? step.edge.join() : "";
     box.replaceChildren();
     const legs = data.structures.flatMap((s) => s.nodes);
-    const reach = (at) => [Math.min(...legs.map((n) => n[at] - 1)), Math.max(...legs.map((n) => n[at] + 1))];
+    const reach = (at) => [Math.min(...legs.map((n) => n[at] - 0.8)), Math.max(...legs.map((n) => n[at] + 0.8))];
     const [left, right] = reach(0);
     const [low, high] = reach(1);
     const space = Math.max(box.clientWidth, 200);
@@ -45,7 +45,7 @@
     const height = (high - low) * unit;
     const x = (v) => (v - left) * unit;
     const y = (v) => (high - v) * unit;
-    const radius = Math.min(17, 0.27 * unit);
+    const radius = Math.min(17, 0.22 * unit);
     const svg = add(box, "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
     svg.setAttribute("aria-label", describe(nodes, edges));
     for (const [i, j, rank] of edges) {
@@ -57,7 +57,7 @@
     }
     nodes.forEach(([px, py, lx, ly, dim], k) => {
       if (dim === 1) return;
-      const end = [x(px) + lx * unit * 0.55, y(py) - ly * unit * 0.55];
+      const end = [x(px) + lx * unit * 0.5, y(py) - ly * unit * 0.5];
       add(svg, "line", { x1: x(px), y1: y(py), x2: end[0], y2: end[1], class: "leg" });
       const place = { x: end[0] + lx * 9, y: end[1] - ly * 9, class: "leg-text", "text-anchor": "middle", "dominant-baseline": "central" };
       add(svg, "text", place, dim);

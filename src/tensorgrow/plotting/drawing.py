@@ -1,0 +1,134 @@
+"""Drawing a network: cores, dangling legs, edges as wide as their rank is large."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import OptionError
+from ..network import TensorNetwork
+from ..results import Result
+from ..structure import Edge, Structure
+from .canvas import one_axes
+from .layout import Layout, Placement, choose_layout
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["as_structure", "draw_network"]
+
+CORE, INTERNAL, CHANGED, EDGE, INK = "#3f51d8", "#0b8a6a", "#d4540b", "#8a90a0", "#191d28"
+NODE_RADIUS = 0.21
+LEG_LENGTH = 0.48
+
+
+def draw_network(
+    what: Structure | TensorNetwork | Result,
+    ax: Axes | None = None,
+    *,
+    layout: Layout | Literal["auto", "line", "circle"] = "auto",
+    highlight: Edge | None = None,
+    labels: bool = True,
+) -> Axes:
+    """Draw a structure, a network or the network of a result.
+
+    Circles are cores with a dangling leg, which ends at its dimension; diamonds are internal cores. Edges are
+    labelled with their ranks and widen with the logarithm of the rank; edges of rank 1 are not drawn.
+
+    Parameters
+    ----------
+    what
+        A `Structure`, `TensorNetwork` or `Result`.
+    ax
+        Where to draw; by default a new figure.
+    layout
+        "line", "circle", "auto" (a line for chains, else a circle), or a `Layout`, to have several drawings
+        agree.
+    highlight
+        An edge to show in another colour.
+    labels
+        Whether to write ranks, dimensions and numbers of nodes.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    structure = as_structure(what)
+    chosen = layout if isinstance(layout, Layout) else choose_layout(structure, layout)
+    placed = chosen.place(structure)
+    ax = one_axes(ax, (5.5, 2.2) if chosen.kind == "line" else (4.8, 4.8))
+    unit = _frame(ax, placed)
+    _draw_edges(ax, structure, placed, highlight, unit)
+    _draw_nodes(ax, structure, placed, highlight)
+    if labels:
+        _write(ax, structure, placed, highlight, unit)
+    return ax
+
+
+def as_structure(what: Any) -> Structure:
+    """The structure of whatever has one."""
+    structure = what if isinstance(what, Structure) else getattr(what, "structure", None)
+    if not isinstance(structure, Structure):
+        raise OptionError(f"a Structure, TensorNetwork or Result is needed, not {type(what).__name__}")
+    return structure
+
+
+def _frame(ax: Axes, placed: Placement) -> float:
+    """Set limits that hold everything; returns the points of type per unit of length."""
+    reach = LEG_LENGTH + 0.3
+    ends = [(x + reach * u, y + reach * v) for (x, y), (u, v) in zip(placed.nodes, placed.legs)]
+    xs, ys = zip(*placed.nodes, *ends)
+    margin = NODE_RADIUS + 0.1
+    ax.set_xlim(min(xs) - margin, max(xs) + margin)
+    ax.set_ylim(min(ys) - margin, max(ys) + margin)
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    box = ax.get_window_extent()
+    pixels = min(box.width / (max(xs) - min(xs) + 2 * margin), box.height / (max(ys) - min(ys) + 2 * margin))
+    return float(pixels * 72 / ax.figure.dpi)
+
+
+def _draw_edges(
+    ax: Axes, structure: Structure, placed: Placement, highlight: Edge | None, unit: float
+) -> None:
+    for (i, j), rank in structure.ranks.items():
+        (x1, y1), (x2, y2) = placed.nodes[i], placed.nodes[j]
+        marked = highlight is not None and (i, j) == tuple(sorted(highlight))
+        width = min((1.0 + 1.3 * math.log2(rank)) * min(unit / 40, 1.0), 0.4 * unit)
+        (line,) = ax.plot([x1, x2], [y1, y2], color=CHANGED if marked else EDGE, linewidth=width, zorder=1)
+        line.set(solid_capstyle="round", gid=f"edge {i}-{j}")
+    for k, ((x, y), (u, v)) in enumerate(zip(placed.nodes, placed.legs)):
+        if not structure.is_internal(k):
+            xs, ys = [x, x + LEG_LENGTH * u], [y, y + LEG_LENGTH * v]
+            ax.plot(xs, ys, color=INK, linewidth=min(1.2, unit / 20), zorder=2, gid=f"leg {k}")
+
+
+def _draw_nodes(ax: Axes, structure: Structure, placed: Placement, highlight: Edge | None) -> None:
+    from matplotlib.patches import Circle, RegularPolygon
+
+    for k, where in enumerate(placed.nodes):
+        rim = CHANGED if highlight is not None and k in highlight else "white"
+        if structure.is_internal(k):
+            shape: Any = RegularPolygon(where, 4, radius=NODE_RADIUS * 1.05, gid=f"internal {k}")
+            color = INTERNAL
+        else:
+            shape, color = Circle(where, NODE_RADIUS, gid=f"node {k}"), CORE
+        shape.set(facecolor=color, edgecolor=rim, linewidth=1.5, zorder=3)
+        ax.add_patch(shape)
+
+
+def _write(ax: Axes, structure: Structure, placed: Placement, highlight: Edge | None, unit: float) -> None:
+    size = min(10.0, 0.21 * unit)
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True}
+    for k, ((x, y), (u, v)) in enumerate(zip(placed.nodes, placed.legs)):
+        ax.text(x, y, str(k), color="white", fontsize=size, fontweight="bold", zorder=4, **middle)
+        if not structure.is_internal(k):
+            where = (x + (LEG_LENGTH + 0.17) * u, y + (LEG_LENGTH + 0.17) * v)
+            ax.text(*where, str(structure.leg_dim(k)), color="#596276", fontsize=size, **middle)
+    box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    for (i, j), rank in structure.ranks.items():
+        (x1, y1), (x2, y2), stop = placed.nodes[i], placed.nodes[j], placed.labels[i, j]
+        marked = highlight is not None and (i, j) == tuple(sorted(highlight))
+        where = (x1 + stop * (x2 - x1), y1 + stop * (y2 - y1))
+        label = ax.text(*where, str(rank), fontsize=size, fontweight="bold", bbox=box, zorder=5, **middle)
+        label.set_color(CHANGED if marked else INK)

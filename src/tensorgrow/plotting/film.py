@@ -1,0 +1,138 @@
+"""The growth of a network as a film: a moving picture, or a page with a slider."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import MissingPackageError, OptionError
+from ..results import Result, Step
+from .canvas import hidden_figure
+from .drawing import draw_network
+from .layout import Layout, choose_layout
+from .panels import show_image
+from .values import ImageMaker, ValueRange, as_dense, as_image, evenly, main_growth, network_at
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["growth_film"]
+
+# How long the last picture stays, in milliseconds.
+LAST = 2000
+
+
+def growth_film(
+    result: Result,
+    path: str | Path,
+    *,
+    image: ImageMaker | None = None,
+    max_frames: int = 60,
+    seconds: float = 8.0,
+    dpi: int = 72,
+) -> Path:
+    """Draw the growth that led to a result, step by step.
+
+    Parameters
+    ----------
+    path
+        A file that ends in .gif, in .webp (smaller), or in .html for a self-contained page with a slider.
+    image
+        Where the tensor is a picture: a function from the dense tensor to the picture, or its shape; the
+        reconstruction is then shown beside the network.
+    max_frames
+        Longer growths are thinned evenly.
+    seconds
+        Length of the film; the last picture stays for another two.
+
+    Returns
+    -------
+    Path
+        The file written.
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in (".gif", ".webp", ".html"):
+        raise OptionError(f"a film is a .gif, .webp or .html file, not {path.name!r}")
+    if max_frames < 1 or not seconds > 0:
+        raise OptionError(f"max_frames={max_frames} and seconds={seconds} must be at least 1 and above 0")
+    if not result.history:
+        raise OptionError("this result has no history to film")
+    main = main_growth(result)
+    steps = evenly([s for s in result.history if s.start == main], max_frames)
+    layout = choose_layout([s.structure for s in steps])
+    pictures = None if image is None else [as_image(_dense(result, s), image) for s in steps]
+    values = None if pictures is None else ValueRange.of(pictures[-1])
+    frames = [
+        _frame(s, layout, None if pictures is None or values is None else values.to_unit(pictures[n]), dpi)
+        for n, s in enumerate(steps)
+    ]
+    wait = max(20, round(1000 * seconds / len(frames)))
+    if kind == ".html":
+        _write_page(path, frames, steps, wait)
+    else:
+        _write_moving(path, frames, wait)
+    return path
+
+
+def _dense(result: Result, step: Step) -> Any:
+    return as_dense(result.expected(network_at(result, step).network.to_dense()))
+
+
+def _frame(step: Step, layout: Layout, picture: Any, dpi: int) -> Image:
+    columns = 1 if picture is None else 2
+    figure = hidden_figure((4.2 * columns, 4.6), dpi)
+    network = figure.add_axes((0.0, 0.0, 1 / columns, 0.92))
+    draw_network(step.structure, network, layout=layout, highlight=step.edge)
+    figure.text(0.5, 0.95, caption(step), ha="center", va="center", fontsize=12)
+    if picture is not None:
+        show_image(figure.add_axes((0.51, 0.02, 0.48, 0.88)), picture)
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingPackageError("a film needs Pillow: pip install 'tensorgrow[plot]'") from error
+    figure.canvas.draw()
+    return Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3].copy())  # type: ignore[attr-defined]
+
+
+def caption(step: Step) -> str:
+    """One line about a step."""
+    return f"{step.num_parameters:,} parameters, error {step.relative_error:.3g}"
+
+
+def _write_moving(path: Path, frames: list[Image], wait: int) -> None:
+    from PIL import Image
+
+    options: dict[str, Any] = {"quality": 80, "method": 4}
+    if path.suffix.lower() == ".gif":
+        # Octrees keep rare colours, such as that of the changed edge; dithering would be noise, which GIF
+        # cannot compress.
+        octree, plain = Image.Quantize.FASTOCTREE, Image.Dither.NONE
+        frames = [f.quantize(128, method=octree, dither=plain) for f in frames]
+        options = {"optimize": True}
+    durations = [wait] * (len(frames) - 1) + [wait + LAST]
+    first, *rest = frames
+    first.save(path, save_all=True, append_images=rest, duration=durations, loop=0, **options)
+
+
+def _write_page(path: Path, frames: list[Image], steps: list[Step], wait: int) -> None:
+    content = {
+        "frames": [_address(f) for f in frames],
+        "captions": [caption(s) for s in steps],
+        "wait": wait,
+    }
+    template = Template(files(__package__).joinpath("film.html").read_text(encoding="utf-8"))
+    path.write_text(template.substitute(data=json.dumps(content)), encoding="utf-8")
+
+
+def _address(frame: Image) -> str:
+    buffer = io.BytesIO()
+    frame.save(buffer, "WEBP", quality=85)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -35,6 +35,7 @@ from .running import (
     positive_limit,
     run,
     scaled,
+    seed_of,
 )
 from .search import (
     CutBounds,
@@ -179,6 +180,7 @@ def decompose(
         effort=effort if options is None else "custom",
         options=chosen.to_dict(),
         seconds=search.state.elapsed,
+        seed=seed_of(random_state, problem.generator),
     )
     return Result(
         bring_home(answer.network, scale, home),
@@ -280,8 +282,9 @@ def fit(
     check_memory(
         objective.memory_needed(structure), limit, f"fitting {structure.num_parameters:,} parameters"
     )
+    generator = as_generator(random_state)
     network = scaled(init, 1.0 / scale) or TensorNetwork.random(
-        structure, random_state=as_generator(random_state), dtype=target.dtype
+        structure, random_state=generator, dtype=target.dtype
     )
     begin = time.perf_counter()
     settings = ALSSettings(max_sweeps=max_sweeps, tolerance=tolerance)
@@ -312,7 +315,9 @@ def fit(
         structure=structure,
     )
     final = bring_home(fitted.network, scale, home)
-    details = describe(target, sweeps=fitted.num_sweeps)
+    details = describe(
+        target, sweeps=fitted.num_sweeps, seconds=seconds, seed=seed_of(random_state, generator)
+    )
     return Result(final, error, (step,), stop, (PathPoint(final, error),), details)
 
 

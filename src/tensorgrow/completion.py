@@ -32,6 +32,7 @@ from .running import (
     refit_to_all,
     run,
     scaled,
+    seed_of,
 )
 from .search import (
     CompletionSearch,
@@ -237,6 +238,7 @@ class _Task:
     scale: float
     weight_scale: float = 1.0
     loss: EntryLoss = squared
+    seed: int | None = None
 
     @property
     def by_weights(self) -> bool:
@@ -288,6 +290,7 @@ class _Task:
             scale,
             weight_scale,
             loss,
+            seed_of(random_state),
         )
 
     def threads(self) -> AbstractContextManager[None]:
@@ -451,6 +454,7 @@ def _finish(
             effort=effort,
             options=search.problem.options.to_dict(),
             seconds=last.seconds,
+            seed=task.seed,
             ridge=search.ridge,
             num_observations=len(task.values),
             num_held_out=0 if task.held_out is None else int(task.held_out.sum()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from .errors import OptionError
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import Differentiable, LossFunction
 from .results import Result
-from .running import check_init, describe, run
+from .running import check_init, describe, run, seed_of
 from .search import EdgePolicy, Effort, GreedyOptions, LearningProblem, LearningSearch, Limits
 from .solvers import TrainingOptions
 from .structure import Edge, Structure
@@ -92,7 +93,8 @@ def learn(
     if validation is not None and not callable(validation):
         raise OptionError(f"validation must be a function of a network, not {validation!r}")
     sizes = _check_dims(dims)
-    return learn_objective(
+    generator = as_generator(random_state)
+    result = learn_objective(
         LossFunction(loss, sizes, batches, validation),
         limits=Limits(
             max_error, max_parameters, max_steps, max_seconds, held_out=validation is not None, signed=True
@@ -100,7 +102,7 @@ def learn(
         edges=edges,
         effort=effort,
         init=init,
-        generator=as_generator(random_state),
+        generator=generator,
         device=torch.device("cpu" if device is None else device),
         dtype=as_dtype(dtype) or torch.get_default_dtype(),
         progress=progress,
@@ -109,6 +111,7 @@ def learn(
         options=options,
         training=training,
     )
+    return replace(result, info={**result.info, "seed": seed_of(random_state, generator)})
 
 
 def learn_objective(

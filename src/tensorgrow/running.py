@@ -6,7 +6,7 @@ import math
 import platform
 import time
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from ._version import __version__
 from .callbacks import Callback
 from .errors import OptionError
-from .network import TensorNetwork
+from .network import RandomState, TensorNetwork
 from .objectives import LeastSquares
 from .results import PathPoint, Result, Step, StopReason
 from .search import CompletionSearch, EdgePolicy, GreedyOptions, Limits, Problem, Search
@@ -35,6 +35,7 @@ __all__ = [
     "refit_to_all",
     "run",
     "scaled",
+    "seed_of",
 ]
 
 
@@ -148,6 +149,7 @@ def refit_to_all(search: CompletionSearch, objective: LeastSquares, loss_scale: 
                 validation_error=None,
                 seconds=seconds,
                 structure=network.structure,
+                start=next((s.start for s in reversed(history) if s.structure == network.structure), 0),
             )
         )
     return Refit(network, error, tuple(history), seconds)
@@ -165,6 +167,19 @@ def describe(target: torch.Tensor, **more: Any) -> dict[str, Any]:
         "dtype": str(target.dtype),
         **more,
     }
+
+
+def seed_of(random_state: RandomState, generator: torch.Generator | None = None) -> int | None:
+    """The seed that gives the same run again; None where no number does.
+
+    Parameters
+    ----------
+    generator
+        The one made for ``random_state=None``, where all that is random comes from it.
+    """
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return generator.initial_seed() if random_state is None and generator is not None else None
 
 
 def identity(

@@ -73,20 +73,26 @@ def as_rivals(rivals: Rivals | None) -> dict[str, list[tuple[float, float]]]:
 
 def main_growth(result: Result) -> int:
     """Number of the growth from scratch that led to the network of the result."""
-    for step in reversed(result.history):
-        if step.structure == result.structure:
-            return step.start
-    return result.history[-1].start if result.history else 0
+    same = [s for s in result.history if s.structure == result.structure] or list(result.history[-1:])
+    if result.validation_error is not None:
+        off = [math.inf if s.validation_error is None else s.validation_error for s in same]
+        off = [abs(error - result.validation_error) for error in off]
+    else:
+        off = [abs(s.relative_error - result.relative_error) for s in same]
+    return same[off.index(min(off))].start if same else 0
 
 
 def network_at(result: Result, step: Step) -> PathPoint:
     """The network of a step, or the best one of at most its size that the run kept.
 
-    A run keeps the networks that no other beats in both size and error. The last step is the result itself.
+    A run keeps the networks that no other beats in both size and error.
     """
-    final = PathPoint(result.network, result.relative_error)
-    if not result.path or step is result.history[-1]:
-        return final
+    # The error of a result is computed once more, in double precision, so the two agree only roughly.
+    chosen = step.structure == result.structure and math.isclose(
+        step.relative_error, result.relative_error, rel_tol=1e-3
+    )
+    if chosen or step.kind == "refit" or not result.path:
+        return PathPoint(result.network, result.relative_error)
     error = step.relative_error if step.validation_error is None else step.validation_error
     fitting = [p for p in result.path if p.num_parameters <= step.num_parameters]
     same = [p for p in fitting if p.network.structure == step.structure and p.relative_error == error]

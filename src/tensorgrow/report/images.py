@@ -79,15 +79,14 @@ def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint
     """Networks to show, by size with the result last, and for each step which of them."""
     by_index = {s.index: s for s in result.history}
     wanted = [network_at(result, by_index[s["index"]]) for s in steps]
-    # The path holds the chosen network too, in other memory or before its last fit: one frame is enough.
-    before = {p.num_parameters: p for p in wanted if p.network.structure != result.structure}
+    before = {p.num_parameters: p for p in wanted if p.network is not result.network}
     kept = evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
     points = [*kept, PathPoint(result.network, result.relative_error)]
     sizes = np.array([p.num_parameters for p in kept])
     frames = []
     for point in wanted:
         smaller = int(np.searchsorted(sizes, point.num_parameters, side="right")) - 1
-        frames.append(len(kept) if point.network.structure == result.structure else max(0, smaller))
+        frames.append(len(kept) if point.network is result.network else max(0, smaller))
     return points, frames
 
 

@@ -88,13 +88,19 @@ def _subtitle(result: Result, shape: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    if value is None:
+        return ""
+    return f"{value:.4g}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}×" if ratio >= 1000 else f"{ratio:.3g}×"
 
 
 def _cards(result: Result, content: Mapping[str, Any]) -> str:
     cards = [
         ("parameters", f"{result.num_parameters:,}"),
-        ("times smaller", f"{result.compression_ratio:.3g}×"),
+        ("times smaller", _times(result.compression_ratio)),
     ]
     cards.append((content["error_name"], _number(result.relative_error)))
     for name, text in _ERRORS.items():
@@ -161,6 +167,8 @@ def _environment(info: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
+    if value is None:
+        return "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

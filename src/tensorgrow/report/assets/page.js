@@ -17,6 +17,7 @@
     const size = Math.abs(value);
     return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   };
+  const mark = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? Number(value.toPrecision(3)).toExponential() : String(value));
   const whole = (value) => value.toLocaleString("en");
 
   // -- which step is shown ---------------------------------------------------------------------------
@@ -140,7 +141,7 @@
     }
     for (const v of up.ticks(height / 45)) {
       add(svg, "line", { x1: edge.left, x2: width - edge.right, y1: up.at(v), y2: up.at(v), class: "grid" });
-      add(svg, "text", { x: edge.left - 8, y: up.at(v), "text-anchor": "end", "dominant-baseline": "central", class: "axis-text" }, short(v));
+      add(svg, "text", { x: edge.left - 8, y: up.at(v), "text-anchor": "end", "dominant-baseline": "central", class: "axis-text" }, mark(v));
     }
     add(svg, "text", { x: (edge.left + width - edge.right) / 2, y: height - 8, "text-anchor": "middle", class: "axis-text" }, "parameters");
     add(svg, "text", { x: 14, y: height / 2, transform: `rotate(-90 14 ${height / 2})`, "text-anchor": "middle", class: "axis-text" }, data.error_name);
@@ -157,7 +158,8 @@
       if (series.role === "rival") {
         const [px, py] = places[places.length - 1];
         const side = px > width - 120 ? { x: px - 8, "text-anchor": "end" } : { x: px + 8 };
-        add(svg, "text", { ...side, y: py - 8, class: "rival-name" }, series.name);
+        // Above and below in turn: rivals often lie close together.
+        add(svg, "text", { ...side, y: series.cls.endsWith("0") || series.cls.endsWith("2") ? py - 9 : py + 17, class: "rival-name" }, series.name);
       }
     }
     const ring = add(svg, "circle", { r: 7, class: "now", visibility: "hidden" });
@@ -214,7 +216,8 @@
     const log = values.every((v) => v > 0);
     const warp = log ? Math.log10 : (v) => v;
     let [low, high] = [Math.min(...values.map(warp)), Math.max(...values.map(warp))];
-    const room = Math.max((high - low) * 0.06, log ? 0.05 : 1e-3 * Math.max(Math.abs(high), Math.abs(low), 1));
+    const least = log ? 0.04 : 0.05 * Math.max(Math.abs(high), 1);
+    const room = high > low ? (high - low) * 0.06 : least;
     [low, high] = [low - room, high + room];
     const at = (v) => from + ((warp(v) - low) / (high - low)) * (to - from);
     const ticks = (most) => {
@@ -223,10 +226,10 @@
         const decades = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, k) => Math.floor(low) + k);
         const tries = [[1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1]].map((marks) =>
           inside(decades.flatMap((d) => marks.map((m) => Number(`${m}e${d}`)))));
-        const fitting = tries.find((list) => list.length <= most && list.length > 1);
-        if (fitting) return fitting;
         const ones = tries[tries.length - 1];
         if (ones.length > most) return ones.filter((_, k) => k % Math.ceil(ones.length / most) === 0);
+        const fitting = tries.find((list) => list.length <= most && list.length > 3) || (high - low > 1 ? ones : null);
+        if (fitting) return fitting;
       }
       const [first, last] = log ? [10 ** low, 10 ** high] : [low, high];
       const rough = (last - first) / Math.max(most, 2);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from ..errors import DataError, MissingPackageError
 from ..plotting.values import ImageMaker, ValueRange, as_dense, as_image, evenly, network_at
 from ..results import PathPoint, Result
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 __all__ = ["collect_images"]
 
@@ -39,14 +42,14 @@ def collect_images(
     fixed = {name: picture for name, picture in given.items() if picture is not None}
     range_ = ValueRange.of(fixed.get("original", fixed.get("observed", final)))
     points, frames = _frames(result, steps)
-    units = [range_.to_unit(as_image(_values(result, p), image)) for p in points]
+    drawn = [_shrunk(range_.to_unit(as_image(_values(result, p), image))) for p in points]
     stills = {name: range_.to_unit(picture) for name, picture in fixed.items()}
     gain = 1.0
     if "original" in stills:
-        off = np.abs(units[-1] - stills["original"])
+        off = np.abs(range_.to_unit(final) - stills["original"])
         gain = _gain(off)
         stills["difference"] = np.clip(gain * off, 0.0, 1.0)
-    encoded = _encode_all([*units, *stills.values()])
+    encoded = _encode_all([*drawn, *(_shrunk(p) for p in stills.values())])
     for step, frame in zip(steps, frames):
         step["frame"] = frame
     return {
@@ -54,7 +57,7 @@ def collect_images(
             {"src": src, "size": p.num_parameters, "error": p.relative_error}
             for src, p in zip(encoded, points)
         ],
-        "stills": dict(zip(stills, encoded[len(units) :])),
+        "stills": dict(zip(stills, encoded[len(points) :])),
         "gain": gain,
         "width": int(final.shape[1]),
         "height": int(final.shape[0]),
@@ -97,28 +100,39 @@ def _gain(off: NDArray[np.float64]) -> float:
     return float(2.0 ** np.clip(np.floor(np.log2(1.0 / max(top, 1e-9))), 0, 10))
 
 
-def _encode_all(pictures: list[NDArray[np.float64]]) -> list[str]:
+def _encode_all(drawn: list[Image]) -> list[str]:
+    """Data addresses of all pictures, at the best quality at which they fit."""
+    sample = drawn[:: max(1, len(drawn) // 8)]
     for quality in QUALITIES:
-        encoded = [_encode(p, quality) for p in pictures]
+        # A few tell how large all will be; only what fits by them is encoded in full.
+        if sum(len(_encode(p, quality)[1]) for p in sample) * len(drawn) > MOST_BYTES * len(sample):
+            continue
+        encoded = [_encode(p, quality) for p in drawn]
         if sum(len(data) for _, data in encoded) <= MOST_BYTES:
             break
+    else:
+        encoded = [_encode(p, QUALITIES[-1]) for p in drawn]
     return [f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}" for kind, data in encoded]
 
 
-def _encode(picture: NDArray[np.float64], quality: int) -> tuple[str, bytes]:
-    """Kind and bytes of a picture with values from 0 to 1; what is unknown is black."""
+def _shrunk(picture: NDArray[np.float64]) -> Image:
+    """A picture with values from 0 to 1, not larger than a page needs; what is unknown is black."""
     try:
         from PIL import Image
     except ImportError as error:
         raise MissingPackageError(
             "pictures in a report need Pillow: pip install 'tensorgrow[plot]', or leave out image="
         ) from error
-    pixels = np.round(255 * np.nan_to_num(picture, nan=0.0)).astype(np.uint8)
-    drawn = Image.fromarray(pixels)
+    drawn = Image.fromarray(np.round(255 * np.nan_to_num(picture, nan=0.0)).astype(np.uint8))
     longest = max(drawn.size)
-    if longest > MOST_PIXELS:
-        width, height = (max(1, round(n * MOST_PIXELS / longest)) for n in drawn.size)
-        drawn = drawn.resize((width, height), Image.Resampling.BOX)
+    if longest <= MOST_PIXELS:
+        return drawn
+    width, height = (max(1, round(n * MOST_PIXELS / longest)) for n in drawn.size)
+    return drawn.resize((width, height), Image.Resampling.BOX)
+
+
+def _encode(drawn: Image, quality: int) -> tuple[str, bytes]:
+    """Kind and bytes of a picture."""
     buffer = io.BytesIO()
     if max(drawn.size) <= LOSSLESS_PIXELS:
         drawn.save(buffer, "PNG", optimize=True)

@@ -18,9 +18,9 @@ from ..results import Result
 __all__ = ["render"]
 
 _ERRORS = {
-    "train_error": "error on the fitted data",
-    "validation_error": "error on held-out data",
-    "test_error": "error on test data",
+    "train_error": "fitted error",
+    "validation_error": "held-out error",
+    "test_error": "test error",
 }
 
 

@@ -25,6 +25,12 @@ def test_the_quickstart_of_the_readme_runs_and_says_the_truth():
 PRELUDES = {
     "learning": "",
     "density": "",
+    "pictures": """
+import pytest
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+""",
+    "report": "import pytest; pytest.importorskip('PIL')",
     "completion": """
 import numpy as np, pytest, torch
 import tensorgrow as tg
@@ -43,13 +49,16 @@ counts, clicks = rng.poisson(x).astype(float), (rng.random(x.shape) < 0.5).astyp
 
 @pytest.mark.parametrize("page", sorted(PRELUDES))
 @pytest.mark.filterwarnings("ignore::tensorgrow.DataWarning")
-def test_code_of_the_pages_runs(page):
+def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some pages write files
     text = (README.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
     names: dict[str, object] = {}
     for block in [PRELUDES[page], *blocks]:
         exec(block, names)
+    if "matplotlib" in names:
+        names["matplotlib"].pyplot.close("all")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 README = Path(__file__).parent.parent / "README.md"
 
 
-def test_the_quickstart_of_the_readme_runs_and_says_the_truth():
+def test_the_quickstart_of_the_readme_runs_and_says_the_truth(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # it writes a report
     first, *rest = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, object] = {}
     exec(first, names)

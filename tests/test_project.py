@@ -15,7 +15,17 @@ import tensorgrow as tg
 
 SOURCE = Path(tg.__file__).parent
 ROOT = SOURCE.parents[1]
-OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl", "sklearn", "PIL"]
+OPTIONAL = [
+    "rich",
+    "matplotlib",
+    "scipy",
+    "tensorly",
+    "cotengra",
+    "cotengrust",
+    "threadpoolctl",
+    "sklearn",
+    "PIL",
+]
 
 
 def python(code: str) -> str:

@@ -30,7 +30,7 @@ def photograph() -> np.ndarray:
 
 
 def as_picture(dense: np.ndarray) -> np.ndarray:
-    """The picture a tensor stands for: modes 0-3 are digits of the row, 4-7 of the column, 8 is the colour."""
+    """The picture a tensor stands for: modes 0-3 are digits of the row, 4-7 of the column, 8 the colour."""
     return dense.reshape(SIZE, SIZE, 3)
 
 

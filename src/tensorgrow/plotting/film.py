@@ -11,6 +11,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import MissingPackageError, OptionError
 from ..results import Result, Step
@@ -18,7 +19,7 @@ from .canvas import hidden_figure
 from .drawing import draw_network
 from .layout import Layout, choose_layout
 from .panels import show_image
-from .values import ImageMaker, ValueRange, as_dense, as_image, evenly, main_growth, network_at
+from .values import ImageMaker, ValueRange, as_dense, as_image, error_name, evenly, main_growth, network_at
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -67,31 +68,36 @@ def growth_film(
         raise OptionError("this result has no history to film")
     main = main_growth(result)
     steps = evenly([s for s in result.history if s.start == main], max_frames)
+    captions = [_caption(result, s) for s in steps]
     layout = choose_layout([s.structure for s in steps])
-    pictures = None if image is None else [as_image(_dense(result, s), image) for s in steps]
-    values = None if pictures is None else ValueRange.of(pictures[-1])
-    frames = [
-        _frame(s, layout, None if pictures is None or values is None else values.to_unit(pictures[n]), dpi)
-        for n, s in enumerate(steps)
-    ]
+    units = _units(result, steps, image)
+    frames = [_frame(*each, layout, dpi) for each in zip(steps, captions, units)]
     wait = max(20, round(1000 * seconds / len(frames)))
     if kind == ".html":
-        _write_page(path, frames, steps, wait)
+        _write_page(path, frames, captions, wait)
     else:
         _write_moving(path, frames, wait)
     return path
 
 
-def _dense(result: Result, step: Step) -> Any:
-    return as_dense(result.expected(network_at(result, step).network.to_dense()))
+def _units(
+    result: Result, steps: list[Step], image: ImageMaker | None
+) -> list[NDArray[np.float64]] | list[None]:
+    """The picture of each step with values from 0 to 1, where there are pictures."""
+    if image is None:
+        return [None] * len(steps)
+    networks = [network_at(result, s).network for s in steps]
+    pictures = [as_image(as_dense(result.expected(n.to_dense())), image) for n in networks]
+    values = ValueRange.of(pictures[-1])
+    return [values.to_unit(p) for p in pictures]
 
 
-def _frame(step: Step, layout: Layout, picture: Any, dpi: int) -> Image:
+def _frame(step: Step, caption: str, picture: NDArray[np.float64] | None, layout: Layout, dpi: int) -> Image:
     columns = 1 if picture is None else 2
     figure = hidden_figure((4.2 * columns, 4.6), dpi)
     network = figure.add_axes((0.0, 0.0, 1 / columns, 0.92))
     draw_network(step.structure, network, layout=layout, highlight=step.edge)
-    figure.text(0.5, 0.95, caption(step), ha="center", va="center", fontsize=12)
+    figure.text(0.5, 0.95, caption, ha="center", va="center", fontsize=12)
     if picture is not None:
         show_image(figure.add_axes((0.51, 0.02, 0.48, 0.88)), picture)
     try:
@@ -102,9 +108,9 @@ def _frame(step: Step, layout: Layout, picture: Any, dpi: int) -> Image:
     return Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3].copy())  # type: ignore[attr-defined]
 
 
-def caption(step: Step) -> str:
+def _caption(result: Result, step: Step) -> str:
     """One line about a step."""
-    return f"{step.num_parameters:,} parameters, error {step.relative_error:.3g}"
+    return f"{step.num_parameters:,} parameters, {error_name(result)} {step.relative_error:.3g}"
 
 
 def _write_moving(path: Path, frames: list[Image], wait: int) -> None:
@@ -122,10 +128,10 @@ def _write_moving(path: Path, frames: list[Image], wait: int) -> None:
     first.save(path, save_all=True, append_images=rest, duration=durations, loop=0, **options)
 
 
-def _write_page(path: Path, frames: list[Image], steps: list[Step], wait: int) -> None:
+def _write_page(path: Path, frames: list[Image], captions: list[str], wait: int) -> None:
     content = {
         "frames": [_address(f) for f in frames],
-        "captions": [caption(s) for s in steps],
+        "captions": captions,
         "wait": wait,
     }
     template = Template(files(__package__).joinpath("film.html").read_text(encoding="utf-8"))

@@ -22,6 +22,9 @@ NODE_CLEARANCE = 0.34
 LABEL_CLEARANCE = 0.3
 # Where along an edge its label may stand, best first.
 LABEL_STOPS = (0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72, 0.22, 0.78)
+# Beyond so many legs their order, and beyond so many edges the places of the labels, are not searched for.
+MOST_SEARCHED = 40
+MOST_PLACED = 120
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def _circle_order(weights: NDArray[np.float64]) -> tuple[int, ...]:
 
     best = slots.copy()
     least = cost(best)
-    improved = count > 3
+    improved = 3 < count <= MOST_SEARCHED
     while improved:
         improved = False
         for a in range(count):
@@ -214,6 +217,8 @@ def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.flo
 
 def _label_stops(edges: Sequence[Edge], nodes: NDArray[np.float64]) -> dict[Edge, float]:
     """Places for the labels that keep clear of nodes and of each other, short edges first."""
+    if len(edges) > MOST_PLACED:
+        return dict.fromkeys(edges, LABEL_STOPS[0])
     stops = np.array(LABEL_STOPS)
     lengths = {e: float(np.linalg.norm(nodes[e[0]] - nodes[e[1]])) for e in edges}
     taken = np.empty((0, 2))

@@ -30,14 +30,20 @@
 
   // -- the network -----------------------------------------------------------------------------------
 
+  // Over all steps, so that the drawing keeps its scale.
+  function reach(at) {
+    let [low, high] = [0, 0];
+    for (const { nodes } of data.structures) {
+      for (const node of nodes) [low, high] = [Math.min(low, node[at]), Math.max(high, node[at])];
+    }
+    return [low - 0.8, high + 0.8];
+  }
   function drawNetwork() {
     const box = find("network");
     const step = now < 0 ? null : data.steps[now];
     const { nodes, edges } = data.structures[step ? step.structure : data.final];
     const hot = step && step.edge ? step.edge.join() : "";
     box.replaceChildren();
-    const legs = data.structures.flatMap((s) => s.nodes);
-    const reach = (at) => [Math.min(...legs.map((n) => n[at] - 0.8)), Math.max(...legs.map((n) => n[at] + 0.8))];
     const [left, right] = reach(0);
     const [low, high] = reach(1);
     const space = Math.max(box.clientWidth, 200);

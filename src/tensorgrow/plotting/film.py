@@ -104,8 +104,9 @@ def _frame(step: Step, caption: str, picture: NDArray[np.float64] | None, layout
         from PIL import Image
     except ImportError as error:
         raise MissingPackageError("a film needs Pillow: pip install 'tensorgrow[plot]'") from error
-    figure.canvas.draw()
-    return Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3].copy())  # type: ignore[attr-defined]
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", facecolor="white")
+    return Image.open(buffer).convert("RGB")
 
 
 def _caption(result: Result, step: Step) -> str:

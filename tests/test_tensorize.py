@@ -161,13 +161,12 @@ def test_auto_takes_the_smallest_train():
     assert all(chosen <= train_size(torch.from_numpy(t), 0.05) for t, _ in others)
 
 
-def test_auto_sees_what_is_known_of_an_array_with_missing_entries():
+def test_arrays_with_missing_entries_are_grouped_into_blocks():
     x = smooth_picture(64)
     x[::3, ::3] = np.nan
     tensor, how = tg.tensorize(x)
+    assert (how.order, how.dims) == ("grouped", (64, 64))
     assert np.array_equal(tg.detensorize(tensor, how), x, equal_nan=True)
-    with pytest.raises(tg.DataError, match="every entry is NaN"):
-        tg.tensorize(np.full((8, 8), np.nan))
 
 
 def test_train_sizes_are_those_of_nested_svds():

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from ..errors import DataError, OptionError, check_choice
-from .choice import DEFAULT_ERROR, choose, even, train_size
+from .choice import DEFAULT_ERROR, choose, even, for_missing, train_size
 from .digits import arrange, match
 from .layout import ORDERS, PADDINGS, Order, Padding, Tensorization
 
-__all__ = ["Order", "Tensorization", "detensorize", "even", "plan", "tensorize", "train_size"]
+__all__ = ["Order", "Tensorization", "detensorize", "even", "for_missing", "plan", "tensorize", "train_size"]
 
 Shape = Literal["auto"] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -41,7 +41,7 @@ def tensorize(
         "C": axis after axis, significant digits first. "F": the least significant first, as a column-major
         reshape. "interleaved": scale after scale, one mode per axis. "grouped": the digits that all axes have
         at a scale share a mode, so that a mode is a block of the picture. By default "C" for a shape; "auto"
-        chooses.
+        takes "interleaved", or "grouped" where entries are missing (NaN), or leaves the array as it is.
     padding
         Axes that are too short are padded at their end with the last entry ("edge") or the mirrored ones
         ("reflect"). The padding of a mask is False, that of an array with NaN is NaN.
@@ -137,12 +137,9 @@ def _chosen(
         check_choice("order", order, ORDERS)
     check_choice("padding", padding, PADDINGS)
     tensor = array if isinstance(array, torch.Tensor) else torch.from_numpy(_numbers(array))
-    missing = torch.isnan(tensor) if tensor.is_floating_point() or tensor.is_complex() else None
-    if missing is not None and bool(missing.any()):
-        if bool(missing.all()):
-            raise DataError("every entry is NaN; there is nothing to choose a tensorisation by")
-        # Spectra need every entry. The mean of the others adds the least to them.
-        tensor = torch.where(missing, tensor[~missing].mean(), tensor)
+    inexact = tensor.is_floating_point() or tensor.is_complex()
+    if inexact and bool(torch.isnan(tensor).any()):
+        return for_missing(tuple(tensor.shape), order, padding)
     return choose(tensor, order, padding, max_error)
 
 

@@ -10,18 +10,13 @@ import torch
 from .digits import arrange, even_digits
 from .layout import Order, Padding, Tensorization
 
-__all__ = ["DEFAULT_ERROR", "choose", "even", "train_size"]
+__all__ = ["DEFAULT_ERROR", "choose", "even", "for_missing", "train_size"]
 
-# Arrangements and bases that are tried. Networks over all edges do not care about the order of the modes, so
-# "C" and "F" would only repeat "interleaved" with worse trains.
-CANDIDATES: tuple[tuple[Order, int], ...] = (
-    ("grouped", 2),
-    ("grouped", 4),
-    ("grouped", 8),
-    ("interleaved", 4),
-    ("interleaved", 8),
-)
-BASES = (2, 4, 8)
+# Sizes of digits that are tried. Interleaved modes make the best trains, and networks over all edges do not care
+# about the order of the modes. Grouped ones made networks of photographs larger (they suit completion).
+BASES = (2, 4, 8, 16)
+# Where entries are missing: few, large modes leave few ranks to find, and blocks of neighbouring entries share them.
+MISSING_BASE = 8
 # More modes than this make a search slow.
 MOST_MODES = 12
 # Entries on which the candidates are judged; of larger arrays, a block of that size in the middle.
@@ -38,14 +33,17 @@ def even(
     return Tensorization(tuple(shape), digits, arrange(digits, order), order, padding)
 
 
+def for_missing(shape: Sequence[int], order: Order | None = None, padding: Padding = "edge") -> Tensorization:
+    """The tensorisation for arrays with missing entries, which have no spectra to judge by."""
+    return even(shape, order or "grouped", MISSING_BASE, padding)
+
+
 def choose(
     x: torch.Tensor, order: Order | None, padding: Padding = "edge", max_error: float = DEFAULT_ERROR
 ) -> Tensorization:
     """The candidate whose tensor train is smallest at a relative error; the array as it is is one of them."""
-    recipes: list[tuple[Order, int | None]] = [
-        *(CANDIDATES if order is None else [(order, base) for base in BASES]),
-        (order or "C", None),
-    ]
+    recipes: list[tuple[Order, int | None]] = [*((order or "interleaved", base) for base in BASES)]
+    recipes.append((order or "C", None))
     block = _block(x)
     best: tuple[int, Tensorization] | None = None
     for name, base in recipes:

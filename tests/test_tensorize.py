@@ -157,7 +157,11 @@ def test_auto_takes_the_smallest_train():
     tensor, how = tg.tensorize(x, max_error=0.05)
     assert len(how.dims) > 2
     chosen = train_size(torch.from_numpy(tensor), 0.05)
-    others = [(x, None), tg.tensorize(x, (4,) * 8, order="interleaved"), tg.tensorize(x, (16,) * 4, order="grouped")]
+    others = [
+        (x, None),
+        tg.tensorize(x, (4,) * 8, order="interleaved"),
+        tg.tensorize(x, (16,) * 4, order="grouped"),
+    ]
     assert all(chosen <= train_size(torch.from_numpy(t), 0.05) for t, _ in others)
 
 

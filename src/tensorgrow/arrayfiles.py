@@ -64,8 +64,8 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]
     Parameters
     ----------
     path
-        The file; its ending says what it is. Pictures become arrays from 0 to 1 of shape ``(height, width)``, or
-        ``(height, width, 3)`` in colour.
+        The file; its ending says what it is. Pictures become arrays from 0 to 1 of shape ``(height, width)``,
+        or ``(height, width, 3)`` in colour.
     key
         Name of the array in a file that holds several.
     """
@@ -101,8 +101,8 @@ def write_array(path: str | Path, array: Array, *, levels: int | None = None) ->
     Parameters
     ----------
     levels
-        Of an array from 0 to 1: it is written to a picture as it is. Without, a picture shows the array from its
-        smallest to its largest value.
+        Of an array from 0 to 1: it is written to a picture as it is. Without, a picture shows the array from
+        its smallest to its largest value.
     """
     path = Path(path)
     suffix = path.suffix.lower()

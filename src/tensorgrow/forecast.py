@@ -17,8 +17,8 @@ FEWEST_STEPS = 5
 def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> float | None:
     """Seconds until the first limit is met; None while nothing can be said.
 
-    Errors fall like a power of time and sizes grow in proportion to it, each fitted to the later half of the steps of the
-    growth under way. It is a guess: pruning afterwards, or a second growth, is not foreseen.
+    Errors fall like a power of time and sizes grow in proportion to it, each fitted to the later half of the
+    steps of the growth under way. It is a guess: pruning afterwards, or a second growth, is not foreseen.
 
     Parameters
     ----------

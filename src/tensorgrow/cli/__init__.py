@@ -1,7 +1,7 @@
 """The command line `tensorgrow`: thin commands over the library.
 
-Bad input ends with exit code 2 and one line on standard error; Ctrl-C with 130, after everything found so far is saved.
-Results go to standard output, progress and notes to standard error.
+Bad input ends with exit code 2 and one line on standard error; Ctrl-C with 130, after everything found so far
+is saved. Results go to standard output, progress and notes to standard error.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = ["main", "run"]
 
@@ -32,15 +33,15 @@ def run(arguments: Sequence[str]) -> int:
     from .app import command
     from .console import fail, note
 
-    # Typer brings its own copy of click; this is the base class of its errors of usage, whichever copy is used.
-    usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    # Newer versions of Typer have a copy of click inside: this finds the errors of usage of either.
+    usage_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     with warnings.catch_warnings():
         warnings.simplefilter("default", DataWarning)
         warnings.showwarning = lambda message, *_, **__: note(str(message))
         try:
             code = command().main(list(arguments), prog_name="tensorgrow", standalone_mode=False)
         except usage_error as error:
-            return fail(error.format_message(), BAD_INPUT)  # type: ignore[attr-defined]
+            return fail(error.format_message(), BAD_INPUT)
         except (TensorgrowError, OSError) as error:
             return fail(str(error), BAD_INPUT)
         except MemoryError as error:

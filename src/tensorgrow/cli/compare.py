@@ -9,10 +9,10 @@ import typer
 from rich.table import Table
 
 from ..api import decompose
-from ..errors import OptionError
+from ..errors import MissingPackageError, OptionError
 from ..results import Result
 from . import options as opt
-from .console import emit_json, err, out
+from .console import emit_json, err, note, out
 from .inputs import Input, load, parse_edges
 from .outputs import describe_structure
 from .rivals import METHODS, run_rival
@@ -64,7 +64,11 @@ def run(
         if not quiet:
             err.print(f"[dim]{name} ...[/]")
         begin = time.perf_counter()
-        found = run_rival(name, data, max_error=max_error, max_seconds=max_seconds, seed=seed)
+        try:
+            found = run_rival(name, data, max_error=max_error, max_seconds=max_seconds, seed=seed)
+        except MissingPackageError as error:
+            note(str(error))
+            continue
         if found is not None:
             rows.append(_row(name, found, time.perf_counter() - begin, max_error))
     if as_json:

@@ -14,7 +14,7 @@ from . import options as opt
 from .inputs import Input, load_known, parse_edges
 from .outputs import check_outputs, finish
 
-__all__ = ["Mask", "NAME", "Observed", "run", "truth_of"]
+__all__ = ["NAME", "Mask", "Observed", "run", "truth_of"]
 
 NAME = "complete"
 
@@ -73,7 +73,7 @@ def run(
 ) -> None:
     """Fill in the missing entries of an array.
 
-    Structure and ranks are chosen by the error on held-out entries, and the search ends when that no longer falls.
+    Structure and ranks are chosen by the error on held-out entries; the search ends when that stops falling.
     Writes NAME.safetensors and the completed array unless -o says otherwise.
 
     Example: [cyan]tensorgrow complete photo.png --observed 0.1[/]

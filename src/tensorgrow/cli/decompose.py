@@ -36,7 +36,8 @@ def run(
 ) -> None:
     """Find a small network for an array.
 
-    Without a limit the relative error 0.1 is aimed at. The network goes to NAME.safetensors unless -o says otherwise.
+    Without a limit the relative error 0.1 is aimed at. The network goes to NAME.safetensors unless -o says
+    otherwise.
 
     Example: [cyan]tensorgrow decompose photo.png --max-error 0.05 --report photo.html[/]
     """

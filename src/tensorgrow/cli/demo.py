@@ -34,8 +34,8 @@ def photograph() -> npt.NDArray[np.float64]:
         raise MissingPackageError(
             "the photograph of the demo comes with matplotlib: pip install 'tensorgrow[plot,io]'"
         ) from error
-    with get_sample_data("grace_hopper.jpg") as file:
-        picture = np.asarray(Image.open(file)).astype(float).mean(2) / 255.0
+    with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as file:
+        picture = np.asarray(file).astype(float).mean(2) / 255.0
     side = min(picture.shape) // SIZE * SIZE
     square = picture[:side, :side]
     return np.asarray(square.reshape(SIZE, side // SIZE, SIZE, side // SIZE).mean((1, 3)))
@@ -43,7 +43,9 @@ def photograph() -> npt.NDArray[np.float64]:
 
 def run(
     folder: Annotated[Path, typer.Option("--folder", help="Where to write.")] = Path("out"),
-    max_error: Annotated[float, typer.Option("--max-error", "-e", help="Relative error to reach.")] = MAX_ERROR,
+    max_error: Annotated[
+        float, typer.Option("--max-error", "-e", help="Relative error to reach.")
+    ] = MAX_ERROR,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
     quiet: opt.Quiet = False,

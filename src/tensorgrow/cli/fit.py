@@ -74,9 +74,7 @@ def run(
         random_state=seed,
         device=device,
     )
-    finish(
-        NAME, result, data, seed=seed, outputs=outputs, report=report, checkpoint=None, as_json=as_json
-    )
+    finish(NAME, result, data, seed=seed, outputs=outputs, report=report, checkpoint=None, as_json=as_json)
 
 
 def _load(
@@ -101,10 +99,13 @@ def _structure(text: str, rank: str | None, dims: tuple[int, ...]) -> Structure:
         ranks = [int(r) for r in rank.split(",")]
         return FORMATS[text](dims, ranks[0] if len(ranks) == 1 else ranks)
     if not Path(text).suffix:
-        raise OptionError(f"--structure {text!r} is not known; give {', '.join(FORMATS)} or a .safetensors file")
+        raise OptionError(
+            f"--structure {text!r} is not known; give {', '.join(FORMATS)} or a .safetensors file"
+        )
     found = as_result(load(text), Path(text)).structure
     if found.dims != dims:
         raise OptionError(
-            f"the structure of {text} is for {found.dims}, but the tensor has shape {dims}; --tensorize changes that"
+            f"the structure of {text} is for {found.dims}, but the tensor has shape {dims}; --tensorize may "
+            "change that"
         )
     return found

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..arrayfiles import Source, read_array
 from ..errors import DataError, OptionError
-from ..tensorization import Tensorization, even, for_missing, plan, tensorize
+from ..tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from .options import ModeOrder
 
 __all__ = ["Input", "load", "load_known", "parse_edges"]
@@ -91,7 +91,7 @@ def load_known(
     if not known.any():
         raise DataError(f"none of the {array.size:,} entries of {path} is known; at least one is needed")
     if _is_default_auto(source, array, shape):
-        how = for_missing(array.shape, None if order is None else order.value)
+        how = for_missing(array.shape, None if order is None else order.literal)
     else:
         how = _tensorization(array, source, shape, order, None)
     return Input(array, source, how, known)
@@ -112,7 +112,9 @@ def _mask(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     values, source = read_array(path)
     known = values > 0.5 if source.is_picture else values != 0
     if known.shape != shape and known.ndim < len(shape) and known.shape == shape[: known.ndim]:
-        known = known.reshape(known.shape + (1,) * (len(shape) - known.ndim))  # a grey mask of a colour picture
+        known = known.reshape(
+            known.shape + (1,) * (len(shape) - known.ndim)
+        )  # a grey mask of a colour picture
         return np.broadcast_to(known, shape)
     if known.shape != shape:
         raise DataError(f"the mask {path} has shape {known.shape}, the data {shape}; they must agree")
@@ -126,10 +128,9 @@ def _is_default_auto(source: Source, array: Array, shape: str | None) -> bool:
 def _tensorization(
     array: Array, source: Source, shape: str | None, order: ModeOrder | None, max_error: float | None
 ) -> Tensorization:
-    name = None if order is None else order.value
+    name = None if order is None else order.literal
     if _is_default_auto(source, array, shape):
-        error = {} if max_error is None else {"max_error": max_error}
-        return tensorize(array, "auto", order=name, **error)[1]
+        return tensorize(array, "auto", order=name, max_error=max_error or DEFAULT_ERROR)[1]
     if shape is None or shape == "none":
         return even(array.shape, name or "C", None)
     return plan(array.shape, _parse_shape(shape), order=name or "C")
@@ -150,5 +151,7 @@ def parse_edges(text: str) -> Any:
     if text in ("all", "chain", "ring"):
         return text
     if not re.fullmatch(r"\d+-\d+(,\d+-\d+)*", text):
-        raise OptionError(f"--edges {text!r} is not known; give all, chain, ring, or pairs such as 0-1,1-2,0-3")
+        raise OptionError(
+            f"--edges {text!r} is not known; give all, chain, ring, or pairs such as 0-1,1-2,0-3"
+        )
     return [tuple(int(k) for k in pair.split("-")) for pair in text.split(",")]

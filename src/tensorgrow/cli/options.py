@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ..tensorization import Order as Layout
+
 __all__ = [
     "Checkpoint",
     "Device",
@@ -46,6 +48,11 @@ class ModeOrder(StrEnum):
     interleaved = "interleaved"
     grouped = "grouped"
 
+    @property
+    def literal(self) -> Layout:
+        """The name as the library takes it."""
+        return self.value
+
 
 _DATA, _SEARCH, _FILES = "Data", "Search", "Output"
 
@@ -67,8 +74,9 @@ Tensorize = Annotated[
         "--tensorize",
         "-t",
         metavar="SHAPE",
-        help="Shape of the tensor: [cyan]4x4x4x4[/], digits of each axis [cyan]8x8x8,8x8x8,3[/], [cyan]auto[/] or "
-        "[cyan]none[/]. By default auto for pictures, matrices and vectors, none for the rest.",
+        help="Shape of the tensor: [cyan]4x4x4x4[/], digits of each axis [cyan]8x8x8,8x8x8,3[/], "
+        "[cyan]auto[/] or [cyan]none[/]. By default "
+        "auto for pictures, matrices and vectors, none for the rest.",
         rich_help_panel=_DATA,
         show_default=False,
     ),
@@ -85,17 +93,25 @@ Order = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.", rich_help_panel=_SEARCH)]
 MaxError = Annotated[
     float | None,
-    typer.Option("--max-error", "-e", help="Relative error to reach.", rich_help_panel=_SEARCH, show_default=False),
+    typer.Option(
+        "--max-error", "-e", help="Relative error to reach.", rich_help_panel=_SEARCH, show_default=False
+    ),
 ]
 MaxParameters = Annotated[
     int | None,
     typer.Option(
-        "--max-parameters", "-p", help="Largest size of the network.", rich_help_panel=_SEARCH, show_default=False
+        "--max-parameters",
+        "-p",
+        help="Largest size of the network.",
+        rich_help_panel=_SEARCH,
+        show_default=False,
     ),
 ]
 MaxSeconds = Annotated[
     float | None,
-    typer.Option("--max-seconds", help="Longest time of the search.", rich_help_panel=_SEARCH, show_default=False),
+    typer.Option(
+        "--max-seconds", help="Longest time of the search.", rich_help_panel=_SEARCH, show_default=False
+    ),
 ]
 Edges = Annotated[
     str,
@@ -108,9 +124,7 @@ Edges = Annotated[
 EffortOption = Annotated[
     Effort, typer.Option("--effort", help="How hard to search.", rich_help_panel=_SEARCH)
 ]
-Device = Annotated[
-    str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.", rich_help_panel=_SEARCH)
-]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.", rich_help_panel=_SEARCH)]
 Checkpoint = Annotated[
     Path | None,
     typer.Option(
@@ -125,8 +139,8 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="What to write, by its ending: the network (.safetensors), or the array it stands for (.npy, .png, ...). "
-        "May be given several times.",
+        help="What to write, by its ending: the network (.safetensors), or the array it stands for (.npy, "
+        ".png, ...). May be given several times.",
         rich_help_panel=_FILES,
         show_default=False,
     ),
@@ -140,6 +154,4 @@ Report = Annotated[
 JsonOutput = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON instead of a table.", rich_help_panel=_FILES)
 ]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No live progress line.", rich_help_panel=_FILES)
-]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No live progress line.", rich_help_panel=_FILES)]

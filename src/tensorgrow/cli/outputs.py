@@ -180,8 +180,9 @@ def _rows(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "parameters", f"[bold]{d['num_parameters']:,}[/] ({d['compression_ratio']:.3g}x smaller)"
     if d["validation_error"] is not None:
         yield "held-out error", f"[bold]{d['validation_error']:.4g}[/]"
-    yield "relative error", f"[bold]{d['relative_error']:.4g}[/]" + (
-        " on known entries" if d["observed"] is not None else ""
+    yield (
+        "relative error",
+        f"[bold]{d['relative_error']:.4g}[/]" + (" on known entries" if d["observed"] is not None else ""),
     )
     if d["test_error"] is not None:
         yield "hidden entries", f"[bold]{d['test_error']:.4g}[/] relative error"
@@ -212,7 +213,9 @@ def as_result(loaded: Any, path: Path) -> Result:
         return loaded
     if isinstance(loaded, TensorNetwork):
         return Result(loaded, float("nan"), (), StopReason.CONVERGED)
-    raise FileFormatError(f"{path} holds a {type(loaded).__name__}; a network or the result of a run is needed")
+    raise FileFormatError(
+        f"{path} holds a {type(loaded).__name__}; a network or the result of a run is needed"
+    )
 
 
 @contextmanager

@@ -10,9 +10,7 @@ __all__ = ["METHODS", "run_rival"]
 METHODS = ("TT-SVD, stored order", "TT-SVD, interleaved", "Tucker", "CP")
 
 
-def run_rival(
-    name: str, data: Input, *, max_error: float, max_seconds: float, seed: int
-) -> Result | None:
+def run_rival(name: str, data: Input, *, max_error: float, max_seconds: float, seed: int) -> Result | None:
     """One method at an error; None where it does not apply."""
     from ..baselines import cp, tt_svd, tucker
 

@@ -45,7 +45,9 @@ def _summary(result: Result, name: str) -> Table:
         table.add_row("data", f"{source['name']}{' [' + source['key'] + ']' if source.get('key') else ''}")
     if result.tensorization is not None:
         table.add_row("tensor", str(result.tensorization))
-    table.add_row("parameters", f"[bold]{result.num_parameters:,}[/] ({result.compression_ratio:.3g}x smaller)")
+    table.add_row(
+        "parameters", f"[bold]{result.num_parameters:,}[/] ({result.compression_ratio:.3g}x smaller)"
+    )
     for label, value in (
         ("relative error", result.relative_error),
         ("held-out error", result.validation_error),

@@ -15,7 +15,17 @@ from .choice import DEFAULT_ERROR, choose, even, for_missing, train_size
 from .digits import arrange, match
 from .layout import ORDERS, PADDINGS, Order, Padding, Tensorization
 
-__all__ = ["Order", "Tensorization", "detensorize", "even", "for_missing", "plan", "tensorize", "train_size"]
+__all__ = [
+    "DEFAULT_ERROR",
+    "Order",
+    "Tensorization",
+    "detensorize",
+    "even",
+    "for_missing",
+    "plan",
+    "tensorize",
+    "train_size",
+]
 
 Shape = Literal["auto"] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -36,7 +46,7 @@ def tensorize(
         NumPy array or torch tensor; it is not modified. Masks and arrays with NaN are welcome.
     shape
         "auto"; the shape of the tensor, such as ``(4,) * 8``; the digits of every axis, such as
-        ``((8, 8, 8), (8, 8, 8), (3,))``, the most significant first; or a `Tensorization` to do the same again.
+        ``((8, 8, 8), (8, 8, 8), (3,))``, the most significant first; or a `Tensorization` to repeat.
     order
         "C": axis after axis, significant digits first. "F": the least significant first, as a column-major
         reshape. "interleaved": scale after scale, one mode per axis. "grouped": the digits that all axes have
@@ -60,7 +70,7 @@ def tensorize(
     >>> bool((tensor == x.reshape((4,) * 8, order="F")).all()), bool((detensorize(tensor, how) == x).all())
     (True, True)
     """
-    array = x if isinstance(x, torch.Tensor) else np.asarray(x)
+    array: Any = x if isinstance(x, torch.Tensor) else np.asarray(x)
     if array.ndim == 0:
         raise DataError("a single number was given; an array needs at least one axis")
     if 0 in array.shape:
@@ -122,15 +132,13 @@ def plan(
         modes = modes if order == "C" else arrange(digits, "F")
         return Tensorization(sizes, digits, modes, order, padding, flattened=flat)
     raise OptionError(
-        f"the shape {_times(parts)} cannot be laid over an array of shape {_times(sizes)} in order {order!r}: "
-        "its sizes must multiply to each axis, or to slightly more. Give the digits of every axis, such as "
+        f"the shape {_times(parts)} cannot be laid over an array of shape {_times(sizes)} in order {order!r}: its"
+        " sizes must multiply to each axis, or to slightly more. Give the digits of every axis, such as "
         "((8, 8), (8, 8), (3,)), or use 'auto'"
     )
 
 
-def _chosen(
-    array: Any, shape: str, order: Order | None, padding: Padding, max_error: float
-) -> Tensorization:
+def _chosen(array: Any, shape: str, order: Order | None, padding: Padding, max_error: float) -> Tensorization:
     if shape != "auto":
         raise OptionError(f"shape={shape!r} is neither 'auto' nor a sequence of sizes")
     if order is not None:
@@ -151,7 +159,7 @@ def _numbers(array: Any) -> Any:
 
 
 def _check_sizes(sizes: Sequence[Any], shape: Any) -> None:
-    if not sizes or not all(isinstance(d, Integral) and d >= 1 for d in sizes):
+    if not sizes or not all(isinstance(d, Integral) and int(d) >= 1 for d in sizes):
         raise OptionError(f"shape={shape!r} must be whole numbers of at least 1")
 
 

@@ -12,10 +12,10 @@ from .layout import Order, Padding, Tensorization
 
 __all__ = ["DEFAULT_ERROR", "choose", "even", "for_missing", "train_size"]
 
-# Sizes of digits that are tried. Interleaved modes make the best trains, and networks over all edges do not care
-# about the order of the modes. Grouped ones made networks of photographs larger (they suit completion).
+# Sizes of digits that are tried. Interleaved modes make the best trains, and networks over all edges do not
+# care about the order of the modes. Grouped ones made networks of photographs larger.
 BASES = (2, 4, 8, 16)
-# Where entries are missing: few, large modes leave few ranks to find, and blocks of neighbouring entries share them.
+# Where entries are missing: few, large modes leave few ranks to find, and neighbouring entries share them.
 MISSING_BASE = 8
 # More modes than this make a search slow.
 MOST_MODES = 12
@@ -25,9 +25,7 @@ JUDGED_ENTRIES = 1 << 20
 DEFAULT_ERROR = 0.1
 
 
-def even(
-    shape: Sequence[int], order: Order, base: int | None, padding: Padding = "edge"
-) -> Tensorization:
+def even(shape: Sequence[int], order: Order, base: int | None, padding: Padding = "edge") -> Tensorization:
     """Axes cut into digits of about `base`, or left whole (None)."""
     digits = tuple((n,) if base is None else even_digits(n, base) for n in shape)
     return Tensorization(tuple(shape), digits, arrange(digits, order), order, padding)

@@ -86,7 +86,7 @@ def match(
     digits: list[list[int]] = [[] for _ in sizes]
     modes: list[tuple[Digit, ...]] = []
     for d, split in zip(dims, factors):
-        mode = []
+        mode: list[Digit] = []
         for axis, factor in enumerate(split):
             if factor > 1 or (d == 1 and not mode and axis == len(split) - 1):
                 mode.append((axis, len(digits[axis])))
@@ -135,7 +135,11 @@ class _Matching:
         if self.order == "interleaved":  # the next axis first
             return [whole[(last + 1 + k) % len(axes)] for k in axes] if max(made) > 1 else whole
         open_axes = [a for a in axes if made[a] < self.sizes[a]]
-        found = [s for s in _factorings(d, len(self.sizes)) if all(f == 1 or a in open_axes for a, f in enumerate(s))]
+        found = [
+            s
+            for s in _factorings(d, len(self.sizes))
+            if all(f == 1 or a in open_axes for a, f in enumerate(s))
+        ]
         return sorted(found, key=max)
 
 
@@ -144,6 +148,4 @@ def _factorings(d: int, count: int) -> tuple[tuple[int, ...], ...]:
     """Ordered ways to write `d` as a product of `count` factors."""
     if count == 1:
         return ((d,),)
-    return tuple(
-        (f, *rest) for f in range(1, d + 1) if d % f == 0 for rest in _factorings(d // f, count - 1)
-    )
+    return tuple((f, *rest) for f in range(1, d + 1) if d % f == 0 for rest in _factorings(d // f, count - 1))

@@ -1,8 +1,8 @@
 """How an array becomes a tensor of higher order: axes cut into digits, digits arranged into modes.
 
 An index of an axis of size 256 is four digits in base 4. Each digit can be a mode of its own, or digits of
-several axes at the same scale can share a mode. A `Tensorization` says which digits there are and where they go; it
-is plain data, so that it travels in the file of a network and leads from the network back to the array.
+several axes at the same scale can share a mode. A `Tensorization` says which digits there are and where they
+go; it is plain data, which travels in the file of a network and leads from the network back to the array.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ class Tensorization:
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
         check_choice("padding", self.padding, PADDINGS)
-        if len(self.digits) != len(self._axes) or any(
-            m < n for m, n in zip(self.padded_shape, self._axes)
-        ):
+        if len(self.digits) != len(self._axes) or any(m < n for m, n in zip(self.padded_shape, self._axes)):
             raise OptionError(f"digits {self.digits} do not hold an array of shape {self._axes}")
         placed = sorted(digit for mode in self.modes for digit in mode)
         if placed != [(a, k) for a, sizes in enumerate(self.digits) for k in range(len(sizes))]:
@@ -109,7 +107,9 @@ class Tensorization:
     def invert(self, tensor: A) -> A:
         """The array of a tensor; padding is cut off."""
         if tuple(tensor.shape) != self.dims:
-            raise DataError(f"the tensor has shape {tuple(tensor.shape)}, the tensorisation gives {self.dims}")
+            raise DataError(
+                f"the tensor has shape {tuple(tensor.shape)}, the tensorisation gives {self.dims}"
+            )
         there = self._permutation
         flat_sizes = [size for sizes in self.digits for size in sizes]
         split = tensor.reshape([flat_sizes[k] for k in there])
@@ -215,7 +215,7 @@ def _padded_index(n: int, m: int, padding: str) -> np.ndarray[Any, Any]:
 
 
 def _blank(x: A) -> float | bool | None:
-    """What padding is made of: False in masks, NaN where entries are missing, None to keep what was repeated."""
+    """What padding is: False in masks, NaN where entries are missing, None for repeated entries."""
     if isinstance(x, torch.Tensor):
         if x.dtype == torch.bool:
             return False

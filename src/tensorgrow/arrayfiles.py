@@ -145,8 +145,11 @@ def _read_npz(path: Path, key: str | None) -> tuple[Array, str]:
 
 
 def _read_mat(path: Path, key: str | None) -> tuple[Array, str]:
+    reader = _package("scipy.io", "scipy", path)
     try:
-        found = _package("scipy.io", "scipy", path).loadmat(path)
+        found = reader.loadmat(path)
+    except reader.matlab.MatReadError as error:
+        raise ValueError(error) from error
     except NotImplementedError:  # version 7.3 is HDF5, with the axes the other way round
         array, name = _read_hdf5(path, key)
         return array.T, name
@@ -194,7 +197,9 @@ def _read_netcdf(path: Path, key: str | None) -> tuple[Array, str]:
 
 
 def _choose(path: Path, key: str | None, found: Mapping[str, tuple[int, ...]]) -> str:
-    listed = ", ".join(f"{k} ({'x'.join(map(str, shape)) or 'a number'})" for k, shape in found.items())
+    listed = ", ".join(
+        f"{k} ({'x'.join(map(str, shape)) or 'a number'})" for k, shape in sorted(found.items())
+    )
     if key is not None:
         key = key.strip("/")
         if key not in found:

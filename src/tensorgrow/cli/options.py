@@ -139,6 +139,7 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         "-o",
+        metavar="PATH",
         help="What to write, by its ending: the network (.safetensors), or the array it stands for (.npy, "
         ".png, ...). May be given several times.",
         rich_help_panel=_FILES,

@@ -127,13 +127,11 @@ def plan(
         return Tensorization(sizes, *found, order, padding)
     if math.prod(parts) == math.prod(sizes) and order in ("C", "F"):
         flat: Literal["C", "F"] = "C" if order == "C" else "F"
-        modes = arrange((parts,), "C")
-        digits = (tuple(parts),) if order == "C" else (tuple(parts[::-1]),)
-        modes = modes if order == "C" else arrange(digits, "F")
-        return Tensorization(sizes, digits, modes, order, padding, flattened=flat)
+        digits = (tuple(parts if order == "C" else parts[::-1]),)
+        return Tensorization(sizes, digits, arrange(digits, order), order, padding, flattened=flat)
     raise OptionError(
-        f"the shape {_times(parts)} cannot be laid over an array of shape {_times(sizes)} in order {order!r}: its"
-        " sizes must multiply to each axis, or to slightly more. Give the digits of every axis, such as "
+        f"the shape {_times(parts)} cannot be laid over an array of shape {_times(sizes)} in order {order!r}; "
+        "sizes must multiply to each axis, or to slightly more. Give the digits of every axis, such as "
         "((8, 8), (8, 8), (3,)), or use 'auto'"
     )
 

@@ -1,7 +1,7 @@
 """Decompose a photograph that ships with matplotlib and draw what was found.
 
-It prints the growth of the network and writes ``out/growth.png``. ``make demo`` runs the command ``tensorgrow demo``, which
-writes a page about the same photograph.
+It prints the growth of the network and writes ``out/growth.png``. ``make demo`` runs the command
+``tensorgrow demo``, which writes a page about the same photograph.
 """
 
 from __future__ import annotations

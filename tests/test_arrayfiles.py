@@ -88,7 +88,9 @@ def test_one_of_several_is_chosen_by_its_key(tmp_path, suffix):
     several(path, {"a": X, "b": X[0]})
     assert np.array_equal(read_array(path, "b")[0], X[0])
     assert read_array(path, "a")[1].key == "a"
-    with pytest.raises(tg.FileFormatError, match=r"holds 2 arrays; choose one by its key: a \(4x5x3\), b \(5x3\)"):
+    with pytest.raises(
+        tg.FileFormatError, match=r"holds 2 arrays; choose one by its key: a \(4x5x3\), b \(5x3\)"
+    ):
         read_array(path)
     with pytest.raises(tg.FileFormatError, match="has no array 'c'; it has a "):
         read_array(path, "c")

@@ -210,7 +210,9 @@ def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo)
     error = np.linalg.norm((estimate - photo)[hidden]) / np.linalg.norm(photo[hidden])
     assert found["test_error"] == pytest.approx(error)
     assert error < 0.2
-    text = call(capsys, "complete", "photo.png", *options, "--max-seconds", "1", "--predict-all", "-o", "p.png")
+    text = call(
+        capsys, "complete", "photo.png", *options, "--max-seconds", "1", "--predict-all", "-o", "p.png"
+    )
     assert "hidden entries" in text and "PSNR" in text
 
 

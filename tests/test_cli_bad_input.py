@@ -100,7 +100,9 @@ def bad(tmp_path_factory):
     (folder / "folder.npy").mkdir()
     network = tg.TensorNetwork.random(tg.Structure.tensor_train((3, 3), 2), random_state=0)
     network.save(folder / "network.safetensors")
-    tg.TensorNetwork.random(tg.Structure.tensor_train((2, 2, 2), 2), random_state=0).save(folder / "cube.safetensors")
+    tg.TensorNetwork.random(tg.Structure.tensor_train((2, 2, 2), 2), random_state=0).save(
+        folder / "cube.safetensors"
+    )
     data = (folder / "network.safetensors").read_bytes()
     (folder / "cut.safetensors").write_bytes(data[: len(data) - 20])
     (folder / "locked").mkdir()

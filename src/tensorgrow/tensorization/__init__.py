@@ -130,7 +130,7 @@ def plan(
         digits = (tuple(parts if order == "C" else parts[::-1]),)
         return Tensorization(sizes, digits, arrange(digits, order), order, padding, flattened=flat)
     raise OptionError(
-        f"the shape {_times(parts)} cannot be laid over an array of shape {_times(sizes)} in order {order!r}; "
+        f"the shape {_times(parts)} cannot be laid over an array of shape {_times(sizes)} ({order}): "
         "sizes must multiply to each axis, or to slightly more. Give the digits of every axis, such as "
         "((8, 8), (8, 8), (3,)), or use 'auto'"
     )

@@ -15,10 +15,8 @@ import tensorgrow as tg
 
 SOURCE = Path(tg.__file__).parent
 ROOT = SOURCE.parents[1]
-OPTIONAL = [
-    *("rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl", "sklearn"),
-    *("typer", "PIL", "h5py", "zarr", "xarray"),
-]
+OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl", "sklearn"]
+OPTIONAL += ["typer", "PIL", "h5py", "zarr", "xarray"]
 
 
 def python(code: str) -> str:

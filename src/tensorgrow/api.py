@@ -320,7 +320,7 @@ def fit(
         structure=structure,
     )
     final = bring_home(fitted.network, scale, home)
-    details = describe(target, sweeps=fitted.num_sweeps, seconds=seconds)
+    details = describe(target, sweeps=fitted.num_sweeps)
     return Result(final, error, (step,), stop, (PathPoint(final, error),), details)
 
 

@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: install
-	$(BIN)/python examples/demo.py
+	$(BIN)/tensorgrow demo
 
 lint: install
 	$(BIN)/ruff check .

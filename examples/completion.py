@@ -1,6 +1,6 @@
 """Complete a photograph of which a quarter of the pixels is known, and draw what was found.
 
-It takes the photograph of ``examples/demo.py``, stops after a minute and writes ``out/completion.png``.
+It takes the photograph of ``tensorgrow demo``, stops after a minute and writes ``out/completion.png``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import tensorgrow as tg
-from demo import photograph
+from tensorgrow.cli.demo import photograph
 
 OBSERVED = 0.25
 SECONDS = 60.0

@@ -1,6 +1,7 @@
 """Decompose a photograph that ships with matplotlib and draw what was found.
 
-Run it with ``make demo``. It prints the growth of the network and writes ``out/demo.png``.
+It prints the growth of the network and writes ``out/growth.png``. ``make demo`` runs the command
+``tensorgrow demo``, which writes a page about the same photograph.
 """
 
 from __future__ import annotations
@@ -12,23 +13,13 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.cbook import get_sample_data
 from rich.console import Console
 from rich.table import Table
 
 import tensorgrow as tg
+from tensorgrow.cli.demo import photograph
 
 MAX_ERROR = 0.15
-SIZE = 256
-
-
-def photograph() -> np.ndarray:
-    """The photograph in grey, 256 x 256, from 0 to 1: block means of the largest square at the top."""
-    with get_sample_data("grace_hopper.jpg") as file:
-        picture = plt.imread(file).astype(float).mean(2) / 255.0
-    side = min(picture.shape) // SIZE * SIZE
-    square = picture[:side, :side]
-    return square.reshape(SIZE, side // SIZE, SIZE, side // SIZE).mean((1, 3))
 
 
 def main() -> None:
@@ -73,7 +64,7 @@ def draw(picture: np.ndarray, result: tg.Result) -> Path:
     axes[3].grid(True, which="both", alpha=0.3)
     folder = Path("out")
     folder.mkdir(exist_ok=True)
-    path = folder / "demo.png"
+    path = folder / "growth.png"
     figure.savefig(path, dpi=110)
     return path
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import math
 import time
 
@@ -9,6 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import tensorgrow as tg
 from oracles import (
     assert_close,
     best_core,
@@ -442,3 +444,25 @@ def test_memory_estimate_covers_target_and_residual():
         peak = sweep_plan(structure, dtype.is_complex).program.peak_entries
         assert needed >= size * (2 * math.prod(structure.dims) + peak)
         assert needed <= size * (4 * math.prod(structure.dims) + 4 * peak)
+
+
+def test_ctrl_c_keeps_the_last_whole_sweep_of_a_fit(monkeypatch):
+    module = importlib.import_module("tensorgrow.solvers.als")  # the package's `als` is the function
+    x = np.random.default_rng(0).standard_normal((4, 5, 6))
+    structure = tg.Structure.tensor_ring(x.shape, 2)
+    two = tg.fit(x, structure, random_state=0, max_sweeps=2)
+    plain, calls = module._sweep, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    monkeypatch.setattr(module, "_sweep", interrupted)
+    kept = tg.fit(x, structure, random_state=0)
+    assert kept.stop is tg.StopReason.INTERRUPTED
+    assert kept.relative_error == two.relative_error
+    calls[:] = [1, 1]  # before the first sweep there is nothing to keep
+    with pytest.raises(KeyboardInterrupt):
+        tg.fit(x, structure, random_state=0)

@@ -5,7 +5,10 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import tensorgrow as tg
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -24,6 +27,7 @@ def test_the_quickstart_of_the_readme_runs_and_says_the_truth(tmp_path, monkeypa
 
 
 PRELUDES = {
+    "tensorisation": "",
     "learning": "",
     "density": "",
     "pictures": """
@@ -62,9 +66,38 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
         names["matplotlib"].pyplot.close("all")
 
 
+def test_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("typer")
+    pillow = pytest.importorskip("PIL.Image")
+    from tensorgrow.cli import run
+
+    monkeypatch.chdir(tmp_path)
+    t = np.linspace(0, 3, 32)
+    colours = np.stack([np.sin(t[:, None]) * np.cos(k * t) for k in range(3)], 2)
+    pillow.fromarray(np.rint(127 + 120 * colours).astype(np.uint8)).save("photo.png")
+    pillow.fromarray((np.random.default_rng(0).random((32, 32)) < 0.6).astype(np.uint8) * 255).save(
+        "mask.png"
+    )
+    x = tg.TensorNetwork.random(tg.Structure.tensor_ring((4, 5, 6), 2), random_state=0).to_dense().numpy()
+    np.save("x.npy", x)
+    np.savez("two.npz", a=x, b=x[0])
+    np.save("holes.npy", np.where(np.random.default_rng(0).random(x.shape) < 0.2, np.nan, x))
+    page = (README.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\$ tensorgrow (.*)$", page, re.MULTILINE)
+    assert len(lines) > 10
+    for line in lines:
+        if line != "demo":  # it has a test of its own
+            quick = ["--effort", "fast"] if line.startswith(("decompose", "complete")) else []
+            assert run([*line.split(), *quick]) == 0, line
+    assert {"back.png", "filled.npy", "small.png", "smaller.npy", "photo-completed.png"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
+
+
 @pytest.mark.parametrize(
     "module",
     [
+        "tensorization",
         "structure",
         "network",
         "api",

@@ -15,17 +15,8 @@ import tensorgrow as tg
 
 SOURCE = Path(tg.__file__).parent
 ROOT = SOURCE.parents[1]
-OPTIONAL = [
-    "rich",
-    "matplotlib",
-    "scipy",
-    "tensorly",
-    "cotengra",
-    "cotengrust",
-    "threadpoolctl",
-    "sklearn",
-    "PIL",
-]
+OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl", "sklearn"]
+OPTIONAL += ["typer", "PIL", "h5py", "zarr", "xarray"]
 
 
 def python(code: str) -> str:
@@ -138,7 +129,8 @@ def test_modules(path):
     top = {a.name.split(".")[0] for n in tree.body if isinstance(n, ast.Import) for a in n.names} | {
         n.module.split(".")[0] for n in tree.body if isinstance(n, ast.ImportFrom) and n.level == 0
     }
-    if "estimators" not in path.parts:  # as a whole loaded only when an estimator is asked for
+    # Loaded as a whole, only when an estimator or the command line is asked for.
+    if not {"estimators", "cli"} & set(path.parts):
         assert not top & set(OPTIONAL)  # optional packages are imported where they are used
     if path.name != "_version.py":
         assert ast.get_docstring(tree)

@@ -25,6 +25,7 @@ from .results import Result, Step, StopReason
 from .search import GreedyOptions, GreedySearch
 from .solvers import TrainingOptions
 from .structure import Structure
+from .tensorization import Tensorization, detensorize, tensorize
 
 if TYPE_CHECKING:
     from .estimators import TNClassifier as TNClassifier
@@ -49,10 +50,12 @@ __all__ = [
     "StructureError",
     "TensorNetwork",
     "TensorgrowError",
+    "Tensorization",
     "TrainingOptions",
     "__version__",
     "complete",
     "decompose",
+    "detensorize",
     "fit",
     "learn",
     "learn_density",
@@ -60,6 +63,7 @@ __all__ = [
     "losses",
     "nn",
     "plotting",
+    "tensorize",
 ]
 
 # Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.

@@ -237,7 +237,8 @@ def fit(
     Returns
     -------
     Result
-        One step in its history; `stop` says whether the target was reached or the fit converged.
+        One step in its history; `stop` says whether the target was reached or the fit converged. Ctrl-C
+        returns what the last sweep gave, where all of `x` is known.
     """
     if not isinstance(structure, Structure):
         raise StructureError(f"structure must be a tensorgrow.Structure, not {type(structure).__name__}")
@@ -292,11 +293,18 @@ def fit(
     deadline = math.inf if max_seconds is None else begin + max_seconds
     with one_thread() if objective.use_numpy else nullcontext():
         fitted = als(
-            objective, network.to(target.device, target.dtype), settings, target=goal, deadline=deadline
+            objective,
+            network.to(target.device, target.dtype),
+            settings,
+            target=goal,
+            deadline=deadline,
+            keep_on_interrupt=True,
         )
     seconds = time.perf_counter() - begin
     stop = StopReason.CONVERGED
-    if goal is not None and fitted.loss <= goal:
+    if fitted.interrupted:
+        stop = StopReason.INTERRUPTED
+    elif goal is not None and fitted.loss <= goal:
         stop = StopReason.TARGET_REACHED
     elif fitted.num_sweeps == max_sweeps:
         stop = StopReason.MAX_STEPS

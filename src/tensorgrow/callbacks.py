@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from .errors import OptionError
+from .forecast import remaining_seconds, spoken
 from .io import read_file, write_file
 from .results import Step
 from .search import Search, SearchState
@@ -123,7 +124,7 @@ class Checkpoint:
 
 
 class ProgressBar:
-    """One live line: step, size, error and the last move."""
+    """One live line: step, size, error, the last move and a guess of what is left."""
 
     def __init__(self) -> None:
         try:
@@ -135,10 +136,11 @@ class ProgressBar:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", style="dim"),
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task("fitting rank one", total=None)
+        self._task = self._bar.add_task("fitting rank one", total=None, left="")
 
     def on_start(self, search: Search) -> None:
         """Show the line."""
@@ -152,9 +154,11 @@ class ProgressBar:
         error += "" if goal is None else f" (goal {goal:g})"
         move = step.kind if step.edge is None else f"{step.kind} {step.edge[0]}-{step.edge[1]}"
         best = "" if search.state.best is None else f", best {search.state.best.size:,}"
+        left = remaining_seconds(search.state.steps, search.limits, search.state.elapsed)
         self._bar.update(
             self._task,
             description=f"step {step.index}: {step.num_parameters:,} parameters{best}, {error}, {move}",
+            left="" if left is None else f"about {spoken(left)} left",
         )
         return None
 

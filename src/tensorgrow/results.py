@@ -16,6 +16,7 @@ from .io import write_file
 from .losses import as_loss
 from .network import TensorNetwork
 from .structure import Edge, Structure
+from .tensorization import Tensorization
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,6 +209,9 @@ class Result:
         before it was fitted once more to both. `relative_error` is on all observed entries, after that.
     test_error
         Where the truth was given: relative error on entries that were not observed.
+    tensorization
+        How the tensor was made from an array, where it was: `to_array` goes back. Set it with
+        ``dataclasses.replace(result, tensorization=...)``; it is kept in the file.
     """
 
     network: TensorNetwork
@@ -219,6 +223,7 @@ class Result:
     train_error: float | None = None
     validation_error: float | None = None
     test_error: float | None = None
+    tensorization: Tensorization | None = field(repr=False, default=None)
 
     @property
     def structure(self) -> Structure:
@@ -302,6 +307,11 @@ class Result:
             filled = torch.where(known, given.to(filled.dtype), filled)
         return filled if isinstance(x, torch.Tensor) else filled.numpy()
 
+    def to_array(self) -> torch.Tensor:
+        """What the network stands for, in the shape of the array it was learned from."""
+        dense = self._expected(self.network.to_dense())
+        return dense if self.tensorization is None else self.tensorization.invert(dense)
+
     def save(self, path: str | Path) -> None:
         """Write network, path, history and options to one safetensors file; `tensorgrow.load` reads it."""
         header, tensors = self.network.pack("core")
@@ -316,6 +326,8 @@ class Result:
             "info": dict(self.info),
             "errors": {name: getattr(self, name) for name in _COMPLETION_ERRORS},
         }
+        if self.tensorization is not None:
+            document["tensorization"] = self.tensorization.to_dict()
         write_file(path, RESULT_KIND, document, tensors)
 
     # -- for people ------------------------------------------------------------------------------------
@@ -382,6 +394,7 @@ class Result:
     @classmethod
     def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Result:
         """Rebuild a result from the contents of a file."""
+        how = header.get("tensorization")  # files of networks that were not learned from an array have none
         return cls(
             TensorNetwork.unpack(header["network"], tensors, "core"),
             header["relative_error"],
@@ -390,6 +403,7 @@ class Result:
             tuple(unpack_path(header["path"], tensors)),
             header["info"],
             **header.get("errors", {}),
+            tensorization=None if how is None else Tensorization.from_dict(how),
         )
 
     def __repr__(self) -> str:

@@ -62,6 +62,7 @@ class ALSFit:
     network: TensorNetwork
     loss: float
     losses: tuple[float, ...]
+    interrupted: bool = False
 
     @property
     def num_sweeps(self) -> int:
@@ -77,6 +78,7 @@ def als(
     target: float | None = None,
     give_up: bool = False,
     deadline: float = math.inf,
+    keep_on_interrupt: bool = False,
 ) -> ALSFit:
     """Fit all cores of a network by least squares, one after the other.
 
@@ -88,6 +90,8 @@ def als(
         Stop early when the losses, extrapolated as a geometric series, will not reach `target`.
     deadline
         Value of ``time.perf_counter()`` after which no new sweep starts.
+    keep_on_interrupt
+        Ctrl-C ends the fit after the last whole sweep, instead of being raised.
     """
     structure = network.structure
     arrays = objective.to_arrays(network)
@@ -95,16 +99,24 @@ def als(
     previous = math.inf
     last_drop = math.inf
     step = Extrapolation()
+    interrupted = False
     for sweep in range(settings.max_sweeps):
         if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
             arrays = _balanced(structure, arrays)
             step.forget()
-        if settings.accelerate:
-            arrays, loss = step.sweep(
-                arrays, previous, lambda a: _sweep(objective, structure, a, settings.ridge)
-            )
-        else:
-            loss = _sweep(objective, structure, arrays, settings.ridge)
+        whole = list(arrays)
+        try:
+            if settings.accelerate:
+                arrays, loss = step.sweep(
+                    arrays, previous, lambda a: _sweep(objective, structure, a, settings.ridge)
+                )
+            else:
+                loss = _sweep(objective, structure, arrays, settings.ridge)
+        except KeyboardInterrupt:
+            if not (keep_on_interrupt and losses):
+                raise
+            arrays, interrupted = whole, True
+            break
         losses.append(loss)
         if target is not None and loss <= target:
             break
@@ -122,7 +134,8 @@ def als(
         if time.perf_counter() > deadline:
             break
         previous, last_drop = loss, drop
-    return ALSFit(objective.to_network(structure, arrays), losses[-1] if losses else math.nan, tuple(losses))
+    found = objective.to_network(structure, arrays)
+    return ALSFit(found, losses[-1] if losses else math.nan, tuple(losses), interrupted)
 
 
 class Extrapolation:

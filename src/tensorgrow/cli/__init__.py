@@ -1,0 +1,51 @@
+"""The command line `tensorgrow`: thin commands over the library.
+
+Bad input ends with exit code 2 and one line on standard error; Ctrl-C with 130, after everything found so far
+is saved. Results go to standard output, progress and notes to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["main", "run"]
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Entry point of the script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        import typer
+    except ImportError:
+        sys.stderr.write("error: the command line needs typer and rich: pip install 'tensorgrow[cli]'\n")
+        return BAD_INPUT
+    from ..errors import DataWarning, TensorgrowError
+    from .app import command
+    from .console import fail, note
+
+    # Newer versions of Typer have a copy of click inside: this finds the errors of usage of either.
+    usage_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", DataWarning)
+        warnings.showwarning = lambda message, *_, **__: note(str(message))
+        try:
+            code = command().main(list(arguments), prog_name="tensorgrow", standalone_mode=False)
+        except usage_error as error:
+            return fail(error.format_message(), BAD_INPUT)
+        except (TensorgrowError, OSError) as error:
+            return fail(str(error), BAD_INPUT)
+        except MemoryError as error:
+            return fail(f"not enough memory: {error}", BAD_INPUT)
+        except (KeyboardInterrupt, typer.Abort):
+            return fail("interrupted before there was anything to save", INTERRUPTED)
+    return code if isinstance(code, int) else 0

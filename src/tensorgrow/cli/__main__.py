@@ -1,0 +1,5 @@
+"""``python -m tensorgrow.cli``."""
+
+from . import main
+
+main()

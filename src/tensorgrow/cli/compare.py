@@ -1,0 +1,118 @@
+"""``tensorgrow compare``: our search beside fixed formats at the same error."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ..api import decompose
+from ..errors import MissingPackageError, OptionError
+from ..results import Result
+from . import options as opt
+from .console import emit_json, err, note, out
+from .inputs import Input, load, parse_edges
+from .outputs import describe_structure
+from .rivals import METHODS, run_rival
+
+__all__ = ["NAME", "run"]
+
+NAME = "compare"
+
+
+def run(
+    file: opt.InputFile,
+    key: opt.Key = None,
+    tensorize: opt.Tensorize = None,
+    order: opt.Order = None,
+    max_error: Annotated[
+        float, typer.Option("--max-error", "-e", help="Relative error that all must reach.")
+    ] = 0.1,
+    max_seconds: Annotated[
+        float, typer.Option(help="Longest time for each method.", rich_help_panel="Search")
+    ] = 60.0,
+    edges: opt.Edges = "all",
+    effort: opt.EffortOption = opt.Effort.balanced,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    as_json: opt.JsonOutput = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Compare our search with TT-SVD, Tucker and CP at the same error.
+
+    Example: [cyan]tensorgrow compare photo.png --max-error 0.1[/]
+    """
+    if not 0.0 < max_error < 1.0:
+        raise OptionError(f"--max-error {max_error:g} must lie between 0 and 1 to compare sizes")
+    pairs = parse_edges(edges)
+    data = load(file, key, tensorize, order, max_error)
+    begin = time.perf_counter()
+    ours = decompose(
+        data.tensor,
+        max_error=max_error,
+        max_seconds=max_seconds,
+        edges=pairs,
+        effort=effort.value,
+        random_state=seed,
+        device=device,
+        progress=False if quiet else None,
+    )
+    rows = [_row("tensorgrow", ours, time.perf_counter() - begin, max_error)]
+    for name in METHODS:
+        if not quiet:
+            err.print(f"[dim]{name} ...[/]")
+        begin = time.perf_counter()
+        try:
+            found = run_rival(name, data, max_error=max_error, max_seconds=max_seconds, seed=seed)
+        except MissingPackageError as error:
+            note(str(error))
+            continue
+        if found is not None:
+            rows.append(_row(name, found, time.perf_counter() - begin, max_error))
+    if as_json:
+        emit_json(
+            {
+                "schema": "tensorgrow.comparison/1",
+                "command": NAME,
+                "input": data.description,
+                "tensorization": data.how.to_dict(),
+                "max_error": max_error,
+                "methods": rows,
+            }
+        )
+    else:
+        _print(data, rows, max_error)
+        out.print(f"our edges: {describe_structure(ours.structure)}")
+
+
+def _row(name: str, result: Result, seconds: float, max_error: float) -> dict[str, Any]:
+    return {
+        "method": name,
+        "num_parameters": result.num_parameters,
+        "relative_error": result.relative_error,
+        "reached": result.relative_error <= max_error * (1.0 + 1e-9),
+        "seconds": seconds,
+    }
+
+
+def _print(data: Input, rows: list[dict[str, Any]], max_error: float) -> None:
+    out.print(f"{data.description}\n{data.how}")
+    table = Table(title=f"size at relative error {max_error:g}", title_justify="left")
+    for name in ("method", "parameters", "times ours", "error", "seconds"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    ours = rows[0]["num_parameters"]
+    smallest = min((r["num_parameters"] for r in rows if r["reached"]), default=None)
+    for row in rows:
+        size = f"{row['num_parameters']:,}"
+        best = row["reached"] and row["num_parameters"] == smallest
+        error = f"{row['relative_error']:.4g}"
+        table.add_row(
+            row["method"],
+            f"[bold green]{size}[/]" if best else size,
+            f"{row['num_parameters'] / ours:.2f}",
+            error if row["reached"] else f"[yellow]{error} (not reached)[/]",
+            f"{row['seconds']:.1f}",
+        )
+    out.print(table)

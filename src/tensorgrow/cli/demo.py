@@ -1,0 +1,78 @@
+"""``tensorgrow demo``: a photograph that ships with matplotlib, decomposed and reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from ..api import decompose
+from ..arrayfiles import Source
+from ..errors import MissingPackageError
+from ..tensorization import plan
+from . import options as opt
+from .console import out
+from .inputs import Input
+from .outputs import finish
+
+__all__ = ["NAME", "photograph", "run"]
+
+NAME = "demo"
+SIZE = 256
+MAX_ERROR = 0.15
+
+
+def photograph() -> npt.NDArray[np.float64]:
+    """Grace Hopper in grey, 256 x 256, from 0 to 1: block means of the largest square at the top."""
+    try:
+        from matplotlib.cbook import get_sample_data
+        from PIL import Image
+    except ImportError as error:
+        raise MissingPackageError(
+            "the photograph of the demo comes with matplotlib: pip install 'tensorgrow[plot,io]'"
+        ) from error
+    with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as file:
+        picture = np.asarray(file).astype(float).mean(2) / 255.0
+    side = min(picture.shape) // SIZE * SIZE
+    square = picture[:side, :side]
+    return np.asarray(square.reshape(SIZE, side // SIZE, SIZE, side // SIZE).mean((1, 3)))
+
+
+def run(
+    folder: Annotated[Path, typer.Option("--folder", help="Where to write.")] = Path("out"),
+    max_error: Annotated[
+        float, typer.Option("--max-error", "-e", help="Relative error to reach.")
+    ] = MAX_ERROR,
+    seed: opt.Seed = 0,
+    device: opt.Device = "cpu",
+    quiet: opt.Quiet = False,
+) -> None:
+    """Decompose a photograph and write a page about it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    picture = photograph()
+    # Column-major 4^8: modes 0-3 are the digits of the row in base 4, modes 4-7 those of the column.
+    how = plan(picture.shape, (4,) * 8, order="F")
+    data = Input(picture, Source("grace_hopper.jpg", "picture", 255), how)
+    out.print(f"Decomposing {data.description}, to a relative error of {max_error:g} ...", soft_wrap=True)
+    result = decompose(
+        data.tensor,
+        max_error=max_error,
+        random_state=seed,
+        device=device,
+        progress=False if quiet else None,
+    )
+    report = folder / "demo.html"
+    finish(
+        NAME,
+        result,
+        data,
+        seed=seed,
+        outputs=[folder / "demo.safetensors", folder / "demo.png"],
+        report=report,
+        checkpoint=None,
+        as_json=False,
+    )
+    out.print(f"\nreport: {report}", soft_wrap=True)

@@ -1,0 +1,231 @@
+"""From a result to files, a table and JSON."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from .._version import __version__
+from ..arrayfiles import WRITABLE, write_array
+from ..errors import FileFormatError, OptionError
+from ..network import TensorNetwork
+from ..results import Result, StopReason
+from ..structure import Structure
+from .console import emit_json, err, out
+from .inputs import Input
+
+__all__ = ["INTERRUPTED", "check_outputs", "describe_structure", "finish", "json_of", "peak_signal_to_noise"]
+
+INTERRUPTED = 130
+NETWORK_SUFFIX = ".safetensors"
+
+
+def check_outputs(outputs: Sequence[Path | None]) -> None:
+    """Refuse names that cannot be written, before any time is spent."""
+    for path in outputs:
+        if path is None:
+            continue
+        if path.suffix.lower() not in (NETWORK_SUFFIX, ".html", *WRITABLE):
+            raise FileFormatError(
+                f"cannot write {path}: give a name that ends in {', '.join((NETWORK_SUFFIX, *WRITABLE))}"
+            )
+        folder = path.parent
+        if not folder.is_dir():
+            raise OptionError(f"cannot write {path}: the folder {folder} does not exist")
+        if path.is_dir() and path.suffix.lower() != ".zarr":
+            raise OptionError(f"cannot write {path}: it is a folder")
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            raise OptionError(f"cannot write {path}: permission denied")
+
+
+def finish(
+    command: str,
+    result: Result,
+    data: Input,
+    *,
+    seed: int,
+    outputs: Sequence[Path],
+    report: Path | None,
+    checkpoint: Path | None,
+    as_json: bool,
+    keep_observed: bool = True,
+) -> None:
+    """Save everything, say what was found, and leave with 130 if the run was interrupted."""
+    info = {**result.info, "source": data.source.to_dict(), "seed": seed}
+    result = replace(result, tensorization=data.how, info=info)
+    estimate = result.to_array().cpu().numpy()
+    filled = estimate
+    if data.known is not None and keep_observed:
+        filled = np.where(data.known, data.array, estimate)
+    with _undisturbed():
+        for path in outputs:
+            if path.suffix.lower() == NETWORK_SUFFIX:
+                result.save(path)
+            else:
+                write_array(path, filled, levels=data.source.levels)
+        if report is not None:
+            write_report(result, report, data)
+    written = [*outputs, *([] if report is None else [report])]
+    quality = _quality(data, estimate)
+    document = json_of(command, result, data, quality, [str(p) for p in written], checkpoint)
+    if as_json:
+        emit_json(document)
+    else:
+        _table(document)
+    if result.stop is StopReason.INTERRUPTED:
+        saved = ", ".join(str(p) for p in written) or "nothing was asked to be saved"
+        err.print(f"[bold yellow]interrupted:[/] the best network so far is kept ({saved})", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED)
+
+
+def write_report(result: Result, path: Path, data: Input | None = None) -> None:
+    """The page about a run; pictures are shown as such."""
+    how = result.tensorization
+    source = result.info.get("source") or {}
+    options: dict[str, Any] = {"title": source.get("name")}
+    if how is not None and source.get("kind") == "picture":
+        options["image"] = how.invert
+        if data is not None:
+            whole = np.isfinite(data.array).all()
+            options["truth"] = data.tensor if whole else None
+            options["observed"] = None if data.known is None else np.where(data.mask, data.tensor, np.nan)
+    result.report(path, **options)
+
+
+def peak_signal_to_noise(estimate: Any, truth: Any) -> float:
+    """In decibels, for values from 0 to 1."""
+    error = float(np.mean((np.clip(estimate, 0.0, 1.0) - truth) ** 2))
+    return float(-10.0 * np.log10(max(error, 1e-12)))
+
+
+def _quality(data: Input, estimate: Any) -> dict[str, float]:
+    """Errors on the array, padding left out, where it is known as a whole."""
+    truth = data.array
+    if not np.isfinite(truth).all():
+        return {}
+    norm = float(np.linalg.norm(truth))
+    found = {"array_error": float(np.linalg.norm(estimate - truth)) / (norm or 1.0)}
+    if data.source.is_picture:
+        found["psnr"] = peak_signal_to_noise(estimate, truth)
+    return found
+
+
+def json_of(
+    command: str,
+    result: Result,
+    data: Input | None = None,
+    quality: dict[str, float] | None = None,
+    files: Sequence[str] = (),
+    checkpoint: Path | None = None,
+) -> dict[str, Any]:
+    """The document behind ``--json``; docs/command-line.md says what is in it."""
+    how = result.tensorization
+    return {
+        "schema": "tensorgrow.result/1",
+        "command": command,
+        "version": __version__,
+        "input": None if data is None else data.description,
+        "source": result.info.get("source"),
+        "shape": list(result.structure.dims if how is None else how.shape),
+        "tensorization": None if how is None else how.to_dict(),
+        "num_parameters": result.num_parameters,
+        "compression_ratio": result.compression_ratio,
+        "relative_error": result.relative_error,
+        "validation_error": result.validation_error,
+        "test_error": result.test_error,
+        "array_error": (quality or {}).get("array_error"),
+        "psnr": (quality or {}).get("psnr"),
+        "observed": None if data is None or data.known is None else int(data.known.sum()),
+        "structure": result.structure.to_dict(),
+        "steps": len(result.history),
+        "stop": {"name": result.stop.name, "text": result.stop.text},
+        "seconds": result.info.get("seconds"),
+        "seed": result.info.get("seed"),
+        "device": result.info.get("device"),
+        "files": list(files),
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+    }
+
+
+def _table(document: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _rows(document):
+        table.add_row(name, value)
+    out.print(table)
+
+
+def _rows(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    from ..tensorization import Tensorization
+
+    if d["input"]:
+        yield "data", d["input"]
+    if d["observed"] is not None:
+        entries = int(np.prod(d["shape"]))
+        yield "known", f"{d['observed']:,} of {entries:,} entries ({d['observed'] / entries:.1%})"
+    if d["tensorization"]:
+        yield "tensor", str(Tensorization.from_dict(d["tensorization"]))
+    yield "parameters", f"[bold]{d['num_parameters']:,}[/] ({d['compression_ratio']:.3g}x smaller)"
+    if d["validation_error"] is not None:
+        yield "held-out error", f"[bold]{d['validation_error']:.4g}[/]"
+    yield (
+        "relative error",
+        f"[bold]{d['relative_error']:.4g}[/]" + (" on known entries" if d["observed"] is not None else ""),
+    )
+    if d["test_error"] is not None:
+        yield "hidden entries", f"[bold]{d['test_error']:.4g}[/] relative error"
+    if d["psnr"] is not None:
+        yield "picture", f"PSNR {d['psnr']:.1f} dB"
+    yield "edges", describe_structure(Structure.from_dict(d["structure"]))
+    yield "stopped", f"{d['stop']['name']}. {d['stop']['text']}"
+    if d["seconds"] is not None:
+        yield "time", f"{d['seconds']:.1f} s, {d['steps']} steps"
+    for path in d["files"]:
+        yield "written", f"[green]{path}[/]"
+    if d["checkpoint"]:
+        yield "checkpoint", d["checkpoint"]
+
+
+def describe_structure(structure: Structure) -> str:
+    """Edges and their ranks on one line."""
+    if not structure.ranks:
+        return "none: rank one"
+    edges = "  ".join(f"{i}-{j}:[cyan]{rank}[/]" for (i, j), rank in structure.ranks.items())
+    inner = structure.num_nodes - structure.order
+    return edges + (f"  ({inner} internal node{'s' if inner > 1 else ''})" if inner else "")
+
+
+def as_result(loaded: Any, path: Path) -> Result:
+    """The result in a file; a bare network becomes one without a history."""
+    if isinstance(loaded, Result):
+        return loaded
+    if isinstance(loaded, TensorNetwork):
+        return Result(loaded, float("nan"), (), StopReason.CONVERGED)
+    raise FileFormatError(
+        f"{path} holds a {type(loaded).__name__}; a network or the result of a run is needed"
+    )
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits until everything is written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,72 @@
+"""``tensorgrow reconstruct``: from a network back to the array or picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..api import load
+from ..arrayfiles import write_array
+from ..errors import FileFormatError
+from . import options as opt
+from .console import emit_json, out
+from .outputs import NETWORK_SUFFIX, as_result, check_outputs
+
+__all__ = ["NAME", "NetworkFile", "run"]
+
+NAME = "reconstruct"
+
+NetworkFile = Annotated[
+    Path, typer.Argument(metavar="NETWORK", help="A .safetensors file.", show_default=False)
+]
+
+
+def run(
+    network: NetworkFile,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The array: .npy, .npz, .mat, HDF5, zarr, or a picture (.png, ...).",
+            show_default=False,
+        ),
+    ],
+    max_error: opt.MaxError = None,
+    max_parameters: opt.MaxParameters = None,
+    as_json: opt.JsonOutput = False,
+) -> None:
+    """Write the array that a network stands for.
+
+    With --max-error or --max-parameters, that of a smaller network the search came by.
+
+    Example: [cyan]tensorgrow reconstruct photo.safetensors -o back.png[/]
+    """
+    check_outputs([output])
+    if output.suffix.lower() == NETWORK_SUFFIX:
+        raise FileFormatError(f"{output} would be another network; give a name that ends in .npy, .png, ...")
+    result = as_result(load(network), network)
+    if max_error is not None or max_parameters is not None:
+        smaller = result.at(max_error=max_error, max_parameters=max_parameters)
+        result = replace(result, network=smaller)
+    array = result.to_array().cpu().numpy()
+    levels = (result.info.get("source") or {}).get("levels")
+    write_array(output, array, levels=levels)
+    if as_json:
+        emit_json(
+            {
+                "schema": "tensorgrow.array/1",
+                "command": NAME,
+                "network": str(network),
+                "num_parameters": result.num_parameters,
+                "shape": list(array.shape),
+                "dtype": str(array.dtype),
+                "file": str(output),
+            }
+        )
+    else:
+        sizes = "x".join(map(str, array.shape))
+        out.print(f"{sizes} from {result.num_parameters:,} parameters: [green]{output}[/]", soft_wrap=True)

@@ -1,0 +1,34 @@
+"""``tensorgrow version``: versions, for reports of problems."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+import torch
+
+from .._version import __version__
+from . import options as opt
+from .console import emit_json, out
+
+__all__ = ["NAME", "run"]
+
+NAME = "version"
+PACKAGES = ("torch", "numpy", "opt_einsum", "safetensors", "cotengra", "scipy", "typer", "rich", "tensorly")
+
+
+def run(as_json: opt.JsonOutput = False) -> None:
+    """Show the versions of tensorgrow and of what it builds on."""
+    found = {"tensorgrow": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    if as_json:
+        emit_json({"schema": "tensorgrow.version/1", **found, "gpus": gpus})
+        return
+    for name, version in found.items():
+        out.print(f"{name} {version}")
+    out.print(f"GPUs: {', '.join(gpus) or 'none'}")

@@ -1,0 +1,57 @@
+"""How long a run may still take, from the steps it has made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .results import Step
+from .search import Limits
+
+__all__ = ["remaining_seconds", "spoken"]
+
+# Steps before anything is said.
+FEWEST_STEPS = 5
+
+
+def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> float | None:
+    """Seconds until the first limit is met; None while nothing can be said.
+
+    Errors fall like a power of time and sizes grow in proportion to it, each fitted to the later half of the
+    steps of the growth under way. It is a guess: pruning afterwards, or a second growth, is not foreseen.
+
+    Parameters
+    ----------
+    now
+        Seconds since the run began.
+    """
+    guesses: list[float] = []
+    if limits.max_seconds is not None:
+        guesses.append(limits.max_seconds - now)
+    growth = [s for s in steps if s.start == steps[-1].start and s.seconds > 0] if steps else []
+    late = growth[len(growth) // 2 :]
+    if len(growth) >= FEWEST_STEPS and late[-1].seconds > late[0].seconds:
+        first, last = late[0], late[-1]
+        if limits.max_parameters is not None and last.num_parameters > first.num_parameters:
+            rate = (last.num_parameters - first.num_parameters) / (last.seconds - first.seconds)
+            guesses.append((limits.max_parameters - last.num_parameters) / rate - (now - last.seconds))
+        if limits.max_error:
+            errors = [s.relative_error if s.validation_error is None else s.validation_error for s in late]
+            fall = math.log(errors[0] / errors[-1]) if min(errors) > 0 else 0.0
+            if fall > 0:
+                power = fall / math.log(last.seconds / first.seconds)
+                reached = last.seconds * max(1.0, errors[-1] / limits.max_error) ** (1.0 / power)
+                guesses.append(reached - now)
+        if limits.max_steps is not None:
+            each = (last.seconds - first.seconds) / (len(late) - 1)
+            guesses.append((limits.max_steps - len(steps)) * each)
+    return max(0.0, min(guesses)) if guesses else None
+
+
+def spoken(seconds: float) -> str:
+    """A duration in words, no more exact than a guess is."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h" if seconds < 3.6e5 else "days"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import losses, nn
+from . import interop, losses, nn, tracking
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
@@ -54,11 +54,13 @@ __all__ = [
     "complete",
     "decompose",
     "fit",
+    "interop",
     "learn",
     "learn_density",
     "load",
     "losses",
     "nn",
+    "tracking",
 ]
 
 # Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.

@@ -42,7 +42,7 @@ def to_tensorly(network: TensorNetwork) -> Any:
         return kind((_array(cores[centre].reshape(ranks)), factors))
     raise StructureError(
         f"this network is {describe(structure)}; TensorLy has tensor trains and rings of the modes in their "
-        "order and Tucker. Learn one with edges='chain' or 'ring', or use to_quimb or to_einsum, which take any"
+        "order and Tucker. Learn one with edges='chain' or 'ring', or use to_quimb or to_einsum for any"
     )
 
 

@@ -2,13 +2,13 @@
 Complete a photo
 ================
 
-Two fifths of the pixels of a photograph are known. `tensorgrow.complete` fills in the rest: graph, ranks and
-regularisation are chosen by pixels it holds out.
+Two fifths of the pixels of a photograph are known. `tensorgrow.complete` fills in the rest: graph, ranks
+and regularisation are chosen by pixels it holds out.
 """
 
 # %%
-# The photograph ships with matplotlib. Rows and columns are folded into 8 blocks of 16 each: a tensor of order 4. The
-# missing pixels are NaN.
+# The photograph ships with matplotlib. Rows and columns are folded into 8 blocks of 16 each: a tensor of
+# order 4. The missing pixels are NaN.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,10 +24,11 @@ mask = np.random.default_rng(0).random(tensor.shape) < 0.4
 known = np.where(mask, tensor, np.nan)
 
 # %%
-# This example ends after 25 steps, before the held-out error has stopped falling. The original is passed as `truth` only to measure the error on the pixels that were not seen. What a user can know
-# is the error on the held-out ones.
+# This example ends after 18 steps, before the held-out error has stopped falling. The original is passed
+# as `truth` only to measure the error on the pixels that were not seen. What a user can know is the error
+# on the held-out ones.
 
-result = tg.complete(known, truth=tensor, max_steps=25, effort="fast", random_state=0)
+result = tg.complete(known, truth=tensor, max_steps=18, effort="fast", random_state=0)
 print(result)
 print(f"held-out error {result.validation_error:.3f}, true error {result.test_error:.3f}")
 

@@ -2,13 +2,13 @@
 Compress a layer
 ================
 
-A small classifier is trained, the matrix of its first layer is replaced by a network, and a little more training brings
-the accuracy back.
+A small classifier is trained, the matrix of its first layer is replaced by a network, and a little more
+training brings the accuracy back.
 """
 
 # %%
-# Made-up data: points in 64 dimensions, classes by a hidden layer of four units. Some inputs carry far more power
-# than others, as features of real data do.
+# Made-up data: points in 64 dimensions, classes by a hidden layer of four units. Some inputs carry far
+# more power than others, as features of real data do.
 
 import tempfile
 from pathlib import Path
@@ -46,8 +46,9 @@ before = accuracy(model)
 print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {before:.1%} correct")
 
 # %%
-# `tensorgrow.nn.compress` looks for truncated SVDs and networks of the weight, and takes the best within a third of the
-# parameters. With inputs to calibrate by, the error that counts is that of the layer's outputs.
+# `tensorgrow.nn.compress` looks for truncated SVDs and networks of the weight, and takes the best within
+# a third of the parameters. With inputs to calibrate by, the error that counts is that of the layer's
+# outputs.
 
 small = tg.nn.compress(
     model, max_ratio=0.33, layers=["0"], calibration=[seen[0][:500]], max_seconds=5, random_state=0

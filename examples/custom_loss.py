@@ -2,13 +2,14 @@
 Learn with a loss of your own
 =============================
 
-Power measured once has multiplicative noise: every value is the true power times an exponential random number. The
-likelihood of that (Whittle's) is no squared error and none of the losses of `tensorgrow.complete`. `tensorgrow.learn`
-takes it as a function of the network.
+Power measured once has multiplicative noise: every value is the true power times an exponential random
+number. The likelihood of that (Whittle's) is no squared error and none of the losses of
+`tensorgrow.complete`. `tensorgrow.learn` takes it as a function of the network.
 """
 
 # %%
-# The logarithm of the power is a small network, a tensor ring over 6x6x6x6, and each power is measured once.
+# The logarithm of the power is a small network, a tensor ring over 6x6x6x6, and each power is measured
+# once.
 
 import math
 
@@ -25,8 +26,8 @@ torch.manual_seed(0)
 power = truth.exp() * noise.sample(dims)
 
 # %%
-# The entries of the network stand for logarithms of powers. Every tenth entry is held out for the score that
-# chooses edges and says when to stop.
+# The entries of the network stand for logarithms of powers. Every tenth entry is held out for the score
+# that chooses edges and says when to stop.
 
 held_out = torch.rand(dims) < 0.1
 
@@ -49,8 +50,8 @@ result = tg.learn(
 print(result.stop.name, result.structure)
 
 # %%
-# Logarithms of the measurements, corrected for the mean of the noise (minus Euler's constant), are the estimate
-# without a model. The network is several times closer to the truth.
+# Logarithms of the measurements, corrected for the mean of the noise (minus Euler's constant), are the
+# estimate without a model. The network is several times closer to the truth.
 
 EULER = 0.5772156649
 plain = (power.log() + EULER - truth).square().mean().sqrt()
@@ -67,7 +68,7 @@ figure, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 for axis, name, values in zip(
     axes, ("measured", "learned", "truth"), (power.log(), result.network.to_dense(), truth)
 ):
-    axis.imshow(values[0, :, :, 0] * 10 / math.log(10), vmin=-20, vmax=20)
+    axis.imshow((values[0, :, :, 0] * 10 / math.log(10)).numpy(), vmin=-20, vmax=20)
     axis.set_title(name)
     axis.axis("off")
 plt.show()

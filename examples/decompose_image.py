@@ -2,13 +2,13 @@
 Decompose an image
 ==================
 
-A grey photograph of 128x128 pixels becomes a tensor of order 7 with modes of size 4, and `tensorgrow.decompose`
-looks for a small network within a relative error of 15 %.
+A grey photograph of 128x128 pixels becomes a tensor of order 7 with modes of size 4, and
+`tensorgrow.decompose` looks for a small network within a relative error of 15 %.
 """
 
 # %%
-# The photograph ships with matplotlib. Means of blocks bring it down to 128x128. Read column by column, modes 0
-# to 2 are digits of the row, mode 3 half a digit of each, and modes 4 to 6 digits of the column.
+# The photograph ships with matplotlib. Means of blocks bring it down to 128x128. Read column by column,
+# modes 0 to 2 are digits of the row, mode 3 half a digit of each, and modes 4 to 6 digits of the column.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,9 +22,9 @@ picture = photo.reshape(128, 4, 128, 4).mean((1, 3))
 tensor = picture.reshape((4,) * 7, order="F")
 
 # %%
-# The search starts at rank one and raises one rank at a time. It says why it stopped and what to try next. The
-# default, ``effort="balanced"``, looks further ahead and prunes more; it takes longer. Nodes from 7 on are internal: they
-# have no mode of their own.
+# The search starts at rank one and raises one rank at a time. It says why it stopped and what to try
+# next. The default, ``effort="balanced"``, looks further ahead and prunes more; it takes longer. Nodes
+# from 7 on are internal: they have no mode of their own.
 
 result = tg.decompose(tensor, max_error=0.15, effort="fast", random_state=0)
 print(result)

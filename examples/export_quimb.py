@@ -2,8 +2,8 @@
 Export to quimb
 ===============
 
-quimb, TensorLy, networkx and einsum speak of the same networks. Here a tensor is decomposed, the network goes to quimb,
-is worked on there, and comes back.
+quimb, TensorLy, networkx and einsum speak of the same networks. Here a tensor is decomposed, the network
+goes to quimb, is worked on there, and comes back.
 """
 
 # %%
@@ -23,7 +23,8 @@ network = tg.decompose(tensor, max_error=1e-3, random_state=0).network
 print(network.structure)
 
 # %%
-# Leg k is index ``k0``, ``k1``, ... in quimb. It contracts the network with itself without forming the tensor.
+# Leg k is index ``k0``, ``k1``, ... in quimb. It contracts the network with itself without forming the
+# tensor.
 
 tn = tg.interop.to_quimb(network)
 print(tn)

@@ -2,8 +2,8 @@
 Recover a hidden structure
 ==========================
 
-A tensor is made from a network that we keep secret: six edges between five modes. `tensorgrow.decompose` sees only the
-7,776 numbers and finds the graph, the ranks and with them the number of parameters.
+A tensor is made from a network that we keep secret: six edges between five modes. `tensorgrow.decompose`
+sees only the 7,776 numbers and finds the graph, the ranks and with them the number of parameters.
 """
 
 # %%
@@ -19,8 +19,8 @@ secret = tg.TensorNetwork.random(hidden, random_state=0)
 tensor = secret.to_dense().numpy()
 
 # %%
-# An error of 1e-8 asks for a network that represents the tensor exactly. The search is greedy: it finds most hidden
-# graphs, not all of them (the results page counts the misses).
+# An error of 1e-8 asks for a network that represents the tensor exactly. The search is greedy: it finds
+# most hidden graphs, not all of them (the results page counts the misses).
 
 result = tg.decompose(tensor, max_error=1e-8, random_state=0)
 print(result)

@@ -2,8 +2,8 @@
 Resume a run
 ============
 
-With `checkpoint` a run writes its state to a file after its steps. A run that was killed, interrupted or stopped goes
-on from there and ends with the same network as one that was never stopped.
+With `checkpoint` a run writes its state to a file after its steps. A run that was killed, interrupted or
+stopped goes on from there and ends with the same network as one that was never stopped.
 """
 
 # %%
@@ -20,8 +20,8 @@ grid = np.meshgrid(*(np.linspace(0, 1, 6),) * 5, indexing="ij")
 tensor = 1.0 / (0.3 + sum(grid)) + np.sin(6 * grid[0] * grid[3])
 
 # %%
-# The first run is stopped after six steps, by a callback that answers True. Ctrl-C, a time limit or the loss of the
-# machine do as well: the file is replaced as a whole, so that there is always a good one.
+# The first run is stopped after six steps, by a callback that answers True. Ctrl-C, a time limit or the
+# loss of the machine do as well: the file is replaced as a whole, so that there is always a good one.
 
 folder = Path(tempfile.mkdtemp())
 settings = {"max_error": 1e-4, "random_state": 0}

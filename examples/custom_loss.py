@@ -56,9 +56,7 @@ print(result.stop.name, result.structure)
 EULER = 0.5772156649
 plain = (power.log() + EULER - truth).square().mean().sqrt()
 learned = (result.network.to_dense() - truth).square().mean().sqrt()
-print(
-    f"error of the log power: {plain:.2f} measured, {learned:.2f} learned ({result.num_parameters} parameters)"
-)
+print(f"error of the log power: {plain:.2f} measured, {learned:.2f} with {result.num_parameters} parameters")
 assert learned < plain / 3
 
 # %%

@@ -72,7 +72,7 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
 def test_every_page_is_in_the_contents():
     index = (README.parent / "docs" / "index.md").read_text(encoding="utf-8")
     listed = set(
-        re.findall(r"^[a-z_]+$", "".join(re.findall(r"```{toctree}(.*?)```", index, re.DOTALL)), re.M)
+        re.findall(r"^[a-z_-]+$", "".join(re.findall(r"```{toctree}(.*?)```", index, re.DOTALL)), re.M)
     )
     assert listed == {p.stem for p in (README.parent / "docs").glob("*.md")} - {"index"}
 

@@ -16,7 +16,7 @@ import tensorgrow as tg
 SOURCE = Path(tg.__file__).parent
 ROOT = SOURCE.parents[1]
 OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl", "sklearn"]
-OPTIONAL += ["typer", "PIL", "h5py", "zarr", "xarray"]
+OPTIONAL += ["typer", "PIL", "h5py", "zarr", "xarray", "quimb", "networkx", "tensorboard", "mlflow"]
 
 
 def python(code: str) -> str:
@@ -72,7 +72,7 @@ import numpy, torch, opt_einsum, safetensors.torch
 before = set(sys.modules)
 import tensorgrow
 added = {{name.split(".")[0] for name in set(sys.modules) - before}}
-print(json.dumps([sorted(added & set({[*OPTIONAL, "IPython", "pandas", "networkx"]})), sorted(added)]))
+print(json.dumps([sorted(added & set({[*OPTIONAL, "IPython", "pandas"]})), sorted(added)]))
 """)
     unwanted, added = json.loads(out)
     assert unwanted == []

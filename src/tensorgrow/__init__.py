@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import losses, nn, plotting
+from . import interop, losses, nn, plotting, tracking
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
@@ -57,6 +57,7 @@ __all__ = [
     "decompose",
     "detensorize",
     "fit",
+    "interop",
     "learn",
     "learn_density",
     "load",
@@ -64,6 +65,7 @@ __all__ = [
     "nn",
     "plotting",
     "tensorize",
+    "tracking",
 ]
 
 # Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.

@@ -1,0 +1,60 @@
+"""The documentation site: ``make docs`` builds it with warnings as errors."""
+
+from __future__ import annotations
+
+import os
+
+# Set before anything imports NumPy: the examples are small, and thread pools only get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import torch
+
+import tensorgrow
+
+torch.set_num_threads(1)
+
+project = "tensorgrow"
+author = "The tensorgrow developers"
+release = version = tensorgrow.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5", "gallery/*.zip"]
+html_theme = "furo"
+html_title = f"tensorgrow {release}"
+
+# Single backquotes in docstrings name our own objects; those that are arguments stay plain code.
+default_role = "py:obj"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autosummary_generate = True
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r".*",
+    # The demo is a command, with its own output.
+    "ignore_pattern": r"demo\.py",
+    "within_subsection_order": "ExampleTitleSortKey",
+    "download_all_examples": False,
+    "show_memory": False,
+    "plot_gallery": True,
+    "abort_on_example_error": True,
+}

@@ -1,0 +1,64 @@
+"""
+Resume a run
+============
+
+With `checkpoint` a run writes its state to a file after its steps. A run that was killed, interrupted or
+stopped goes on from there and ends with the same network as one that was never stopped.
+"""
+
+# %%
+# Values of a function on a grid of 6^5 points.
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import tensorgrow as tg
+
+grid = np.meshgrid(*(np.linspace(0, 1, 6),) * 5, indexing="ij")
+tensor = 1.0 / (0.3 + sum(grid)) + np.sin(6 * grid[0] * grid[3])
+
+# %%
+# The first run is stopped after six steps, by a callback that answers True. Ctrl-C, a time limit or the
+# loss of the machine do as well: the file is replaced as a whole, so that there is always a good one.
+
+folder = Path(tempfile.mkdtemp())
+settings = {"max_error": 1e-4, "random_state": 0}
+first = tg.decompose(
+    tensor, checkpoint=folder / "run.safetensors", callbacks=lambda step: step.index == 5, **settings
+)
+print("stopped: ", first)
+assert first.stop.name == "CALLBACK"
+
+# %%
+# The same call goes on. The history holds the steps of both runs.
+
+second = tg.decompose(tensor, checkpoint=folder / "run.safetensors", **settings)
+print("resumed: ", second)
+assert second.stop.name == "TARGET_REACHED"
+assert [s.edge for s in second.history[: len(first.history)]] == [s.edge for s in first.history]
+
+# %%
+# A run that was not stopped takes the same steps to the same network.
+
+whole = tg.decompose(tensor, **settings)
+print("at once: ", whole)
+assert whole.structure == second.structure
+assert [s.edge for s in whole.history] == [s.edge for s in second.history]
+
+# %%
+# A checkpoint belongs to its run: other data or other limits are refused.
+
+try:
+    tg.decompose(2 * tensor, checkpoint=folder / "run.safetensors", **settings)
+except tg.OptionError as error:
+    print(str(error).replace(str(folder), "..."))
+
+# %%
+# Results are saved and loaded as a whole: network, path, history and stop reason.
+
+second.save(folder / "result.safetensors")
+again = tg.load(folder / "result.safetensors")
+assert again.relative_error == second.relative_error
+print("loaded:  ", again)

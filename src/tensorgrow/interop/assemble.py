@@ -1,0 +1,249 @@
+"""Any set of labelled tensors as a network: what all imports share.
+
+Other libraries allow what a `Structure` does not have: tensors with several open legs, several bonds between
+two tensors, indices shared by three and more tensors, traces, axes of size one. All of it is rewritten
+exactly, with identities and copy tensors where a node more is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import DataError, MissingPackageError, StructureError
+from ..network import TensorNetwork
+from ..structure import Edge, Structure
+
+__all__ = ["Label", "Labelled", "as_tensor", "assemble", "import_optional"]
+
+Label = Hashable
+
+
+@dataclass
+class Labelled:
+    """A tensor with one label per axis; equal labels are contracted."""
+
+    data: torch.Tensor
+    labels: list[Label]
+
+    def take_single(self, label: Label) -> None:
+        """Drop an axis of size one."""
+        axis = self.labels.index(label)
+        self.data = self.data.select(axis, 0)
+        del self.labels[axis]
+
+    def rename(self, old: Label, new: Label) -> None:
+        """Give an axis another label."""
+        self.labels[self.labels.index(old)] = new
+
+    def size(self, label: Label) -> int:
+        """Size of the axis with this label."""
+        return int(self.data.shape[self.labels.index(label)])
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A label of our own: never equal to one that was given."""
+
+    kind: str
+    number: int
+
+
+def import_optional(name: str) -> Any:
+    """A module of a library we do not require."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.split(".")[0]
+        raise MissingPackageError(f"this needs {package}: pip install 'tensorgrow[interop]'") from error
+
+
+def as_tensor(data: Any) -> torch.Tensor:
+    """A tensor from an array of any library; torch tensors as they are, with their device and gradient."""
+    if isinstance(data, torch.Tensor):
+        return data
+    array = np.asarray(data)
+    if array.dtype.kind not in "biufc":
+        raise DataError(f"a tensor of numbers is needed, not an array of {array.dtype}")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    # A copy: the memory may be read-only, strided or of the other byte order.
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C", copy=True))
+
+
+def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequence[Label]) -> TensorNetwork:
+    """The network of labelled tensors.
+
+    Parameters
+    ----------
+    tensors
+        Pairs of an array and one label per axis. A label in two tensors is a bond; in more, all of them are
+        joined; in one and not open, it is summed over.
+    open_labels
+        Labels of the legs, in the order of the represented tensor's axes.
+
+    Returns
+    -------
+    TensorNetwork
+        Node ``k`` has leg ``k``. Tensors without a leg become internal nodes in the order they come in, then
+        follow the copy tensors, which join three and more tensors. Of several legs of one tensor the largest
+        stays with it, and the others get an identity of their own.
+    """
+    legs = list(open_labels)
+    nodes = _read(tensors)
+    _check(nodes, legs)
+    _contract_own(nodes, legs)
+    _drop_singles(nodes, legs)
+    _copy_shared(nodes, legs)
+    _one_leg_each(nodes, legs)
+    _drop_singles(nodes, legs)  # legs of size one were given bonds of size one
+    _fuse_parallel(nodes, legs)
+    return _network(nodes, legs)
+
+
+def _read(tensors: Iterable[tuple[Any, Sequence[Label]]]) -> list[Labelled]:
+    nodes = []
+    for data, labels in tensors:
+        tensor = as_tensor(data)
+        if tensor.dim() != len(labels):
+            raise StructureError(
+                f"a tensor with {tensor.dim()} axes came with {len(labels)} labels: {labels!r}"
+            )
+        nodes.append(Labelled(tensor, list(labels)))
+    if not nodes:
+        raise StructureError("there are no tensors; a network needs at least one")
+    dtype = reduce(torch.promote_types, (n.data.dtype for n in nodes))
+    if not (dtype.is_floating_point or dtype.is_complex):
+        dtype = torch.float64
+    for node in nodes:
+        node.data = node.data.to(dtype)
+    return nodes
+
+
+def _check(nodes: list[Labelled], legs: list[Label]) -> None:
+    sizes: dict[Label, int] = {}
+    for node in nodes:
+        for label, size in zip(node.labels, node.data.shape):
+            if sizes.setdefault(label, size) != size:
+                raise StructureError(
+                    f"index {label!r} has size {sizes[label]} in one tensor and {size} in another"
+                )
+            if size == 0:
+                raise StructureError(f"index {label!r} has size 0; sizes start at 1")
+    if not legs:
+        raise StructureError(
+            "all indices are contracted: the result is a number, and a network needs an open index"
+        )
+    for label, count in Counter(legs).items():
+        if label not in sizes:
+            raise StructureError(f"the open index {label!r} is in no tensor; there are {list(sizes)}")
+        if count > 1:
+            raise StructureError(f"the open index {label!r} is named {count} times; name each once")
+
+
+def _contract_own(nodes: list[Labelled], legs: list[Label]) -> None:
+    """Take diagonals of labels a tensor has twice, and sum over those that are its own and not open."""
+    holders = Counter(x for node in nodes for x in set(node.labels))
+    for node in nodes:
+        mine = list(dict.fromkeys(node.labels))
+        wanted = [x for x in mine if holders[x] > 1 or x in legs]
+        if wanted != node.labels:
+            number = {x: k for k, x in enumerate(mine)}
+            node.data = torch.einsum(node.data, [number[x] for x in node.labels], [number[x] for x in wanted])
+            node.labels = wanted
+
+
+def _copy_shared(nodes: list[Labelled], legs: list[Label]) -> None:
+    """Join the ends of an index with more than two of them by a chain of copy tensors of order three."""
+    ends: dict[Label, list[Labelled]] = {}
+    for node in nodes:
+        for label in node.labels:
+            ends.setdefault(label, []).append(node)
+    counter = 0
+    for label, holders in ends.items():
+        is_leg = label in legs
+        if len(holders) + is_leg <= 2:
+            continue
+        size = holders[0].size(label)
+        names: list[Label] = [label] if is_leg else []
+        for holder in holders:
+            names.append(_Made("end", counter))
+            counter += 1
+            holder.rename(label, names[-1])
+        diagonal = torch.arange(size, device=holders[0].data.device)
+        while names:
+            # The chain goes on from a link for as long as more than three ends are left.
+            link: Label = _Made("link", counter)
+            counter += 1
+            done = len(names) == 3
+            copy = holders[0].data.new_zeros((size,) * 3)
+            copy[diagonal, diagonal, diagonal] = 1.0
+            nodes.append(Labelled(copy, [names[0], names[1], names[2] if done else link]))
+            names = [] if done else [link, *names[2:]]
+
+
+def _one_leg_each(nodes: list[Labelled], legs: list[Label]) -> None:
+    for number, node in enumerate(list(nodes)):
+        mine = [x for x in node.labels if x in legs]
+        for k, leg in enumerate(sorted(mine, key=node.size)[:-1]):
+            bond = _Made(f"leg {k}", number)
+            identity = torch.eye(node.size(leg), dtype=node.data.dtype, device=node.data.device)
+            node.rename(leg, bond)
+            nodes.append(Labelled(identity, [leg, bond]))
+
+
+def _drop_singles(nodes: list[Labelled], legs: list[Label]) -> None:
+    for node in nodes:
+        for label in [x for x in node.labels if x not in legs and node.size(x) == 1]:
+            node.take_single(label)
+
+
+def _fuse_parallel(nodes: list[Labelled], legs: list[Label]) -> None:
+    """Make one axis of all the bonds between two tensors."""
+    holders: dict[Label, list[int]] = {}
+    for k, node in enumerate(nodes):
+        for label in node.labels:
+            if label not in legs:
+                holders.setdefault(label, []).append(k)
+    bonds: dict[tuple[int, ...], list[Label]] = {}
+    for label, ends in holders.items():
+        bonds.setdefault(tuple(ends), []).append(label)
+    for number, (pair, labels) in enumerate(bonds.items()):
+        if len(labels) == 1:
+            continue
+        for node in (nodes[k] for k in pair):
+            axes = [node.labels.index(x) for x in labels]
+            kept = [a for a in range(node.data.dim()) if a not in axes]
+            shape = [node.data.shape[a] for a in kept]
+            node.data = node.data.permute(kept + axes).reshape(*shape, -1)
+            node.labels = [*(node.labels[a] for a in kept), _Made("fused", number)]
+
+
+def _network(nodes: list[Labelled], legs: list[Label]) -> TensorNetwork:
+    where = {leg: k for k, leg in enumerate(legs)}
+    first = {where[x]: n for n in nodes for x in n.labels if x in where}
+    ordered = [first[k] for k in range(len(legs))] + [n for n in nodes if not where.keys() & set(n.labels)]
+    dims = [n.size(leg) for n, leg in zip(ordered, legs)]
+    ends: dict[Label, list[int]] = {}
+    for k, node in enumerate(ordered):
+        for label in node.labels:
+            if label not in where:
+                ends.setdefault(label, []).append(k)
+    ranks: dict[Edge, int] = {}
+    for label, (i, j) in ends.items():
+        ranks[i, j] = ordered[i].size(label)
+    cores = []
+    for k, node in enumerate(ordered):
+        data, labels = node.data, node.labels
+        neighbour = {x: sum(ends[x]) - k for x in labels if x in ends}
+        axes = sorted(range(len(labels)), key=lambda a: neighbour.get(labels[a], -1))
+        data = data.permute(axes)
+        cores.append((data if k < len(legs) else data.unsqueeze(0)).contiguous())
+    return TensorNetwork(Structure(dims, ranks, num_nodes=len(ordered)), cores)

@@ -1,0 +1,58 @@
+"""What a structure is called."""
+
+from __future__ import annotations
+
+from ..structure import Structure
+
+__all__ = ["describe"]
+
+
+def describe(structure: Structure) -> str:
+    """A name for a structure: a chain, a ring, a tree or how many cycles, and its internal nodes.
+
+    Examples
+    --------
+    >>> describe(Structure((2, 2, 2), {(0, 2): 2, (1, 2): 2}))
+    'a chain of the modes in the order 0, 2, 1'
+    >>> describe(Structure.hierarchical_tucker((2, 2, 2, 2), 2))
+    'a tree with 3 internal nodes'
+    """
+    used = [k for k in range(structure.num_nodes) if k < structure.order or structure.neighbours[k]]
+    parts = _components(structure, used)
+    internal = [k for k in used if k >= structure.order]
+    cycles = len(structure.edges) - len(used) + len(parts)
+    degree = max(len(structure.neighbours[k]) for k in used)
+    if not internal and len(parts) == 1 and degree <= 2:
+        kind = "a ring" if cycles else "a chain"
+        return f"{kind} of the modes in the order {', '.join(map(str, _walk(structure)))}"
+    if cycles == 0:
+        text = "a tree" if len(parts) == 1 else f"{len(parts)} separate trees"
+    else:
+        text = f"a graph with {cycles} cycle{'s' if cycles > 1 else ''}"
+    if internal:
+        joint = " and" if cycles else " with"
+        text += f"{joint} {len(internal)} internal node{'s' if len(internal) > 1 else ''}"
+    return text
+
+
+def _components(structure: Structure, nodes: list[int]) -> list[set[int]]:
+    left, parts = set(nodes), []
+    while left:
+        part, stack = set(), [left.pop()]
+        while stack:
+            node = stack.pop()
+            part.add(node)
+            new = [j for j in structure.neighbours[node] if j in left]
+            left.difference_update(new)
+            stack.extend(new)
+        parts.append(part)
+    return parts
+
+
+def _walk(structure: Structure) -> list[int]:
+    """Nodes of a chain or a ring, one after the other."""
+    ends = [k for k in range(structure.order) if len(structure.neighbours[k]) < 2]
+    path = [ends[0] if ends else 0]
+    while len(path) < structure.order:
+        path.append(next(j for j in structure.neighbours[path[-1]] if j not in path))
+    return path

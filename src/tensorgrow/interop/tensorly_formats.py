@@ -1,0 +1,103 @@
+"""TensorLy's tensor trains, tensor rings, Tucker and CP tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import DataError, StructureError
+from ..network import TensorNetwork
+from ..structure import Structure
+from .assemble import as_tensor, assemble, import_optional
+from .naming import describe
+
+__all__ = ["from_tensorly", "to_tensorly"]
+
+
+def to_tensorly(network: TensorNetwork) -> Any:
+    """The same tensor as a TensorLy ``TTTensor``, ``TRTensor`` or ``TuckerTensor``.
+
+    Which one follows from the structure: a chain of the modes in their order is a tensor train, rank one
+    included; a cycle in their order is a tensor ring; a star around one internal node is Tucker. Edges of
+    rank 1 count as present. Everything else is refused by name. Arrays are those of TensorLy's current
+    backend.
+    """
+    structure = network.structure
+    cores, internal = _without_scalars(network)
+    p = structure.order
+    chain = {(k, k + 1) for k in range(p - 1)}
+    if not internal and chain.issuperset(structure.edges):
+        kind = import_optional("tensorly.tt_tensor").TTTensor
+        return kind([_array(_ring_core(structure, cores, k)) for k in range(p)])
+    if not internal and {*chain, (0, p - 1)}.issuperset(structure.edges):
+        kind = import_optional("tensorly.tr_tensor").TRTensor
+        return kind([_array(_ring_core(structure, cores, k)) for k in range(p)])
+    if len(internal) == 1 and all(j == internal[0] for _, j in structure.edges):
+        centre = internal[0]
+        ranks = [structure.rank(k, centre) for k in range(p)]
+        factors = [_array(cores[k].reshape(structure.dims[k], ranks[k])) for k in range(p)]
+        kind = import_optional("tensorly.tucker_tensor").TuckerTensor
+        return kind((_array(cores[centre].reshape(ranks)), factors))
+    raise StructureError(
+        f"this network is {describe(structure)}; TensorLy has tensor trains and rings of the modes in their "
+        "order and Tucker. Learn one with edges='chain' or 'ring', or use to_quimb or to_einsum for any"
+    )
+
+
+def from_tensorly(tensor: Any) -> TensorNetwork:
+    """A network from a TensorLy ``TTTensor``, ``TRTensor``, ``TuckerTensor`` or ``CPTensor``.
+
+    CP joins all factors by one index, so copy tensors (ones on the diagonal, zeros elsewhere) of order three
+    become internal nodes: one for a tensor of order three, a chain of ``order - 2`` in general. They count as
+    parameters. CP weights go into the first factor.
+    """
+    import_optional("tensorly")
+    name = type(tensor).__name__
+    if name in ("TTTensor", "TRTensor"):
+        p = len(tensor.factors)
+        last = "bond 0" if name == "TRTensor" else "end"
+        bonds = [*(f"bond {k}" for k in range(p)), last]
+        parts = [(f, (bonds[k], k, bonds[k + 1])) for k, f in enumerate(tensor.factors)]
+        return assemble(parts, range(p))
+    if name == "TuckerTensor":
+        p = len(tensor.factors)
+        bonds = [f"bond {k}" for k in range(p)]
+        factors = [(f, (k, bonds[k])) for k, f in enumerate(tensor.factors)]
+        return assemble([*factors, (tensor.core, bonds)], range(p))
+    if name == "CPTensor":
+        first, *rest = (as_tensor(f) for f in tensor.factors)
+        weighted = first * as_tensor(tensor.weights).to(first.device)
+        return assemble([(f, (k, "bond")) for k, f in enumerate([weighted, *rest])], range(len(rest) + 1))
+    raise DataError(f"from_tensorly takes a TTTensor, TRTensor, TuckerTensor or CPTensor, not {name}")
+
+
+def _without_scalars(network: TensorNetwork) -> tuple[list[torch.Tensor], list[int]]:
+    """Cores with those that are only a number multiplied into the first, and the internal nodes left."""
+    structure, cores = network.structure, list(network.cores)
+    extra = range(structure.order, structure.num_nodes)
+    for k in extra:
+        if not structure.neighbours[k]:
+            cores[0] = cores[0] * cores[k]
+    return cores, [k for k in extra if structure.neighbours[k]]
+
+
+def _ring_core(structure: Structure, cores: Sequence[torch.Tensor], node: int) -> torch.Tensor:
+    """A core as (rank before, leg, rank after)."""
+    last = structure.order - 1
+    closing = structure.rank(0, last) if last > 1 else 1
+    before = structure.rank(node - 1, node) if node > 0 else closing
+    after = structure.rank(node, node + 1) if node < last else closing
+    core = cores[node]
+    if node in (0, last) and before > 1 and after > 1:
+        core = core.transpose(1, 2)  # axes come by ascending neighbour, and here the one after is the smaller
+    return core.reshape(structure.dims[node], before, after).movedim(0, 1).contiguous()
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    """An array of TensorLy's current backend."""
+    tl = import_optional("tensorly")
+    if tl.get_backend() == "pytorch":
+        return tensor
+    return tl.tensor(tensor.detach().cpu().resolve_conj().numpy().copy())

@@ -1,0 +1,61 @@
+"""The gallery: each script runs as it is, prints something, and holds what it asserts."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tensorgrow as tg
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+# What a script must have found, by the names it leaves behind.
+FOUND = {
+    "complete_photo": lambda v: v["result"].test_error < 0.35 and v["filled"].shape == v["tensor"].shape,
+    "compress_layer": lambda v: v["tuned"] > 0.8 and len(list(v["small"].model.parameters())) > 4,
+    "custom_loss": lambda v: v["learned"] < 0.5 < v["plain"],
+    "decompose_image": lambda v: 4 * v["result"].num_parameters < v["picture"].size,
+    "export_quimb": lambda v: v["change"] < 0.05 and v["back"].num_parameters < v["network"].num_parameters,
+    "recover_structure": lambda v: v["result"].structure == v["hidden"],
+    "resume_run": lambda v: len(v["first"].history) == 6 < len(v["second"].history),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FOUND))
+def test_examples_run_and_find_something(name, capsys, tmp_path, monkeypatch):
+    for package in ("matplotlib", "quimb"):
+        pytest.importorskip(package)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.chdir(tmp_path)
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    monkeypatch.setattr(pyplot, "show", lambda: None)  # Agg warns that it cannot show anything
+    try:
+        values = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    finally:
+        pyplot.close("all")
+    assert capsys.readouterr().out.strip()
+    assert FOUND[name](values)
+
+
+def test_every_example_is_tested():
+    assert {p.stem for p in EXAMPLES.glob("*.py")} == {*FOUND, "demo"}
+
+
+def test_an_example_runs_as_a_script(tmp_path):
+    env = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1]), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "resume_run.py")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=env,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "resumed:" in done.stdout
+    assert list(tmp_path.iterdir()) == []  # examples write to temporary folders only

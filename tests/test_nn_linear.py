@@ -18,7 +18,9 @@ from oracles import TOLERANCE, assert_close
 from strategies import seeds, structures
 from tensorgrow.nn import Layout, TNLinear, tn_layers
 from tensorgrow.nn.layout import digits
-from tensorgrow.nn.plans import dense_plan, pick, run, schedule, through_plan
+from tensorgrow.nn.plans import dense_plan, through_plan
+from tensorgrow.nn.products import run
+from tensorgrow.nn.schedules import pick, schedule
 
 SAMPLE = {(0, 1): 2, (1, 2): 3, (0, 2): 2}
 

@@ -58,10 +58,11 @@ def _stacked(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 class _Stacked(torch.autograd.Function):
-    """`_stacked` whose gradient with respect to the one matrix is one product.
+    """`_stacked` with a cheap gradient with respect to the one matrix.
 
-    That of `torch.bmm` would be a matrix for every one of the stack, which are then added up: for many small
-    ones most of the time and memory of a backward pass.
+    That of `torch.bmm` is a matrix for every one of the stack, which are then added up: most of the time and
+    memory of a backward pass where these matrices are larger than those of the stack. It is one product of
+    copies then.
     """
 
     generate_vmap_rule = True
@@ -79,8 +80,11 @@ class _Stacked(torch.autograd.Function):
         a, b = ctx.saved_tensors
         for_a = for_b = None
         if ctx.needs_input_grad[0]:
-            flat = grad.transpose(0, 1).reshape(a.shape[0], -1)
-            for_a = flat @ b.transpose(0, 1).reshape(a.shape[1], -1).mH
+            if a.numel() < sum(a.shape) * b.shape[2]:
+                for_a = torch.bmm(grad, b.mH).sum(0)
+            else:
+                flat = grad.transpose(0, 1).reshape(a.shape[0], -1)
+                for_a = flat @ b.transpose(0, 1).reshape(a.shape[1], -1).mH
         if ctx.needs_input_grad[1]:
             for_b = _stacked(a.mH, grad)
         return for_a, for_b

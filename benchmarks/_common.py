@@ -135,7 +135,7 @@ def _source_fingerprint() -> str:
 def environment(jobs: int = 1) -> Row:
     """Hardware and versions; no paths or host names."""
     cuda = torch.cuda.is_available()
-    optional = ("scipy", "threadpoolctl", "opt_einsum", "cotengrust", "tensorly")
+    optional = ("scipy", "threadpoolctl", "opt_einsum", "cotengrust", "tensorly", "tensorly-torch")
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

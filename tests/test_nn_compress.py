@@ -3,15 +3,17 @@ from __future__ import annotations
 import dataclasses
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import oracles
 import tensorgrow as tg
 from oracles import assert_close
 from tensorgrow.nn import Layout, TNLinear, choices, compress, load_compressed
 from tensorgrow.nn.choices import Choice, allocate, default_layouts, pareto
-from tensorgrow.nn.moments import Metric, second_moments
+from tensorgrow.nn.moments import Metric, input_moments, shrunk
 
 
 def planted(noise: float = 0.5) -> TNLinear:
@@ -74,6 +76,7 @@ def test_a_share_of_the_size():
 
 
 def test_calibration_beats_plain_weights_on_skewed_inputs():
+    covariance = pytest.importorskip("sklearn.covariance")
     generator = torch.Generator().manual_seed(1)
     mix = torch.randn(48, 48, generator=generator) * torch.logspace(0, -2, 48)
     x = torch.randn(600, 48, generator=generator) @ mix
@@ -86,10 +89,10 @@ def test_calibration_beats_plain_weights_on_skewed_inputs():
     errors = [float((r.model(x[400:]) - want).detach().norm()) for r in (plain, weighted)]
     assert errors[1] < 0.5 * errors[0]
     (report,) = weighted.layers
-    rest = (x[:400] @ (model[0].weight - weighted.model[0].weight).T).norm() / (
-        x[:400] @ model[0].weight.T
-    ).norm()
-    assert report.weighted_error == pytest.approx(float(rest.detach()), rel=1e-3)
+    moment = covariance.oas(x[:400].numpy())[0]
+    before, after = (oracles.to_numpy(m[0].weight) for m in (model, weighted.model))
+    sizes = [float(np.trace(w @ moment @ w.T)) for w in (before - after, before)]
+    assert report.weighted_error == pytest.approx((sizes[0] / sizes[1]) ** 0.5, rel=1e-3)
     assert plain.layers[0].weighted_error is None
     assert weighted.latency_before is None
 
@@ -168,6 +171,7 @@ def test_allocation_uses_points_off_the_hull():
 
 
 def test_low_rank_is_optimal_in_the_metric():
+    covariance = pytest.importorskip("sklearn.covariance")
     torch.manual_seed(0)
     x = torch.randn(100, 12, dtype=torch.float64) @ torch.randn(12, 12, dtype=torch.float64)
     layer = nn.Linear(12, 10, dtype=torch.float64)
@@ -180,23 +184,51 @@ def test_low_rank_is_optimal_in_the_metric():
         measure=False,
         min_size=1,
     )
-    s = torch.linalg.svdvals(x @ layer.weight.detach().T)
+    root = torch.linalg.cholesky(torch.from_numpy(covariance.oas(x.numpy())[0]))
+    s = torch.linalg.svdvals(layer.weight.detach() @ root)
     best = float((s[3:].square().sum() / s.square().sum()).sqrt())
     assert result.layers[0].weighted_error == pytest.approx(best, rel=1e-6)
 
 
 def test_moments_and_metric():
+    covariance = pytest.importorskip("sklearn.covariance")
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 4))
-    x = torch.randn(3, 2, 5)
-    moment = second_moments(model, {"1": model[1]}, [x])["1"]
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 4), nn.Linear(4, 3, bias=False))
+    x = torch.randn(3, 2, 5) + 1.0
+    found = input_moments(model, {"1": model[1], "2": model[2]}, [x[:1], x[1:]])
     flat = x.reshape(-1, 5).double()
-    assert_close(moment, flat.T @ flat / 6, 1e-12)
+    between = model[1](x.reshape(-1, 5)).detach().double()
+    assert_close(found["1"].mean, flat.mean(0), 1e-12)
+    assert found["2"].mean is None
+    assert_close(found["1"].moment, covariance.oas(flat.numpy())[0], 1e-6)
+    assert_close(found["2"].moment, covariance.oas(between.numpy(), assume_centered=True)[0], 1e-6)
     assert model.training
     with pytest.raises(tg.DataError, match="never reaches"):
-        second_moments(model, {"other": nn.Linear(5, 4)}, [x])
-    with pytest.raises(tg.DataError, match="zeros only"):
+        input_moments(model, {"other": nn.Linear(5, 4)}, [x])
+    with pytest.raises(tg.DataError, match="same input always"):
         Metric(torch.ones(4, 5), torch.zeros(5, 5))
+
+
+def test_many_rows_are_hardly_shrunk():
+    moment = torch.diag(torch.tensor([4.0, 1.0, 0.0], dtype=torch.float64))
+    assert_close(shrunk(moment, 10**9), moment, 1e-6)
+    assert_close(shrunk(moment, 1), 5 / 3 * torch.eye(3, dtype=torch.float64), 1e-12)
+
+
+def test_a_small_calibration_set_does_no_harm():
+    """Fewer rows than inputs: what the layer does elsewhere must not be thrown away, nor the mean be lost."""
+    generator = torch.Generator().manual_seed(0)
+    mix = torch.randn(64, 64, generator=generator) * torch.logspace(0, -1, 64)
+    x = torch.randn(1020, 64, generator=generator) @ mix + 3.0
+    torch.manual_seed(1)
+    model = nn.Linear(64, 64)
+    want = model(x[20:])
+    for options in ({"max_seconds": 0}, {"max_seconds": 2, "dims": ((8, 8), (8, 8)), "paired": False}):
+        budget = {"max_parameters": 1800, "measure": False, "min_size": 1, **options}
+        plain = compress(model, **budget)
+        weighted = compress(model, calibration=x[:20], **budget)
+        errors = [float((r.model(x[20:]) - want).detach().norm()) for r in (plain, weighted)]
+        assert errors[1] < 0.9 * errors[0]
 
 
 def test_default_layouts():

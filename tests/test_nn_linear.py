@@ -18,7 +18,9 @@ from oracles import TOLERANCE, assert_close
 from strategies import seeds, structures
 from tensorgrow.nn import Layout, TNLinear, tn_layers
 from tensorgrow.nn.layout import digits
-from tensorgrow.nn.plans import dense_plan, pick, run, schedule, through_plan
+from tensorgrow.nn.plans import dense_plan, through_plan
+from tensorgrow.nn.products import _Stacked, _stacked, run, run_rows
+from tensorgrow.nn.schedules import peak_entries, pick, schedule
 
 SAMPLE = {(0, 1): 2, (1, 2): 3, (0, 2): 2}
 
@@ -251,6 +253,49 @@ def test_the_schedule_goes_both_ways_and_covers_every_number_of_rows():
     assert thick[-1][0] > 1 << 60
     limits = [limit for limit, _ in thick]
     assert limits == sorted(limits)
+
+
+@pytest.mark.parametrize("shape", [(7, 5, 4, 2), (2, 3, 4, 6)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradients_of_stacked_products(shape, dtype):
+    """Both ways to add up the gradient of the one matrix."""
+    n, k, stack, columns = shape
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(n, k, dtype=dtype, generator=generator, requires_grad=True)
+    b = torch.randn(stack, k, columns, dtype=dtype, generator=generator, requires_grad=True)
+    assert torch.autograd.gradcheck(_Stacked.apply, (a, b))
+    assert torch.autograd.gradgradcheck(_Stacked.apply, (a, b))
+    vectors = torch.stack([a, 2 * a])
+    assert_close(torch.vmap(lambda m: _Stacked.apply(m, b))(vectors)[1], 2 * _stacked(a, b), 1e-12)
+
+
+def test_rows_in_parts_give_the_same_and_the_same_gradients():
+    layer = TNLinear(64, 64, in_dims=(4,) * 3, out_dims=(4,) * 3, dtype=torch.float64, random_state=0)
+    layer.grow_edge(0, 1, noise=1.0, random_state=0)
+    layer.grow_edge(1, 2, noise=1.0, random_state=1)
+    few, many = (through_plan(layer.layout, layer.structure, rows) for rows in (16, 4096))
+    assert any(not step.has_rows for step in many.steps)
+    x = torch.randn(20, 64, dtype=torch.float64, requires_grad=True)
+    leaves = [x, *layer.cores, layer.bias]
+    results = []
+    for plan in (few, few._replace(part=7), many._replace(part=6)):
+        out = run_rows(plan, x, list(layer.cores), layer.bias)
+        results.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
+        with torch.no_grad():
+            assert_close(run_rows(plan, x, list(layer.cores), layer.bias), out, 1e-13)
+    for other in results[1:]:
+        for one, two in zip(results[0], other):
+            assert_close(two, one, 1e-12)
+
+
+def test_parts_bound_the_memory():
+    layout = Layout((4,) * 5, (4,) * 5)
+    structure = tg.Structure.tensor_train(layout.dims, 2)
+    plan = pick(schedule(layout, structure, "cpu", 4), 1 << 16)
+    assert plan is not None and plan.part < 1 << 14
+    whole = plan._replace(part=1 << 20)
+    assert peak_entries(layout, structure, plan, 1 << 16) <= 2 * 1024 << 16
+    assert peak_entries(layout, structure, plan, 1 << 16) < peak_entries(layout, structure, whole, 1 << 16)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -149,12 +149,16 @@ def _low_rank(metric: Metric, max_parameters: int) -> list[Choice]:
 
 
 def _truncated(layout: Layout, rank: int, metric: Metric) -> tuple[TensorNetwork, None]:
+    """The weight projected onto the leading directions of the outputs.
+
+    Of all optima this one needs no inverse of the moment, and treats inputs unlike those seen as before.
+    """
     target = metric.weight if metric.root is None else metric.weight @ metric.root
-    u, s, vh = torch.linalg.svd(target, full_matrices=False)
-    root = s[:rank].sqrt()
-    right = vh[:rank] if metric.inverse_root is None else vh[:rank] @ metric.inverse_root
+    u = torch.linalg.svd(target, full_matrices=False)[0][:, :rank]
+    right = u.T @ metric.weight
+    root = right.norm(dim=1).clamp_min(torch.finfo(right.dtype).tiny).sqrt()
     structure = Structure(layout.dims, {(0, 1): rank})
-    cores = [u[:, :rank] * root, (root[:, None] * right).T]
+    cores = [u * root, (right / root[:, None]).T]
     shaped = [c.reshape(shape).contiguous() for c, shape in zip(cores, structure.core_shapes)]
     return TensorNetwork(structure, shaped), None
 

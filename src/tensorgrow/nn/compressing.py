@@ -22,7 +22,7 @@ from .choices import Choice, Clock, allocate, choices_for, default_layouts
 from .layout import Layout
 from .linear import TNLinear
 from .measuring import layer_bytes, median_seconds
-from .moments import Metric, apply, calibration_batches, second_moments
+from .moments import Inputs, Metric, apply, calibration_batches, input_moments
 from .showing import StatusLine
 from .shrunk import CompressResult, LayerReport, replace
 
@@ -65,7 +65,7 @@ def compress(
         It is not modified: the result holds a copy.
     max_error
         Relative error of every replaced layer at most: ``||W - W'|| / ||W||``, with `calibration`
-        ``||(W - W') M^(1/2)|| / ||W M^(1/2)||``, the error of its outputs.
+        ``||(W - W') M^(1/2)|| / ||W M^(1/2)||``, the error of its outputs about their mean.
     max_parameters
         Of the whole model, layers that are not replaced included.
     max_ratio
@@ -73,8 +73,9 @@ def compress(
     layers
         Names, or a function of name and layer; by default every ``nn.Linear`` of at least `min_size` entries.
     calibration
-        Inputs of the model like those in use: a batch, batches or a DataLoader. Errors are then weighted by
-        the second moment ``M`` of what comes into each layer.
+        Inputs of the model like those in use: a batch, batches or a DataLoader; hundreds to thousands of
+        rows. Errors are then weighted by the covariance ``M`` of what comes into each layer, and biases make
+        up for what is lost of its mean (a layer without a bias counts the second moment about zero).
     dims
         ``(in_dims, out_dims)`` of the tensorised shape, for all layers or by name; by default three shapes
         are tried, with digits near 4 and near 16.
@@ -105,7 +106,7 @@ def compress(
     own = copy.deepcopy(model)
     chosen = _chosen(own, layers, min_size)
     batches = None if calibration is None else calibration_batches(calibration)
-    moments = {} if batches is None else second_moments(own, chosen, batches)
+    moments = {} if batches is None else input_moments(own, chosen, batches)
     seed = int(torch.randint(2**31, (), generator=as_generator(random_state)))
     total = SECONDS_PER_LAYER * len(chosen) if max_seconds is None else max_seconds
     others = sum(p.numel() for p in own.parameters()) - sum(m.weight.numel() for m in chosen.values())
@@ -168,20 +169,24 @@ class _Work:
 
     name: str
     layer: nn.Linear
-    moment: torch.Tensor | None
+    inputs: Inputs | None
     choices: list[Choice]
     seconds: float
 
 
+def _metric(layer: nn.Linear, inputs: Inputs | None) -> Metric:
+    """The error that counts. It is as large as the weight, and not kept."""
+    return Metric(layer.weight.detach().double(), None if inputs is None else inputs.moment)
+
+
 def _search(
-    name: str, layer: nn.Linear, moment: torch.Tensor | None, layouts: list[Layout], **limits: Any
+    name: str, layer: nn.Linear, inputs: Inputs | None, layouts: list[Layout], **limits: Any
 ) -> _Work:
     begin = time.perf_counter()
-    weight = layer.weight.detach().double()
-    if not bool(torch.isfinite(weight).all()):
+    if not bool(torch.isfinite(layer.weight).all()):
         raise DataError(f"the weight of {name} has entries that are not finite; leave it out of `layers`")
-    choices = choices_for(Metric(weight, moment), layouts, **limits)
-    return _Work(name, layer, moment, choices, time.perf_counter() - begin)
+    choices = choices_for(_metric(layer, inputs), layouts, **limits)
+    return _Work(name, layer, inputs, choices, time.perf_counter() - begin)
 
 
 def _pick(works: Sequence[_Work], room: float, max_error: float | None) -> list[Choice]:
@@ -210,7 +215,7 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
     layer: nn.Linear | TNLinear = work.layer
     x = torch.randn(LATENCY_ROWS, work.layer.in_features, dtype=torch.float64).to(work.layer.weight)
     latency = median_seconds(lambda: work.layer(x), work.layer) if measure else None
-    metric = Metric(work.layer.weight.detach().double(), work.moment)
+    metric = _metric(work.layer, work.inputs)
     structure = None
     if choice.make is not None and choice.layout is not None:
         network, scale = choice.make(metric)
@@ -224,6 +229,8 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
         )
         structure = layer.structure
     weight = layer.weight.detach().double()
+    if work.inputs is not None and work.inputs.mean is not None and layer.bias is not None:
+        layer.bias.add_((metric.weight - weight) @ work.inputs.mean.to(weight))
     plain = Metric(metric.weight, None)
     report = LayerReport(
         name=work.name,
@@ -233,7 +240,7 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
         parameters_before=sum(p.numel() for p in work.layer.parameters()),
         parameters_after=sum(p.numel() for p in layer.parameters()),
         relative_error=plain.error(weight),
-        weighted_error=None if work.moment is None else metric.error(weight),
+        weighted_error=None if work.inputs is None else metric.error(weight),
         latency_before=latency,
         latency_after=median_seconds(lambda: layer(x), layer) if measure else None,
         bytes_before=layer_bytes(work.layer, LATENCY_ROWS),

@@ -18,7 +18,9 @@ from ..errors import DataError, FileFormatError, OptionError, StructureError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..structure import Structure
 from .layout import Layout
-from .plans import Plan, Schedule, dense_plan, pick, run, schedule
+from .plans import dense_plan
+from .products import Plan, run, run_rows
+from .schedules import Schedule, pick, schedule
 
 __all__ = ["TNLinear", "tn_layers"]
 
@@ -271,9 +273,7 @@ class TNLinear(nn.Module):
         if plan is None:
             out = F.linear(flat, run(self._dense, cores), self.bias)
         else:
-            out = run(plan, [flat, *cores])
-            if self.bias is not None:
-                out = out + self.bias
+            out = run_rows(plan, flat, cores, self.bias)
         return out if x.dim() == 2 else out.reshape(*x.shape[:-1], self.out_features)
 
     def _current(self) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .linear import TNLinear
-from .plans import peak_entries, pick
+from .schedules import peak_entries, pick
 
 __all__ = ["layer_bytes", "median_seconds"]
 

@@ -1,8 +1,9 @@
-"""What comes into a layer: second moments of its inputs, from calibration data."""
+"""What comes into a layer: mean and second moment of its inputs, from calibration data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,12 +11,23 @@ from torch import nn
 
 from ..errors import DataError
 
-__all__ = ["Metric", "apply", "calibration_batches", "second_moments"]
+__all__ = ["Inputs", "Metric", "apply", "calibration_batches", "input_moments"]
 
-# Directions, and single inputs, with less than this share of the mean power count as if they had it where
-# they are divided by.
-FLOOR = 1e-10
-SCALE_FLOOR = 1e-6
+
+@dataclass(frozen=True)
+class Inputs:
+    """What comes into a layer.
+
+    Attributes
+    ----------
+    mean
+        Whose effect on the outputs the bias makes up for; None for a layer without one.
+    moment
+        Second moment about the mean where there is one, else about zero; shrunk (see `shrunk`).
+    """
+
+    mean: torch.Tensor | None
+    moment: torch.Tensor
 
 
 class Metric:
@@ -26,20 +38,16 @@ class Metric:
 
     def __init__(self, weight: torch.Tensor, moment: torch.Tensor | None) -> None:
         self.weight = weight
-        self.root = self.inverse_root = self.scale = None
+        self.root = self.scale = None
         if moment is not None:
             moment = moment.to(weight)
-            mean = moment.diagonal().mean()
-            if not bool(mean > 0):
+            if not bool(moment.diagonal().sum() > 0):
                 raise DataError(
-                    "the calibration data gives this layer zeros only; give data like that in use"
+                    "the calibration data gives this layer the same input always; give data like that in use"
                 )
             values, vectors = torch.linalg.eigh(moment)
-            roots = values.clamp_min(0.0).sqrt()
-            self.root = (vectors * roots) @ vectors.T
-            safe = values.clamp_min(FLOOR * float(mean)).sqrt()
-            self.inverse_root = (vectors / safe) @ vectors.T
-            self.scale = moment.diagonal().clamp_min(SCALE_FLOOR * float(mean)).sqrt()
+            self.root = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
+            self.scale = moment.diagonal().sqrt()
         self.norm = float((weight if self.root is None else weight @ self.root).norm())
 
     def error(self, weight: torch.Tensor) -> float:
@@ -70,18 +78,20 @@ def apply(model: nn.Module, batch: Any) -> Any:
 
 
 @torch.no_grad()
-def second_moments(
+def input_moments(
     model: nn.Module, layers: Mapping[str, nn.Linear], batches: Iterable[Any]
-) -> dict[str, torch.Tensor]:
-    """Mean of ``x x^T`` over the rows that come into each layer, in evaluation mode and double precision."""
+) -> dict[str, Inputs]:
+    """Moments over the rows that come into each layer, in evaluation mode and double precision."""
     sums: dict[str, torch.Tensor] = {}
+    squares: dict[str, torch.Tensor] = {}
     rows: dict[str, int] = {}
 
     def listen(name: str) -> Any:
         def hook(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
             x = inputs[0].detach().reshape(-1, inputs[0].shape[-1])
             x = x.to(torch.float64)
-            sums[name] = x.T @ x + sums.get(name, 0.0)
+            sums[name] = x.sum(0) + sums.get(name, 0.0)
+            squares[name] = x.T @ x + squares.get(name, 0.0)
             rows[name] = rows.get(name, 0) + len(x)
 
         return hook
@@ -101,4 +111,27 @@ def second_moments(
         raise DataError(
             f"the calibration data never reaches the layers {missing}; leave them out of `layers`"
         )
-    return {n: sums[n] / rows[n] for n in layers}
+    found = {}
+    for name, layer in layers.items():
+        moment = squares[name] / rows[name]
+        mean = None
+        if layer.bias is not None:
+            mean = sums[name] / rows[name]
+            moment = moment - torch.outer(mean, mean)
+        found[name] = Inputs(mean, shrunk(moment, rows[name]))
+    return found
+
+
+def shrunk(moment: torch.Tensor, rows: int) -> torch.Tensor:
+    """A sample's second moment, moved towards a multiple of the identity by what so few rows leave unknown.
+
+    Directions that a small sample happens not to have would cost nothing otherwise, and what a layer does
+    there would be thrown away. The weight is that of oracle approximating shrinkage (Chen, Wiesel, Eldar and
+    Hero, 2010) for many inputs: about the effective number of directions over the number of rows.
+    """
+    size = len(moment)
+    trace, square = float(moment.trace()), float(moment.square().sum())
+    spread = (rows + 1) * (square - trace**2 / size)
+    share = 1.0 if spread <= 0 else min(1.0, (square + trace**2) / spread)
+    identity = torch.eye(size, dtype=moment.dtype, device=moment.device)
+    return (1 - share) * moment + share * trace / size * identity

@@ -1,7 +1,7 @@
-"""How a layer is applied: through its cores, or by rebuilding the dense weight, whichever is cheaper.
+"""Plans to contract a layer's cores with its input, or into the dense weight.
 
-Both ways are lists of matrix products worked out once per structure. A plan is plain tuples of integers with
--1 for the number of rows, so that one plan serves every batch size and `torch.compile` sees constants.
+A plan is plain tuples of integers with -1 for the number of rows, so that one plan serves every batch size
+and `torch.compile` sees constants.
 """
 
 from __future__ import annotations
@@ -10,137 +10,18 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
-
-import torch
 
 from ..contraction.paths import find_path
 from ..structure import Structure
+from .costs import Work, machine_of
 from .layout import Layout
+from .products import Plan, Step
 
-__all__ = [
-    "Plan",
-    "Schedule",
-    "dense_plan",
-    "peak_entries",
-    "pick",
-    "run",
-    "schedule",
-    "seconds",
-    "through_plan",
-]
+__all__ = ["dense_plan", "through_plan"]
 
 BATCH = 0
-# Numbers of rows that contraction orders are searched for.
-SAMPLES = (1, 16, 256, 4096)
-MOST_ROWS = 1 << 17
-NO_LIMIT = 1 << 62
-# Going through the cores must promise to be this much cheaper than rebuilding: estimates are rough, and a
-# layer must not be slower than rebuilding.
-MARGIN = 0.7
 # Stacks of matrices with fewer columns multiply so slowly that a copy first pays.
 LEAST_COLUMNS = 16
-
-
-class Machine(NamedTuple):
-    """What operations cost on one type of device; only ratios matter."""
-
-    flops: float  # per second
-    bytes: float  # per second, where an operation touches at most `cache` bytes
-    far_bytes: float  # per second, where it touches more
-    cache: float
-    scatter: float  # a copy in tiles of n entries costs 1 + scatter / n times one in order
-    overhead: float  # seconds per operation
-
-
-# The CPU's were fitted by hand to timings of layers of 768x768 to 4096x4096 on one core. The GPU's are
-# guesses from the rates of an H200: nothing has been measured there yet.
-MACHINES = {
-    "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5),
-    "cuda": Machine(3e13, 2.5e12, 2.5e12, math.inf, 4.0, 8e-6),
-}
-
-
-class Step(NamedTuple):
-    """A product of two operands; the result is appended to the operands.
-
-    Without `batched` a matrix product of the operands in the given orders and shapes. With it the right
-    operand is a stack of matrices that the left one, a matrix, multiplies: what is summed over lies between
-    legs that stay, and nothing is copied.
-    """
-
-    left: int
-    right: int
-    left_order: tuple[int, ...] | None
-    left_shape: tuple[int, ...]
-    right_order: tuple[int, ...] | None
-    right_shape: tuple[int, ...]
-    shape: tuple[int, ...]
-    batched: bool = False
-
-
-class Work(NamedTuple):
-    """What an operation does as a function of the rows: a constant, and a part per row."""
-
-    flops: tuple[float, float] = (0.0, 0.0)
-    entries: tuple[float, float] = (0.0, 0.0)
-    copied: tuple[float, float] = (0.0, 0.0)
-    tiles: tuple[float, float] = (0.0, 0.0)  # pieces that copies are made of
-
-    def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:
-        """Estimated time."""
-        flops, entries, copied, tiles = (fixed + each * rows for fixed, each in self)
-        near = itemsize * (entries + 2 * copied) <= machine.cache
-        rate = machine.bytes if near else machine.far_bytes
-        multiplying = max(flops / machine.flops, itemsize * entries / rate)
-        copying = 2 * itemsize * (copied + machine.scatter * tiles) / rate
-        return multiplying + copying + machine.overhead * (2 if copied and flops else 1)
-
-
-class Plan(NamedTuple):
-    """A contraction: the shapes operands get first, products, and the axes of the result."""
-
-    inputs: tuple[tuple[int, ...], ...]
-    steps: tuple[Step, ...]
-    order: tuple[int, ...] | None
-    shape: tuple[int, ...]
-    work: tuple[Work, ...]
-
-
-Schedule = tuple[tuple[int, Plan | None], ...]
-"""Up to this many rows, use this plan; None: rebuild the weight."""
-
-
-def pick(plan: Schedule, rows: int) -> Plan | None:
-    """The plan for a number of rows. Comparisons only, so that a compiler can guard on ranges of rows."""
-    for limit, found in plan:
-        if rows <= limit:
-            return found
-    return None
-
-
-def run(plan: Plan, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Contract."""
-    pool: list[torch.Tensor | None] = [t.reshape(s) for t, s in zip(operands, plan.inputs)]
-    for step in plan.steps:
-        a, b = pool[step.left], pool[step.right]
-        assert a is not None and b is not None
-        pool[step.left] = pool[step.right] = None  # every operand is used once
-        if step.left_order is not None:
-            a = a.permute(step.left_order)
-        if step.right_order is not None:
-            b = b.permute(step.right_order)
-        a, b = a.reshape(step.left_shape), b.reshape(step.right_shape)
-        if step.batched:
-            product = torch.bmm(a.expand(b.shape[0], -1, -1), b)
-        else:
-            product = a @ b
-        pool.append(product.reshape(step.shape))
-    out = pool[-1]
-    assert out is not None
-    if plan.order is not None:
-        out = out.permute(plan.order)
-    return out.reshape(plan.shape)
 
 
 @lru_cache(maxsize=4_000)
@@ -171,7 +52,7 @@ def through_plan(layout: Layout, structure: Structure, rows: int, device: str = 
     for path in dict.fromkeys(paths):
         have, steps, work = _contract(operands, path, legs, want)
         plans.append(_finished(operands, have, want, steps, work, legs, (-1, layout.out_features)))
-    return min(plans, key=lambda p: seconds(p, rows, device, 4))
+    return min(plans, key=lambda p: p.seconds(rows, 4, machine_of(device)))
 
 
 def _sequential(nodes: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -199,61 +80,6 @@ def _finished(
         work = [*work, _copy(have, order, 1, legs.sizes)]
     inputs = tuple(tuple(-1 if x == BATCH else legs.sizes[x] for x in o) for o in operands)
     return Plan(inputs, tuple(steps), order, shape, tuple(work))
-
-
-@lru_cache(maxsize=4_000)
-def schedule(layout: Layout, structure: Structure, device: str, itemsize: int) -> Schedule:
-    """What to do for every number of rows."""
-    plans = list(dict.fromkeys(through_plan(layout, structure, rows, device) for rows in SAMPLES))
-    build = seconds(dense_plan(layout, structure), 1, device, itemsize)
-    dense = _linear(layout)
-    machine = MACHINES.get(device, MACHINES["cuda"])
-
-    def best(rows: int) -> Plan | None:
-        rebuilt = build + dense.seconds(rows, itemsize, machine)
-        found = min(plans, key=lambda p: seconds(p, rows, device, itemsize))
-        return found if seconds(found, rows, device, itemsize) < MARGIN * rebuilt else None
-
-    grid = sorted({round(2 ** (n / 2)) for n in range(2 * MOST_ROWS.bit_length() - 1)})
-    out: list[tuple[int, Plan | None]] = []
-    for low, high in pairwise(grid):
-        now, after = best(low), best(high)
-        if now == after:
-            continue
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if best(middle) == now else (low, middle)
-        out.append((low, now))
-    return (*out, (NO_LIMIT, best(grid[-1])))
-
-
-def seconds(plan: Plan, rows: int, device: str, itemsize: int) -> float:
-    """Estimated time of a plan."""
-    machine = MACHINES.get(device, MACHINES["cuda"])
-    return sum(w.seconds(rows, itemsize, machine) for w in plan.work)
-
-
-def peak_entries(layout: Layout, structure: Structure, plan: Plan | None, rows: int) -> int:
-    """Most numbers that lie in memory beside cores and input while the layer is applied; counted."""
-    chosen = dense_plan(layout, structure) if plan is None else plan
-    pool = [0] * len(chosen.inputs)
-    live = peak = 0
-    for step, work in zip(chosen.steps, chosen.work):
-        made = rows * abs(math.prod(step.shape)) if -1 in step.shape else math.prod(step.shape)
-        live += made
-        copied = work.copied[0] + work.copied[1] * rows
-        peak = max(peak, live + round(copied))
-        live -= pool[step.left] + pool[step.right]
-        pool.append(made)
-    if plan is None:
-        return max(peak, 2 * layout.in_features * layout.out_features) + rows * layout.out_features
-    return max(peak, live + rows * layout.out_features)
-
-
-def _linear(layout: Layout) -> Work:
-    """``x W^T`` with a dense weight."""
-    i, o = float(layout.in_features), float(layout.out_features)
-    return Work((0.0, 2 * i * o), (i * o, i + o))
 
 
 class _Legs:

@@ -35,7 +35,7 @@ class LayerReport:
     relative_error
         ``||W - W'|| / ||W||`` of the layer as it is stored.
     weighted_error
-        With calibration data: the relative error of the outputs there, bias left out.
+        With calibration data: the relative error of the outputs about their mean that is expected there.
     latency_before, latency_after
         Median seconds for 32 rows.
     bytes_before, bytes_after

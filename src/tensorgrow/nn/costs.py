@@ -1,0 +1,60 @@
+"""What operations of a layer cost: counted work against rates of the device."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+__all__ = ["Machine", "Work", "machine_of"]
+
+
+class Machine(NamedTuple):
+    """What operations cost on one type of device; only ratios matter."""
+
+    flops: float  # per second
+    bytes: float  # per second, where an operation touches at most `cache` bytes
+    far_bytes: float  # per second, where it touches more
+    cache: float
+    scatter: float  # a copy in tiles of n entries costs 1 + scatter / n times one in order
+    overhead: float  # seconds per operation
+
+
+# The CPU's were fitted to timings of layers of 1024x1024 and 4096x4096 on one core. The GPU's are guesses
+# from the rates of an H200. `benchmarks/layers.py --calibrate` measures both.
+MACHINES = {
+    "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5),
+    "cuda": Machine(3e13, 2.5e12, 2.5e12, math.inf, 4.0, 8e-6),
+}
+
+
+def machine_of(device: str) -> Machine:
+    """Rates of a type of device; accelerators that are not known count as GPUs."""
+    return MACHINES.get(device, MACHINES["cuda"])
+
+
+class Work(NamedTuple):
+    """What an operation does as a function of the rows: a constant, and a part per row."""
+
+    flops: tuple[float, float] = (0.0, 0.0)
+    entries: tuple[float, float] = (0.0, 0.0)
+    copied: tuple[float, float] = (0.0, 0.0)
+    tiles: tuple[float, float] = (0.0, 0.0)  # pieces that copies are made of
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it grows with the rows."""
+        return any(each for _, each in self)
+
+    def touched(self, rows: int) -> float:
+        """Numbers read and written."""
+        (fixed, each), (copied, copied_each) = self.entries, self.copied
+        return fixed + each * rows + 2 * (copied + copied_each * rows)
+
+    def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:
+        """Estimated time."""
+        flops, entries, copied, tiles = (fixed + each * rows for fixed, each in self)
+        near = itemsize * self.touched(rows) <= machine.cache
+        rate = machine.bytes if near else machine.far_bytes
+        multiplying = max(flops / machine.flops, itemsize * entries / rate)
+        copying = 2 * itemsize * (copied + machine.scatter * tiles) / rate
+        return multiplying + copying + machine.overhead * (2 if copied and flops else 1)

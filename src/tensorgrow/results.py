@@ -309,7 +309,7 @@ class Result:
 
     def to_array(self) -> torch.Tensor:
         """What the network stands for, in the shape of the array it was learned from."""
-        dense = self._expected(self.network.to_dense())
+        dense = self.expected(self.network.to_dense())
         return dense if self.tensorization is None else self.tensorization.invert(dense)
 
     def save(self, path: str | Path) -> None:

@@ -19,11 +19,11 @@ class Machine(NamedTuple):
     overhead: float  # seconds per operation
 
 
-# The CPU's were fitted to timings of layers of 1024x1024 and 4096x4096 on one core. The GPU's are guesses
-# from the rates of an H200. `benchmarks/layers.py --calibrate` measures both.
+# The CPU's were fitted to timings of layers of 1024x1024 and 4096x4096 on one core, the GPU's measured on an
+# H200: `benchmarks/layers.py --calibrate`.
 MACHINES = {
     "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5),
-    "cuda": Machine(3e13, 2.5e12, 2.5e12, math.inf, 4.0, 8e-6),
+    "cuda": Machine(5.03e13, 1.61e12, 1.61e12, math.inf, 48.6, 2.09e-5),
 }
 
 

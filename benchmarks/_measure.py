@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import tensorgrow as tg
+from tensorgrow.baselines.truncated import truncated_train
 from tensorgrow.contraction.program import Program
 from tensorgrow.linalg import one_thread
 from tensorgrow.objectives import DenseLeastSquares
@@ -253,40 +254,18 @@ def measured_shares() -> Iterator[Shares]:
 # -- TT-SVD --------------------------------------------------------------------------------------------
 
 
-def tt_svd(x: np.ndarray, threshold: float) -> tuple[int, float, list[int]]:
-    """Size, error and ranks of a tensor train that drops singular values of norm `threshold` per cut."""
-    size, rank, squared = 0, 1, 0.0
-    ranks: list[int] = []
-    rest = x.reshape(1, -1)
-    for d in x.shape[:-1]:
-        u, s, vh = np.linalg.svd(rest.reshape(rank * d, -1), full_matrices=False)
-        tails = np.append(np.sqrt(np.cumsum((s**2)[::-1])[::-1]), 0.0)
-        new = max(1, int((tails[:-1] > threshold).sum()))
-        squared += float(tails[new]) ** 2
-        size += u.shape[0] * new
-        rest, rank = s[:new, None] * vh[:new], new
-        ranks.append(new)
-    return size + rank * x.shape[-1], math.sqrt(squared), ranks
-
-
-def tt_svd_at(x: np.ndarray, max_error: float, steps: int = 30) -> Row:
-    """Smallest train within a relative `max_error` met while the threshold is bisected; timed as a whole."""
-    begin = time.perf_counter()
-    unit = x / np.linalg.norm(x)
-    low, high = max_error / math.sqrt(x.ndim), max_error
-    best = tt_svd(unit, low)
-    once = time.perf_counter() - begin
-    for _ in range(steps):
-        middle = (low + high) / 2
-        found = tt_svd(unit, middle)
-        if found[1] <= max_error:
-            low, best = middle, min(best, found)
-        else:
-            high = middle
+def tt_svd_at(x: np.ndarray, max_error: float) -> Row:
+    """Smallest train within a relative `max_error`; the whole bisection, and one train, timed."""
+    with stopwatch() as watch:
+        result = tg.baselines.tt_svd(x, max_error=max_error)
+    with stopwatch() as once:
+        truncated_train(
+            torch.from_numpy(x), range(x.ndim), max_error * float(np.linalg.norm(x)) / math.sqrt(x.ndim)
+        )
     return {
-        "size": best[0],
-        "error": best[1],
-        "ranks": best[2],
-        "seconds": time.perf_counter() - begin,
-        "seconds_one_threshold": once,
+        "size": result.num_parameters,
+        "error": result.relative_error,
+        "ranks": [result.structure.rank(k, k + 1) for k in range(x.ndim - 1)],
+        "seconds": watch.wall,
+        "seconds_one_threshold": once.wall,
     }

@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from _common import Case, Results, Row, make_parser, median, open_results, print_table, run_cases, stopwatch
 
@@ -35,44 +33,25 @@ from _measure import (
     measured_shares,
     sweep_seconds,
     timed_decompose,
-    tt_svd_at,
     unit_seconds,
     warm_up,
 )
+from tensorgrow.experiments.targets import TARGETS, planted_tensor, random_graph
 from tensorgrow.moves import merge_structure
 from tensorgrow.objectives import DenseLeastSquares
 
 PARTS = ("recovery", "unseen", "speed", "baselines")
 MAX_ERROR = 1e-6
 BUDGET = 3000
-DIMS = (7,) * 5
-TARGETS = {
-    "tt": tg.Structure.tensor_train(DIMS, (2, 3, 6, 5)),
-    "tr": tg.Structure.tensor_ring(DIMS, (2, 3, 4, 5, 5)),
-    "tucker": tg.Structure.tucker(DIMS, (2, 3, 4, 3, 2)),
-    "triangle": tg.Structure(DIMS, {(0, 1): 5, (1, 2): 2, (2, 3): 5, (1, 4): 2, (2, 4): 2}),
-}
 IMAGE_LIKE = tg.Structure((4,) * 8, IMAGE_RANKS)
 
 
 # -- planted structures --------------------------------------------------------------------------------
 
 
-def planted_tensor(structure: tg.Structure, seed: int, is_complex: bool = False) -> torch.Tensor:
-    """The tensor of a network with standard normal cores, scaled to norm 1."""
-    dtype = torch.complex128 if is_complex else torch.float64
-    x = tg.TensorNetwork.random(structure, random_state=seed, dtype=dtype).to_dense()
-    return x / torch.linalg.vector_norm(x)
-
-
-def random_graph(order: int, dim: int, num_edges: int, seed: int) -> tg.Structure:
-    """A random spanning tree plus random further edges, ranks 2 or 3."""
-    rng = np.random.default_rng([order, num_edges, seed])
-    nodes = rng.permutation(order)
-    edges = {tuple(sorted((int(nodes[k]), int(nodes[rng.integers(k)])))) for k in range(1, order)}
-    free = [(i, j) for i in range(order) for j in range(i + 1, order) if (i, j) not in edges]
-    edges |= {free[k] for k in rng.permutation(len(free))[: num_edges - len(edges)]}
-    return tg.Structure((dim,) * order, {e: int(rng.integers(2, 4)) for e in sorted(edges)})
+def seeded_graph(order: int, dim: int, num_edges: int, seed: int) -> tg.Structure:
+    """A random connected graph, ranks 2 or 3."""
+    return random_graph((dim,) * order, num_edges, np.random.default_rng([order, num_edges, seed]))
 
 
 def random_hierarchical_tucker(order: int, dim: int, seed: int) -> tg.Structure:
@@ -108,8 +87,8 @@ def recovery_cases(seeds: int) -> list[Case]:
 def unseen_cases(seeds: int) -> list[Case]:
     """Structures that nothing was tuned for, real and complex."""
     kinds: dict[str, Callable[[int], tg.Structure]] = {
-        "graph5": lambda k: random_graph(5, 7, 5 + k % 4, k),
-        "graph6": lambda k: random_graph(6, 6, 5 + k % 4, k),
+        "graph5": lambda k: seeded_graph(5, 7, 5 + k % 4, k),
+        "graph6": lambda k: seeded_graph(6, 6, 5 + k % 4, k),
         "htucker4": lambda k: random_hierarchical_tucker(4, 7, k),
         "htucker6": lambda k: random_hierarchical_tucker(6, 5, k),
     }
@@ -216,6 +195,16 @@ def ring_shares(params: Row) -> Row:
 # -- baselines -----------------------------------------------------------------------------------------
 
 
+# TT-SVD and HOSVD are not held to the budget of the others.
+BASELINES: dict[str, tuple[str, Row]] = {
+    "tt_svd": ("tt_svd", {}),
+    "hosvd": ("hosvd", {}),
+    "tensorly_tt": ("tt", {"max_parameters": BUDGET}),
+    "tensorly_tucker": ("tucker", {"max_parameters": BUDGET, "tolerance": 1e-12}),
+    "tensorly_cp": ("cp", {"max_parameters": BUDGET, "tolerance": 1e-12}),
+}
+
+
 def baseline_cases(args: argparse.Namespace) -> list[Case]:
     """Fixed formats and the paper's rules on the four targets."""
     methods = ["tt_svd", "hosvd", "paper"]
@@ -246,69 +235,20 @@ def run_baseline(params: Row) -> Row:
         limits: Row = {"max_error": params["max_error"], "max_parameters": BUDGET}
         limits |= {"max_seconds": params["max_seconds"], "options": tg.GreedyOptions.paper()}
         return timed_decompose(x, random_state=params["seed"], **limits)[1]
-    fitted = {
-        "tt_svd": lambda: [tt_svd_at(x.numpy(), params["max_error"])],
-        "hosvd": lambda: [hosvd_at(x.numpy(), params["max_error"])],
-        "tensorly_tt": lambda: _uniform(x.numpy(), "tt", range(1, 50), params),
-        "tensorly_tucker": lambda: _uniform(x.numpy(), "tucker", range(1, 8), params),
-        "tensorly_cp": lambda: _uniform(x.numpy(), "cp", params["ranks"], params),
-    }[method]
+    name, options = BASELINES[method]
+    names = ("ranks", "iterations")
+    options = {**options, **{k: params[k] for k in names if k in params}}
     with stopwatch() as watch:
-        tried = fitted()
-    within = [r for r in tried if r["error"] <= params["max_error"]]
-    best = min(within, key=lambda r: r["size"]) if within else min(tried, key=lambda r: r["error"])
-    return {**best, "reached": bool(within), "seconds": watch.wall}
-
-
-def hosvd_at(x: np.ndarray, max_error: float) -> Row:
-    """Truncated HOSVD whose error bound is `max_error`."""
-    norm = float(np.linalg.norm(x))
-    core, ranks = x, []
-    for mode in range(x.ndim):
-        matrix = np.moveaxis(x, mode, 0).reshape(x.shape[mode], -1)
-        u, s, _ = np.linalg.svd(matrix, full_matrices=False)
-        tails = np.append(np.sqrt(np.cumsum((s**2)[::-1])[::-1]), 0.0)
-        rank = max(1, int((tails[:-1] > max_error * norm / math.sqrt(x.ndim)).sum()))
-        core = np.moveaxis(np.tensordot(u[:, :rank].T, core, (1, mode)), 0, mode)
-        ranks.append(rank)
-    error = math.sqrt(max(norm**2 - float(np.linalg.norm(core)) ** 2, 0.0)) / norm
-    size = core.size + sum(d * r for d, r in zip(x.shape, ranks))
-    return {"size": size, "error": error, "ranks": ranks}
-
-
-def _uniform(x: np.ndarray, form: str, ranks: Sequence[int], params: Row) -> list[Row]:
-    """TensorLy with one rank for all modes, rising until the error or the budget is reached."""
-    tried: list[Row] = []
-    for rank in ranks:
-        size, dense = _tensorly(x, form, rank, params)
-        if size > BUDGET:
-            break
-        error = float(np.linalg.norm(dense - x) / np.linalg.norm(x))
-        tried.append({"size": size, "error": error, "ranks": rank})
-        if error <= params["max_error"]:
-            break
-    return tried
-
-
-def _tensorly(x: np.ndarray, form: str, rank: int, params: Row) -> tuple[int, np.ndarray]:
-    """Size and tensor of a TensorLy decomposition; nothing is fitted beyond the budget."""
-    import tensorly as tl
-    from tensorly.decomposition import parafac, tensor_train, tucker
-
-    if form == "tt":
-        train = tensor_train(x, [1, *([rank] * (x.ndim - 1)), 1])
-        return sum(f.size for f in train), tl.tt_to_tensor(train)
-    if form == "tucker":
-        if rank**x.ndim > BUDGET:
-            return rank**x.ndim, x
-        core, factors = tucker(x, [rank] * x.ndim, n_iter_max=100, tol=1e-12)
-        return core.size + sum(f.size for f in factors), tl.tucker_to_tensor((core, factors))
-    size = rank * sum(x.shape)
-    if size > BUDGET:
-        return size, x
-    options: dict[str, Any] = {"n_iter_max": params["iterations"], "tol": 1e-12, "init": "random"}
-    cp = parafac(x, rank, random_state=params["seed"], **options)
-    return size, tl.cp_to_tensor(cp)
+        result = tg.baselines.run(
+            name, x, max_error=params["max_error"], random_state=params["seed"], **options
+        )
+    return {
+        "size": result.num_parameters,
+        "error": result.relative_error,
+        "ranks": result.structure.to_dict()["ranks"],
+        "reached": bool(result.relative_error <= params["max_error"]),
+        "seconds": watch.wall,
+    }
 
 
 # -- report --------------------------------------------------------------------------------------------

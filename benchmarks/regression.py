@@ -29,7 +29,8 @@ import numpy as np
 import tensorgrow as tg
 from _completing import finished, skippable
 from _measure import clear_plans
-from _rivals import NotInstalledError, size_of, tucker_ranks
+from _rivals import NotInstalledError, size_of
+from tensorgrow.baselines.formats import tucker_ranks
 
 PART = "recovery"
 PLANTED = {

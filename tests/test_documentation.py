@@ -59,6 +59,7 @@ y, y_held_out = (torch.zeros(len(rows), dtype=torch.int64) for rows in (x, x_hel
 """,
 }
 NEEDS = {
+    "baselines": ["tensorly", "pymoo"],
     "classification": ["sklearn"],
     "regression": ["sklearn"],
     "interop": ["quimb", "tensorly", "networkx"],
@@ -124,6 +125,7 @@ def test_every_page_is_in_the_contents():
         "structure",
         "network",
         "api",
+        "baselines",
         "completion",
         "learning",
         "density_model",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import interop, losses, nn, plotting, tracking
+from . import baselines, interop, losses, nn, plotting, tracking
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
@@ -53,6 +53,7 @@ __all__ = [
     "Tensorization",
     "TrainingOptions",
     "__version__",
+    "baselines",
     "complete",
     "decompose",
     "detensorize",

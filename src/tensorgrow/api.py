@@ -14,7 +14,7 @@ import torch
 
 from .callbacks import Checkpoint, as_callbacks, progress_callback
 from .completion import HELD_OUT, fit_observed
-from .data import as_dtype, as_target, check_memory, choose_device, free_memory, power_of_two_scale
+from .data import as_dtype, check_memory, free_memory
 from .density import DensityResult
 from .density_model import DENSITY_KIND, DensityModel
 from .errors import DataError, OptionError, StructureError
@@ -29,10 +29,12 @@ from .running import (
     bring_home,
     check_init,
     describe,
+    exact_error,
     history_of,
     identity,
     path_of,
     positive_limit,
+    prepare,
     run,
     scaled,
     seed_of,
@@ -51,8 +53,6 @@ from .structure import Edge, Structure
 
 __all__ = ["decompose", "fit", "load"]
 
-# Up to this many entries the reported error is computed in double precision throughout.
-DOUBLE_ENTRIES = 1 << 27
 # Seconds that `effort="thorough"` takes when no limit is given.
 THOROUGH_SECONDS = 60.0
 FIT_SWEEPS = 500
@@ -137,7 +137,7 @@ def decompose(
     by_effort = GreedyOptions.for_effort(effort)
     chosen = by_effort if options is None else options
     wanted = as_dtype(dtype)
-    target, home, scale = _prepare(x, wanted, device)
+    target, home, scale = prepare(x, wanted, device)
     shape = tuple(target.shape)
     policy = EdgePolicy.parse(edges, len(shape), chosen.max_degree)
     check_init(init, shape, target)
@@ -184,7 +184,7 @@ def decompose(
     )
     return Result(
         bring_home(answer.network, scale, home),
-        _exact_error(target, answer.network),
+        exact_error(target, answer.network),
         history_of(search, scale),
         stop,
         path_of(search, scale, home),
@@ -270,7 +270,7 @@ def fit(
     max_sweeps = FIT_SWEEPS if max_sweeps is None else max_sweeps
     tolerance = FIT_TOLERANCE if tolerance is None else tolerance
     limits = Limits(max_error=max_error, max_seconds=max_seconds, max_steps=1)
-    target, home, scale = _prepare(x, as_dtype(dtype), device)
+    target, home, scale = prepare(x, as_dtype(dtype), device)
     if tuple(target.shape) != structure.dims:
         raise DataError(f"the tensor has shape {tuple(target.shape)}, the structure is for {structure.dims}")
     check_init(init, structure.dims, target)
@@ -310,7 +310,7 @@ def fit(
         stop = StopReason.MAX_STEPS
     elif seconds >= (limits.max_seconds or math.inf):
         stop = StopReason.MAX_SECONDS
-    error = _exact_error(target, fitted.network)
+    error = exact_error(target, fitted.network)
     step = Step(
         index=0,
         kind="fit",
@@ -357,24 +357,3 @@ def _limits(
     if endless and max_seconds is None:  # steps alone may never run out: cycles without gain make none
         max_seconds = THOROUGH_SECONDS
     return Limits(max_error, max_parameters, max_steps, max_seconds)
-
-
-def _prepare(
-    x: Any, dtype: torch.dtype | None, device: torch.device | str | None
-) -> tuple[torch.Tensor, torch.device, float]:
-    """Data where it is computed, where the result goes, and the scale that was divided out."""
-    data = as_target(x, dtype)
-    where = choose_device(device, data)
-    home = data.device if device == "auto" else where
-    target = data.to(where)
-    scale = power_of_two_scale(target)
-    return (target if scale == 1.0 else target / scale), home, scale
-
-
-def _exact_error(target: torch.Tensor, network: TensorNetwork) -> float:
-    """Relative error from the residual, in double precision where that fits comfortably."""
-    if target.numel() <= DOUBLE_ENTRIES:
-        double = torch.complex128 if target.is_complex() else torch.float64
-        target, network = target.to(double), network.to(dtype=double)
-    objective = DenseLeastSquares(target, use_numpy=False)
-    return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm

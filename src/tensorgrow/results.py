@@ -45,6 +45,7 @@ class StopReason(Enum):
     TARGET_REACHED = "The error target is reached. A smaller max_error, or effort='thorough', goes further."
     MAX_PARAMETERS = "The parameter budget is used up. Raise max_parameters for a smaller error."
     MAX_STEPS = "The allowed number of steps is done. Raise max_steps to go on."
+    MAX_EVALUATIONS = "The allowed number of structures was fitted. Raise max_evaluations to go on."
     MAX_SECONDS = "The allowed time is spent. Raise max_seconds to go on, or resume from a checkpoint."
     NO_PROGRESS = (
         "No allowed edge lowers the error any more: what is left is rounding or lies outside the allowed "
@@ -63,6 +64,10 @@ class StopReason(Enum):
         "another tensorisation or effort='thorough' may go further."
     )
     CONVERGED = "The fit has converged. A larger structure would fit better."
+    FINISHED = (
+        "The search made all its rounds. More rounds, another seed, or another weight of size against error "
+        "may find more."
+    )
     INTERRUPTED = "Interrupted. This is the best result so far."
     CALLBACK = "A callback asked to stop. This is the best result so far."
 
@@ -79,7 +84,7 @@ class Step:
     Attributes
     ----------
     kind
-        "start", "grow", "shrink", "split", "tree" or "regrow".
+        "start", "grow", "shrink", "split", "tree" or "regrow"; of a baseline "fit", one per structure fitted.
     edge
         The edge whose rank changed, where there is one.
     loss
@@ -121,15 +126,22 @@ class Step:
 
 @dataclass(frozen=True)
 class PathPoint:
-    """A network on the error-size path."""
+    """A network on the error-size path.
+
+    Attributes
+    ----------
+    counted
+        Parameters, where the network also holds fixed numbers.
+    """
 
     network: TensorNetwork
     relative_error: float
+    counted: int | None = None
 
     @property
     def num_parameters(self) -> int:
         """Size of the network."""
-        return self.network.num_parameters
+        return self.network.num_parameters if self.counted is None else self.counted
 
 
 def add_to_path(path: list[PathPoint], point: PathPoint) -> None:
@@ -150,7 +162,8 @@ def pack_path(path: Sequence[PathPoint]) -> tuple[list[dict[str, Any]], dict[str
     tensors: dict[str, torch.Tensor] = {}
     for n, point in enumerate(path):
         structure, cores = point.network.pack(f"path.{n}")
-        points.append({"structure": structure, "relative_error": point.relative_error})
+        counted = {} if point.counted is None else {"num_parameters": point.counted}
+        points.append({"structure": structure, "relative_error": point.relative_error, **counted})
         tensors |= cores
     return points, tensors
 
@@ -158,7 +171,11 @@ def pack_path(path: Sequence[PathPoint]) -> tuple[list[dict[str, Any]], dict[str
 def unpack_path(points: Sequence[Mapping[str, Any]], tensors: Mapping[str, torch.Tensor]) -> list[PathPoint]:
     """Rebuild a path from what `pack_path` gave."""
     return [
-        PathPoint(TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"), p["relative_error"])
+        PathPoint(
+            TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"),
+            p["relative_error"],
+            p.get("num_parameters"),
+        )
         for n, p in enumerate(points)
     ]
 
@@ -203,7 +220,9 @@ class Result:
     path
         Networks that no other visited one beats in both size and error, by size.
     info
-        Options, seed and library versions of the run.
+        Options, seed and library versions of the run. Where its cores hold fixed numbers that are no
+        parameters (CP spells its hyperedge out by copy tensors), ``info["num_parameters"]`` is the honest
+        count.
     train_error, validation_error
         Of a completion: relative errors on the fitted and on the held-out entries of the chosen network,
         before it was fitted once more to both. `relative_error` is on all observed entries, after that.
@@ -232,13 +251,13 @@ class Result:
 
     @property
     def num_parameters(self) -> int:
-        """Size of the network."""
-        return self.network.num_parameters
+        """Size of the network; of a CP decomposition, of its factors."""
+        return int(self.info.get("num_parameters", self.network.num_parameters))
 
     @property
     def compression_ratio(self) -> float:
         """Dense entries per parameter."""
-        return self.structure.compression_ratio
+        return self.structure.num_entries / self.num_parameters
 
     def at(self, *, max_error: float | None = None, max_parameters: int | None = None) -> TensorNetwork:
         """The smallest visited network with at most this error, or the best one with at most this size.

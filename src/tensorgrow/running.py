@@ -14,9 +14,10 @@ import torch
 
 from ._version import __version__
 from .callbacks import Callback
+from .data import as_target, choose_device, power_of_two_scale
 from .errors import OptionError
 from .network import RandomState, TensorNetwork
-from .objectives import LeastSquares
+from .objectives import DenseLeastSquares, LeastSquares
 from .results import PathPoint, Result, Step, StopReason
 from .search import CompletionSearch, EdgePolicy, GreedyOptions, Limits, Problem, Search
 from .solvers import ALSSettings, als
@@ -28,15 +29,21 @@ __all__ = [
     "bring_home",
     "check_init",
     "describe",
+    "exact_error",
     "history_of",
     "identity",
     "path_of",
     "positive_limit",
+    "prepare",
     "refit_to_all",
     "run",
     "scaled",
     "seed_of",
 ]
+
+
+# Up to this many entries the reported error is computed in double precision throughout.
+DOUBLE_ENTRIES = 1 << 27
 
 
 def check_init(init: TensorNetwork | None, shape: tuple[int, ...], target: torch.Tensor) -> None:
@@ -228,4 +235,28 @@ def history_of(search: Search, scale: float) -> tuple[Step, ...]:
 
 def path_of(search: Search, scale: float, device: torch.device) -> tuple[PathPoint, ...]:
     """Networks on the error-size path in the units of the data."""
-    return tuple(PathPoint(bring_home(p.network, scale, device), p.relative_error) for p in search.state.path)
+    return tuple(
+        PathPoint(bring_home(p.network, scale, device), p.relative_error, p.counted)
+        for p in search.state.path
+    )
+
+
+def prepare(
+    x: Any, dtype: torch.dtype | None, device: torch.device | str | None
+) -> tuple[torch.Tensor, torch.device, float]:
+    """Data where it is computed, where the result goes, and the scale that was divided out."""
+    data = as_target(x, dtype)
+    where = choose_device(device, data)
+    home = data.device if device == "auto" else where
+    target = data.to(where)
+    scale = power_of_two_scale(target)
+    return (target if scale == 1.0 else target / scale), home, scale
+
+
+def exact_error(target: torch.Tensor, network: TensorNetwork) -> float:
+    """Relative error from the residual, in double precision where that fits comfortably."""
+    if target.numel() <= DOUBLE_ENTRIES:
+        double = torch.complex128 if target.is_complex() else torch.float64
+        target, network = target.to(double), network.to(dtype=double)
+    objective = DenseLeastSquares(target, use_numpy=False)
+    return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm

@@ -121,10 +121,10 @@ class DenseLeastSquares:
             core, explained = solve_normal(gram, rhs, ridge)
             return core
 
-        self._visit(structure, arrays, update)
+        self.visit(structure, arrays, update)
         return self.norm**2 - explained
 
-    def _visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
+    def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
         """Hand the normal equations of every node to `update`, which returns its core."""
         plan = sweep_plan(structure, self.is_complex)
 
@@ -144,7 +144,7 @@ class DenseLeastSquares:
                 found[k] = NormalEquations(gram, rhs)
             return arrays[k]
 
-        self._visit(network.structure, arrays, note)
+        self.visit(network.structure, arrays, note)
         return found[node]
 
     # -- edge problems ---------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class DenseLeastSquares:
             grams[node] = gram
             return arrays[node]
 
-        self._visit(structure, list(arrays), note)
+        self.visit(structure, list(arrays), note)
         return grams
 
     def _with_internal_axes(self, structure: Structure, target: Array) -> Array:

@@ -1,0 +1,155 @@
+"""The experiments of the paper: cases, resuming, and what is reported."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tensorgrow as tg
+from tensorgrow.experiments import EXPERIMENTS, ablation, decomposition, images, reproduce
+from tensorgrow.experiments.base import Settings, best_error, front, groups, mean_and_deviation, run_method
+from tensorgrow.experiments.high_order import target
+from tensorgrow.experiments.runner import Case, Results, run_cases, table, tidy
+from tensorgrow.experiments.targets import TARGETS, planted_tensor
+
+SMALL = tg.Structure.tensor_train((4,) * 4, 2)
+
+
+# -- the runner ----------------------------------------------------------------------------------------
+
+
+def test_finished_cases_are_not_run_again(tmp_path):
+    calls = []
+
+    def worker(params):
+        calls.append(params["n"])
+        if params["n"] == 2 and len(calls) < 4:
+            raise ValueError("not today")
+        return {"value": params["n"] / 3}
+
+    cases = [Case(f"part/{n}", {"n": n}) for n in range(3)]
+    run_cases(Results(tmp_path / "r.json"), cases, worker)
+    assert calls == [0, 1, 2]
+    results = Results(tmp_path / "r.json")
+    assert results.failures("part/") == 1
+    assert "not today" in results.cases["part/2"]["failed"]
+    run_cases(results, cases, worker)
+    assert calls == [0, 1, 2, 2]  # what failed is tried again
+    assert results.failures("part/") == 0
+    cases[0] = Case("part/0", {"n": 7})
+    run_cases(Results(tmp_path / "r.json"), cases, worker)
+    assert calls[-1] == 7  # other parameters, another measurement
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert document["cases"]["part/0"]["value"] == tidy(7 / 3)
+    assert len(document["environments"]) == 1
+    run_cases(Results(tmp_path / "r.json", forget=("part/1",)), cases, worker)
+    assert calls[-1] == 1
+
+
+def test_a_raised_time_limit_redoes_only_what_ended_there():
+    case = Case("a", {"n": 1, "max_seconds": 9.0})
+    row = {"params": {"n": 1, "max_seconds": 3.0}, "hit_limit": False}
+    assert case.is_done(row)
+    assert not case.is_done({**row, "hit_limit": True})
+    assert not case.is_done(None)
+
+
+def test_tables():
+    assert table(["a", "b"], [[1, 0.123456], [None, "x"]]).splitlines()[2:] == ["| 1 | 0.1235 |", "| - | x |"]
+
+
+# -- numbers -------------------------------------------------------------------------------------------
+
+
+def test_fronts_and_errors_at_a_size():
+    row = {"curve": front([(30, 0.5), (10, 0.9), (20, 0.95), (40, 0.1), (40, 0.3)])}
+    assert row["curve"] == [[10, 0.9], [30, 0.5], [40, 0.1]]
+    assert best_error(row, 9) is None
+    assert best_error(row, 35) == 0.5
+    assert mean_and_deviation([1.0, None, 3.0]) == (2.0, 1.0)
+    assert mean_and_deviation([None]) is None
+
+
+def test_the_targets_are_those_of_the_paper():
+    assert {k: s.num_parameters for k, s in TARGETS.items()} == {
+        "tt": 427,
+        "tr": 511,
+        "tucker": 242,
+        "triangle": 378,
+    }
+    assert ablation.TRAIN.num_parameters == 539
+    assert float(planted_tensor(TARGETS["tt"], 3).norm()) == pytest.approx(1.0)
+    for seed in range(4):
+        structure = target(6, seed)
+        assert set(structure.ranks.values()) <= {2, 3}
+        assert 6 <= len(structure.edges) <= 10
+        assert all(structure.neighbours)
+
+
+# -- experiments ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("quick", [True, False])
+def test_cases_have_names_and_plain_parameters(name, quick, tmp_path):
+    for folder in ("bsd_tnga4", "einstein", "mnist"):
+        (tmp_path / folder).mkdir()
+    cases = EXPERIMENTS[name].cases(Settings(quick, tmp_path))
+    assert len({c.key for c in cases}) == len(cases) > 0
+    assert all(json.loads(json.dumps(c.params)) == tidy(c.params) for c in cases)
+    empty = EXPERIMENTS[name].report(Results(tmp_path / "none.json"))
+    assert empty.text.startswith("# ")
+
+
+def test_the_decomposition_experiment_in_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(decomposition, "TARGETS", {"tt": SMALL})
+    monkeypatch.setattr(decomposition, "BUDGET", 90)
+    monkeypatch.setattr(decomposition, "QUICK_RUNS", 1)
+    said = []
+    done = reproduce("decomposition", quick=True, folder=tmp_path, say=said.append)
+    assert done.failures == 0
+    assert len(said) == len(decomposition.METHODS)
+    rows = groups(Results(done.results), "method")
+    ours = rows[("default",)][0]
+    assert ours["reached"]
+    assert ours["size"] == SMALL.num_parameters
+    assert all(r[0]["size"] <= 90 for r in rows.values())
+    assert done.report.read_text(encoding="utf-8") == done.text
+    assert "| TT 2,3,6,5 (48) | tensorgrow, default | 1 | 1 | 48 | 1 |" in done.text
+    assert "the paper's preset is" in done.text
+    assert all(f.stat().st_size > 1000 for f in done.figures)
+    again = reproduce("decomposition", quick=True, folder=tmp_path, say=said.append)
+    assert again.text == done.text
+    assert said[-1] == "7 of 7 cases are already in decomposition-quick.json"
+
+
+def test_the_ablation_in_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(ablation, "TRAIN", SMALL)
+    monkeypatch.setattr(ablation, "QUICK_RUNS", 1)
+    done = reproduce("ablation", quick=True, folder=tmp_path)
+    assert done.failures == 0
+    rows = groups(Results(done.results), "transfer")
+    assert set(rows) == {(True,), (False,)}
+    assert "| weights kept | 1 | 1 |" in done.text
+
+
+def test_methods_with_implied_options():
+    x = planted_tensor(SMALL, 0)
+    result, row = run_method("tt_svd_interleaved", x, max_error=1e-6)
+    assert row["size"] == result.num_parameters
+    assert set(result.structure.edges) == {(0, 2), (1, 2), (1, 3)}
+    assert row["reached"]
+    assert not run_method("greedy", x, max_error=0.1, random_state=0)[0].structure.internal_nodes
+
+
+def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("TENSORGROW_DATA", raising=False)
+    with pytest.raises(tg.OptionError, match="choose one of decomposition"):
+        reproduce("everything", folder=tmp_path)
+    with pytest.raises(tg.OptionError, match="processes"):
+        reproduce("timing", folder=tmp_path, processes=0)
+    with pytest.raises(tg.DataError, match="TENSORGROW_DATA"):
+        reproduce("images", folder=tmp_path)
+    with pytest.raises(tg.DataError, match="bsd_tnga4"):
+        images.cases(Settings(data=tmp_path))

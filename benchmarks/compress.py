@@ -50,7 +50,7 @@ CALIBRATION = 1_000
 TUNING = 10_000
 # Width, hidden layers, training images, epochs, highest learning rate.
 MODELS = {"mnist": (1024, 2, 55_000, 3, 1e-3), "large": (2048, 3, 30_000, 2, 5e-4)}
-RATIOS = {"mnist": (0.2, 0.1, 0.05, 0.03), "large": (0.1, 0.05, 0.02)}
+RATIOS = {"mnist": (0.2, 0.1, 0.05, 0.03, 0.015), "large": (0.1, 0.05, 0.02)}
 WAYS = ("svd", "weights", "calibrated svd", "calibrated")
 BATCH = 256
 

@@ -47,7 +47,7 @@ from mnist import idx
 SCRATCH = ROOT / ".bench"
 HELD_OUT = 5_000
 CALIBRATION = 1_000
-TUNING = {"epochs": 1, "rate": 3e-4}
+TUNING = {"epochs": 1, "rate": 1e-3}
 # Width, hidden layers, training images, epochs, highest learning rate.
 MODELS = {"mnist": (1024, 2, 55_000, 3, 1e-3), "large": (2048, 3, 30_000, 2, 5e-4)}
 RATIOS = {"mnist": (0.015, 0.03, 0.05, 0.1, 0.2), "large": (0.005, 0.01, 0.02, 0.05)}

@@ -325,6 +325,7 @@ def main() -> None:
         or rows * math.prod(map(math.prod, SHAPES[shape])) < HEAVY
         if not args.quick or (shape == "1024x1024" and rank in (2, 8) and rows in (1, 256))
     ]
+    cases.sort(key=lambda c: c.params["rows"] * math.prod(map(math.prod, SHAPES[c.params["shape"]])))
     if not args.summary:
         run_cases(results, cases, run, report=line)
     report(results)

@@ -214,7 +214,7 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
     """The layer in its chosen form, and a report on it."""
     layer: nn.Linear | TNLinear = work.layer
     x = torch.randn(LATENCY_ROWS, work.layer.in_features, dtype=torch.float64).to(work.layer.weight)
-    latency = median_seconds(lambda: work.layer(x), work.layer) if measure else None
+    latency = after = median_seconds(lambda: work.layer(x), work.layer) if measure else None
     metric = _metric(work.layer, work.inputs)
     structure = None
     if choice.make is not None and choice.layout is not None:
@@ -228,6 +228,7 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
             input_scale=scale,
         )
         structure = layer.structure
+        after = median_seconds(lambda: layer(x), layer) if measure else None
     weight = layer.weight.detach().double()
     if work.inputs is not None and work.inputs.mean is not None and layer.bias is not None:
         layer.bias.add_((metric.weight - weight) @ work.inputs.mean.to(weight))
@@ -242,7 +243,7 @@ def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, Lay
         relative_error=plain.error(weight),
         weighted_error=None if work.inputs is None else metric.error(weight),
         latency_before=latency,
-        latency_after=median_seconds(lambda: layer(x), layer) if measure else None,
+        latency_after=after,
         bytes_before=layer_bytes(work.layer, LATENCY_ROWS),
         bytes_after=layer_bytes(layer, LATENCY_ROWS),
         seconds=work.seconds,

@@ -20,22 +20,27 @@ import numpy as np
 
 import tensorgrow as tg
 from tensorgrow.cli.outputs import peak_signal_to_noise
-from tensorgrow.tensorization import even, train_size
+from tensorgrow.tensorization import plan, train_size
 
 PARTS = ("decomposition", "completion")
 MAX_ERROR = 0.1
 OBSERVED = 0.1
-CPU_SECONDS = {"decomposition": 40.0, "completion": 90.0}
-# Arrangements and sizes of digits; None leaves the axes whole.
-RECIPES: dict[str, list[tuple[str, int | None]]] = {
+CPU_SECONDS = {"decomposition": 30.0, "completion": 60.0}
+# Arrangements and the digits of both long axes.
+RECIPES: dict[str, list[tuple[str, tuple[int, ...]]]] = {
     "decomposition": [
-        ("interleaved", 4),
-        ("interleaved", 16),
-        ("grouped", 2),
-        ("grouped", 4),
-        ("grouped", 8),
+        ("interleaved", (4, 4, 4, 4)),
+        ("interleaved", (16, 16)),
+        ("grouped", (2,) * 8),
+        ("grouped", (4, 4, 4, 4)),
+        ("grouped", (4, 8, 8)),
     ],
-    "completion": [("grouped", 8), ("interleaved", 16), ("grouped", 4), ("interleaved", 8), ("C", None)],
+    "completion": [
+        ("grouped", (8, 8, 8)),
+        ("grouped", (32, 16)),
+        ("interleaved", (16, 32)),
+        ("interleaved", (8, 8, 8)),
+    ],
 }
 
 
@@ -52,7 +57,7 @@ def photograph(part: str) -> np.ndarray:
 def run(params: Row) -> Row:
     """One tensorisation of one task."""
     part, x = params["part"], photograph(params["part"])
-    how = even(x.shape, params["order"], params["base"])
+    how = plan(x.shape, (params["digits"],) * 2 + ((3,),) * (x.ndim - 2), order=params["order"])
     tensor = how.apply(x)
     begin = time.process_time()
 
@@ -92,11 +97,11 @@ def main() -> None:
     results = open_results(args, args.only)
     cases = [
         Case(
-            f"{part}/{order}-{base or 'whole'}",
-            {"part": part, "order": order, "base": base, "cpu_seconds": CPU_SECONDS[part]},
+            f"{part}/{order}-{'x'.join(map(str, digits))}",
+            {"part": part, "order": order, "digits": digits, "cpu_seconds": CPU_SECONDS[part]},
         )
         for part in args.only
-        for order, base in RECIPES[part]
+        for order, digits in RECIPES[part]
     ]
     run_cases(results, cases, run, report=lambda r: f"{r['size']:,} parameters, error {r['error']:.4f}")
     for part in args.only:

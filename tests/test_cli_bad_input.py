@@ -53,6 +53,7 @@ TABLE = [
     ("decompose x.npy -o x.doc", "cannot write x.doc: give a name that ends in .safetensors"),
     ("decompose x.npy -o folder.npy", "it is a folder"),
     ("decompose x.npy --report nowhere/x.html", "the folder nowhere does not exist"),
+    ("decompose x.npy --report x.pdf", "the name of a page ends in .html"),
     ("decompose x.npy -e 0.1 --checkpoint network.safetensors", "checkpoint"),
     ("complete x.npy", "give --mask FILE or --observed SHARE"),
     ("complete x.npy --observed 3", "must lie between 0 and 1"),

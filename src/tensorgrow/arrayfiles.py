@@ -117,7 +117,8 @@ def write_array(path: str | Path, array: Array, *, levels: int | None = None) ->
     elif suffix == ".mat":
         _package("scipy.io", "scipy", path).savemat(path, {"x": array})
     elif suffix == ".zarr":
-        _package("zarr", "zarr", path).save_array(str(path), array)
+        zarr = _package("zarr", "zarr", path)
+        zarr.open_array(str(path), mode="w", shape=array.shape, dtype=array.dtype)[...] = array
     else:
         with _package("h5py", "h5py", path).File(path, "w") as file:
             file["x"] = array

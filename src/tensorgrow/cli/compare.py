@@ -99,20 +99,26 @@ def _row(name: str, result: Result, seconds: float, max_error: float) -> dict[st
 
 def _print(data: Input, rows: list[dict[str, Any]], max_error: float) -> None:
     out.print(f"{data.description}\n{data.how}")
-    table = Table(title=f"size at relative error {max_error:g}", title_justify="left")
+    failed = not all(row["reached"] for row in rows)
+    table = Table(
+        title=f"size at relative error {max_error:g}",
+        title_justify="left",
+        caption="! the error was not reached in time" if failed else None,
+        caption_justify="left",
+    )
     for name in ("method", "parameters", "times ours", "error", "seconds"):
-        table.add_column(name, justify="left" if name == "method" else "right")
-    ours = rows[0]["num_parameters"]
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    ours = rows[0]
     smallest = min((r["num_parameters"] for r in rows if r["reached"]), default=None)
     for row in rows:
-        size = f"{row['num_parameters']:,}"
+        size, error = f"{row['num_parameters']:,}", f"{row['relative_error']:.4g}"
         best = row["reached"] and row["num_parameters"] == smallest
-        error = f"{row['relative_error']:.4g}"
+        both = row["reached"] and ours["reached"]
         table.add_row(
             row["method"],
             f"[bold green]{size}[/]" if best else size,
-            f"{row['num_parameters'] / ours:.2f}",
-            error if row["reached"] else f"[yellow]{error} (not reached)[/]",
+            f"{row['num_parameters'] / ours['num_parameters']:.2f}" if both else "-",
+            error if row["reached"] else f"[yellow]{error} ![/]",
             f"{row['seconds']:.1f}",
         )
     out.print(table)

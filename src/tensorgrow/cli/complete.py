@@ -79,7 +79,7 @@ def run(
     Example: [cyan]tensorgrow complete photo.png --observed 0.1[/]
     """
     outputs = output or default_outputs(file)
-    check_outputs([*outputs, report, checkpoint])
+    check_outputs(outputs, report=report, checkpoint=checkpoint)
     pairs = parse_edges(edges)
     data = load_known(file, key, tensorize, order, mask=mask, observed=observed, seed=seed)
     result = complete(
@@ -124,5 +124,4 @@ def truth_of(data: Input) -> np.ndarray | None:
     hidden = ~np.isnan(data.array) & ~data.known if data.known is not None else None
     if hidden is None or not hidden.any():
         return None
-    truth = data.how.apply(data.array)
-    return np.where(data.how.apply(np.ones(data.array.shape, bool)), truth, np.nan)
+    return np.where(data.how.apply(np.ones(data.array.shape, bool)), data.tensor, np.nan)

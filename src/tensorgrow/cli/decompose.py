@@ -44,7 +44,7 @@ def run(
     if max_error is None and max_parameters is None and max_seconds is None:
         max_error = DEFAULT_ERROR
     outputs = output or [Path(f"{file.stem}.safetensors")]
-    check_outputs([*outputs, report, checkpoint])
+    check_outputs(outputs, report=report, checkpoint=checkpoint)
     pairs = parse_edges(edges)
     data = load(file, key, tensorize, order, max_error)
     result = decompose(

@@ -61,7 +61,7 @@ def run(
     Example: [cyan]tensorgrow fit x.npy --structure ring --rank 4[/]
     """
     outputs = output or [Path(f"{file.stem}.safetensors")]
-    check_outputs([*outputs, report])
+    check_outputs(outputs, report=report)
     data = _load(file, key, mask, observed, tensorize, order, max_error, seed)
     partial = data.known is not None
     result = fit(

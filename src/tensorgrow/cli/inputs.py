@@ -23,7 +23,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Input:
-    """An array, where it came from, how it becomes a tensor, and which entries are known (None: all)."""
+    """An array, where it came from, how it becomes a tensor, and which entries are known (None: all).
+
+    Entries that nobody knows are NaN; those that were hidden to try things out have their values.
+    """
 
     array: Array
     source: Source
@@ -32,7 +35,7 @@ class Input:
 
     @cached_property
     def tensor(self) -> Array:
-        """The tensor; what is not known is as in the file."""
+        """The tensor."""
         return self.how.apply(self.array)
 
     @cached_property
@@ -76,9 +79,9 @@ def load_known(
 ) -> Input:
     """An array of which some entries are known: not NaN, in the mask, and drawn at random where asked."""
     array, source = _numbers(path, key)
+    if mask is not None:  # whatever the file has elsewhere is not the truth
+        array = np.where(_mask(mask, array.shape), array, np.nan)
     known = ~np.isnan(array)
-    if mask is not None:
-        known &= _mask(mask, array.shape)
     if observed is not None:
         if not 0.0 < observed < 1.0:
             raise OptionError(f"--observed {observed:g} must lie between 0 and 1")

@@ -29,15 +29,19 @@ INTERRUPTED = 130
 NETWORK_SUFFIX = ".safetensors"
 
 
-def check_outputs(outputs: Sequence[Path | None]) -> None:
+def check_outputs(
+    outputs: Sequence[Path], *, report: Path | None = None, checkpoint: Path | None = None
+) -> None:
     """Refuse names that cannot be written, before any time is spent."""
+    endings = (NETWORK_SUFFIX, *WRITABLE)
     for path in outputs:
+        if path.suffix.lower() not in endings:
+            raise FileFormatError(f"cannot write {path}: give a name that ends in {', '.join(endings)}")
+    if report is not None and report.suffix.lower() != ".html":
+        raise FileFormatError(f"cannot write {report}: the name of a page ends in .html")
+    for path in (*outputs, report, checkpoint):
         if path is None:
             continue
-        if path.suffix.lower() not in (NETWORK_SUFFIX, ".html", *WRITABLE):
-            raise FileFormatError(
-                f"cannot write {path}: give a name that ends in {', '.join((NETWORK_SUFFIX, *WRITABLE))}"
-            )
         folder = path.parent
         if not folder.is_dir():
             raise OptionError(f"cannot write {path}: the folder {folder} does not exist")

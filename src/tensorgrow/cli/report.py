@@ -31,9 +31,7 @@ def run(
     Example: [cyan]tensorgrow report photo.safetensors -o photo.html[/]
     """
     path = Path(f"{network.stem}.html") if output is None else output
-    check_outputs([path])
-    if path.suffix.lower() != ".html":
-        raise FileFormatError(f"cannot write {path}: the name of a page ends in .html")
+    check_outputs([], report=path)
     result = load(network)
     if not isinstance(result, Result):
         raise FileFormatError(f"{network} holds a {type(result).__name__}; the result of a run is needed")

@@ -14,6 +14,8 @@ __all__ = ["arrange", "even_digits", "match"]
 WHOLE = 2.0
 # Share by which an axis may be padded to a size that has even digits.
 MOST_PADDING = 0.05
+# Padding is worth it where the largest digit becomes smaller by more than this factor.
+WORTH_PADDING = 1.5
 
 
 @lru_cache(maxsize=1024)
@@ -30,8 +32,9 @@ def even_digits(size: int, base: int) -> tuple[int, ...]:
         sizes = [1] * count
         for prime in _primes(padded)[::-1]:
             sizes[sizes.index(min(sizes))] *= prime
-        # Uneven digits cost as much as padding by the same factor.
+        # Uneven digits cost as much as padding by the same factor, and any padding has a price.
         cost = padded / size * max(sizes) / padded ** (1.0 / count)
+        cost *= 1.0 if padded == size else WORTH_PADDING
         if best is None or cost < best[0]:
             best = (cost, tuple(sorted(s for s in sizes if s > 1)))
     assert best is not None

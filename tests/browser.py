@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,12 @@ class Browser:
 
     def text(self, selector: str) -> str:
         return self.run(f"return document.querySelector({json.dumps(selector)}).textContent")
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 30) -> None:
+        """Until the condition holds; fails when it does not come to hold."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.driver, seconds).until(lambda _: condition())
 
     def problems(self) -> list[str]:
         """Everything on the console: errors, warnings, refusals by the policy."""

@@ -191,11 +191,22 @@ def test_pictures_show_the_networks(grown, tmp_path):
         (images["gain"] * np.abs(made.clip(0, 1) - photograph())).clip(0, 1),
         atol=0.003,
     )
+    assert {f["name"] for f in images["frames"]} == {"error"}
     assert steps[-1]["frame"] == len(images["frames"]) - 1
     for step in steps:
         assert images["frames"][step["frame"]]["size"] <= step["size"]
     errors = [np.linalg.norm(decoded(f["src"]) - photograph()) for f in images["frames"]]
     assert errors[-1] == min(errors)
+
+
+def test_pictures_of_a_completion_say_which_error(completed, tmp_path):
+    pytest.importorskip("PIL")
+    images = content_of(completed.report(tmp_path / "p.html", image=(16, 32)).read_text())["images"]
+    *before, last = images["frames"]
+    assert {f["name"] for f in before} == {"held-out error"}
+    known = {s.validation_error for s in completed.history}
+    assert {f["error"] for f in before} <= known
+    assert (last["name"], last["error"]) == ("error", completed.relative_error)
 
 
 def test_many_large_pictures_stay_small(tmp_path):
@@ -307,10 +318,7 @@ def test_keyboard_table_and_play(browser, page, grown):
     assert slider.get_attribute("value") == "2"
     assert "Step 2" in slider.get_attribute("aria-valuetext")
     browser.driver.find_element("id", "play").send_keys(Keys.ENTER)
-    browser.driver.implicitly_wait(0)
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(browser.driver, 20).until(lambda _: browser.text("#readout").startswith(f"Step {last} "))
+    browser.wait(lambda: browser.text("#readout").startswith(f"Step {last} "))
     assert browser.problems() == []
 
 
@@ -365,8 +373,7 @@ def test_it_redraws_when_the_window_changes(browser, page):
     browser.open(page, width=1200)
     wide = browser.run("return document.querySelector('#curve svg').clientWidth")
     browser.resize(400)
-    browser.run("return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert browser.run("return document.querySelector('#curve svg').clientWidth") < 0.5 * wide
+    browser.wait(lambda: browser.run("return document.querySelector('#curve svg').clientWidth") < 0.5 * wide)
 
 
 def test_print(browser, page):

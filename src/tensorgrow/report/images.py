@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, MissingPackageError
 from ..plotting.values import ImageMaker, ValueRange, as_dense, as_image, evenly, network_at
 from ..results import PathPoint, Result
+from .content import finite
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,13 +50,16 @@ def collect_images(
         off = np.abs(range_.to_unit(final) - stills["original"])
         gain = _gain(off)
         stills["difference"] = np.clip(gain * off, 0.0, 1.0)
+    # Where data was held out, the errors of kept networks are those on it; that of the result is on all data.
+    held_out = any(s.validation_error is not None for s in result.history)
+    names = ["held-out error" if held_out else "error"] * (len(points) - 1) + ["error"]
     encoded = _encode_all([*drawn, *(_shrunk(p) for p in stills.values())])
     for step, frame in zip(steps, frames):
         step["frame"] = frame
     return {
         "frames": [
-            {"src": src, "size": p.num_parameters, "error": p.relative_error}
-            for src, p in zip(encoded, points)
+            {"src": src, "size": p.num_parameters, "error": finite(p.relative_error), "name": name}
+            for src, p, name in zip(encoded, points, names)
         ],
         "stills": dict(zip(stills, encoded[len(points) :])),
         "gain": gain,

@@ -121,9 +121,9 @@
     if (!images) return;
     const last = images.frames.length - 1;
     const number = now < 0 ? last : data.steps[now].frame;
-    const { src, size, error } = images.frames[number];
+    const { src, size, error, name } = images.frames[number];
     frame.src = src;
-    frameText.textContent = `Reconstruction from ${whole(size)} numbers, error ${short(error)}`;
+    frameText.textContent = `Reconstruction from ${whole(size)} numbers, ${name} ${short(error)}`;
   }
 
   // -- error against size ----------------------------------------------------------------------------

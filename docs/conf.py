@@ -15,7 +15,7 @@ import tensorgrow
 torch.set_num_threads(1)
 
 project = "tensorgrow"
-author = "The tensorgrow developers"
+author = copyright = "The tensorgrow developers"
 release = version = tensorgrow.__version__
 
 extensions = [
@@ -23,7 +23,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx_gallery.gen_gallery",
 ]
@@ -35,7 +34,7 @@ html_title = f"tensorgrow {release}"
 # Single backquotes in docstrings name our own objects; those that are arguments stay plain code.
 default_role = "py:obj"
 autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints_description_target = "documented_params"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autosummary_generate = True
@@ -43,7 +42,6 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
-myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 sphinx_gallery_conf = {

@@ -13,6 +13,7 @@ training brings the accuracy back.
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
@@ -72,3 +73,14 @@ path = Path(tempfile.mkdtemp()) / "compressed.safetensors"
 small.save(path)
 again = tg.nn.load_compressed(path, model)
 assert accuracy(again.model) == tuned
+
+# %%
+# Size against accuracy.
+
+sizes = [sum(p.numel() for p in m.parameters()) for m in (model, small.model, small.model)]
+figure, axis = plt.subplots(figsize=(5, 3.4), layout="constrained")
+for name, size, share in zip(("dense", "compressed", "fine-tuned"), sizes, (before, compressed, tuned)):
+    axis.plot(size, 100 * share, "o", label=name)
+axis.set(xlabel="parameters", ylabel="% correct", xlim=(0, None))
+axis.legend(loc="center")
+plt.show()

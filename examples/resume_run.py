@@ -12,6 +12,7 @@ stopped goes on from there and ends with the same network as one that was never 
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import tensorgrow as tg
@@ -62,3 +63,14 @@ second.save(folder / "result.safetensors")
 again = tg.load(folder / "result.safetensors")
 assert again.relative_error == second.relative_error
 print("loaded:  ", again)
+
+# %%
+# The error after each step: growth, then pruning under the target.
+
+figure, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
+for name, run, style in (("resumed", second, "o-"), ("first run", first, "s")):
+    axis.semilogy([s.index for s in run.history], [s.relative_error for s in run.history], style, label=name)
+axis.axhline(settings["max_error"], color="grey", linestyle=":", label="target")
+axis.set(xlabel="step", ylabel="relative error")
+axis.legend()
+plt.show()

@@ -48,7 +48,7 @@ LEAST_GAIN = 0.02
 # Size of the random numbers that a start differs from the linear classifier by.
 NOISE = 1e-3
 # A network is taken instead of the linear classifier that it started from when the cross-entropy of held-out
-# samples is smaller by this many standard errors of the difference: it was chosen from many, the linear one not.
+# samples is smaller by this many standard errors of the difference: it was chosen from many, that one not.
 STANDARD_ERRORS = 1.0
 # Learning rate for one feature; the product of d of them changes by about sqrt(d) times as much per step.
 RATE = 0.03
@@ -62,6 +62,7 @@ FEW_ENTRIES = 1_000_000
 GPU_ENTRIES = 3_000_000
 
 Edges = Literal["auto", "all", "chain", "ring"] | Iterable[Edge]
+
 
 @dataclass(frozen=True)
 class Classified:
@@ -157,9 +158,7 @@ def classify(
         if held_out is None and all(v is None for v in given):
             max_steps = 0  # nothing says when to stop, as a warning or the user says
         first = structure or _first(dims, policy, max_parameters)
-        # A structure that is given is trained once, so that it gets the time that growth takes otherwise.
-        level = "thorough" if structure is not None and effort == "balanced" else effort
-        trained = _training(level, problem.objective) if training is None else training
+        trained = _training(effort, problem.objective) if training is None else training
         limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=held_out is not None)
         result = learn_objective(
             problem.objective,
@@ -255,7 +254,7 @@ def _training(effort: str, objective: Classification) -> TrainingOptions:
 def _chosen(
     result: Result, problem: _Problem, first: Structure, training: TrainingOptions, limits: Limits
 ) -> Result:
-    """The network found, trained once more with all samples; or the linear classifier, where that is as good."""
+    """The network found, trained on with all samples; or the linear classifier, where that is as good."""
     begin, spent = time.perf_counter(), float(result.info["seconds"])
     objective, everything = problem.objective, problem.on_all()
     linear = problem.linear(first)
@@ -312,7 +311,7 @@ def _listed(edges: Any) -> Any:
 
 
 def _first(dims: tuple[int, ...], policy: EdgePolicy, max_parameters: int | None) -> Structure:
-    """The smallest tree of allowed edges that a linear classifier needs, with as many directions as can be had."""
+    """A tree of allowed edges with the ranks that a linear classifier needs, fewer where limits say so."""
     root = len(dims) - 1
     pairs = _chain(root) if policy.pairs is None else sorted(policy.pairs)
     tree = spanning_tree(dict.fromkeys(pairs, 1), root)

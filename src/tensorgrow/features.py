@@ -21,8 +21,8 @@ MAPS = ("polynomial", "cosine", "linear")
 DEGREES = ((4, 3), (16, 2))
 # Standard deviations at which a feature is clipped.
 FARTHEST = 4.0
-# Components after the first have size REACH / sqrt(d), each half of the one before: a product of k features then
-# weighs as little as an interaction of k of d features should, and a ridge on all products alike is a good one.
+# Components after the first have size REACH / sqrt(d), each half of the one before: then a ridge on all
+# products alike is right, since those of many features, of which there are so many, are small.
 REACH = 2.0
 DECAY = 0.5
 
@@ -37,16 +37,16 @@ LEAST_HEIGHT = 1e-6
 class FeatureMap:
     r"""A map from ``d`` numbers to ``d`` vectors of length ``m``, fitted to training samples.
 
-    "polynomial": polynomials of degree 0 to ``m - 1`` that are orthonormal over the training samples; "linear":
-    the same of degree 1, ``(1, z)`` with ``z`` standardised. "cosine": with :math:`u` the feature scaled to
-    [0, 1] by its training range, :math:`\sqrt{\binom{m-1}{s}} \cos^{m-1-s}(\pi u/2) \sin^s(\pi u/2)`; for
-    ``m = 2`` the usual :math:`(\cos, \sin)`. Features are clipped to their training range, and in "polynomial"
-    and "linear" to 4 standard deviations.
+    "polynomial": polynomials of degree 0 to ``m - 1`` that are orthonormal over the training samples;
+    "linear": the same of degree 1, ``(1, z)`` with ``z`` standardised. "cosine": with :math:`u` the feature
+    scaled to [0, 1] by its training range, :math:`\sqrt{\binom{m-1}{s}} \cos^{m-1-s}(\pi u/2)
+    \sin^s(\pi u/2)`; for ``m = 2`` the usual :math:`(\cos, \sin)`. Features are clipped to their training
+    range, and in "polynomial" and "linear" to 4 standard deviations.
 
     Other maps than polynomials are turned, leg by leg, so that over the training samples the first component
-    is as near to the constant 1 as the map allows and the others are uncorrelated with it. The models that can
-    be expressed stay the same; products of hundreds of features stay of order one. The components after the
-    first are then made small, ``2 / sqrt(d)``.
+    is as near to the constant 1 as the map allows and the others are uncorrelated with it. The models that
+    can be expressed stay the same; products of hundreds of features stay of order one. The components after
+    the first are then made small, ``2 / sqrt(d)`` and less.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ def _size(kind: FeatureMapName | Callable[[Any], Any], size: int | None, feature
 
 
 def _orthonormal(raw: torch.Tensor) -> torch.Tensor:
-    """Basis in which powers become orthonormal polynomials; degrees that the samples cannot tell give zero."""
+    """Basis in which powers become orthonormal polynomials; zero for degrees that samples cannot tell."""
     count, size = len(raw), raw.shape[-1]
     _, r = torch.linalg.qr(raw.movedim(0, 1))
     heights = r.diagonal(dim1=1, dim2=2)

@@ -1,8 +1,8 @@
 r"""Networks that are a linear classifier: where growth over products of features starts.
 
-With the first component of every feature equal to 1, ``f_c = b_c + sum_j w_cj . phi_j`` is a sum over products
-in which all features but one say 1. On a tree that is rooted at the classes, every edge carries ``1`` and the
-sums over the features behind it, in the ``k`` directions that the weights have: a network of ranks ``k + 1``.
+With the first component of every feature equal to 1, ``f_c = b_c + sum_j w_cj . phi_j`` is a sum over
+products in which all features but one say 1. On a tree that is rooted at the classes, every edge carries 1
+and the sums over the features behind it, in the ``k`` directions that the weights have: ranks ``k + 1``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def fit_logistic(
 ) -> torch.Tensor:
     r"""Weights ``w`` of shape ``(classes, 1 + p)``, the constants first.
 
-    They minimise the mean cross-entropy of ``w[:, 1:] x + w[:, 0]`` plus ``ridge`` times their sum of squares.
+    They minimise the mean cross-entropy of ``w[:, 1:] x + w[:, 0]`` plus `ridge` times the sum of squares.
 
     Parameters
     ----------

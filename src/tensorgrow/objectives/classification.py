@@ -26,8 +26,8 @@ BLOCK = 4_096
 # Rounds of power iteration on the pair gradients, and the size of the slices that these are read off at.
 ROUNDS = 4
 PROBE = 1e-2
-# Multiplications per sample that a network may take, and that one screening of several edges may take; and flops
-# of the norm of a network.
+# Multiplications per sample that a network may take, and that one screening of several edges may take; and
+# flops of the norm of a network.
 MOST_COST = 2.0**18
 MOST_FLOPS = 2.0**25
 # Sizes of new slices that are tried.
@@ -37,8 +37,8 @@ SIZES = (0.003, 0.01, 0.03, 0.1, 0.3)
 class Classification:
     """Mean cross-entropy of ``f_c(x) = <W[..., c], phi_1(x_1) x ... x phi_d(x_d)>``, plus a ridge on ``W``.
 
-    The ridge is on the norm of the whole tensor ``W``, which the network gives exactly, not on its cores: each
-    product of features pays for its own weight, as in a kernel machine.
+    The ridge is on the norm of the whole tensor ``W``, which the network gives exactly, not on its cores:
+    every product of features pays for its own weight, as in a kernel machine.
 
     Parameters
     ----------

@@ -3,8 +3,9 @@
 Data sets that come with scikit-learn, in stratified 5-fold cross-validation (`--repeats` times for the small
 ones, once for the digits), and MNIST averaged down to 7x7 (the first `--train` training pictures, all 10,000
 test pictures). `TNClassifier` with its defaults; the same with `structure=` a chain of one rank with the
-classes in its middle: same features, same linear start, same ridge and training, but no growth; logistic regression and a support vector machine with RBF kernel on standardised features, their weight chosen
-by cross-validation on the training samples. While the defaults were designed, single folds of other splits of
+classes in its middle: same features, same linear start, same ridge and training, but no growth; logistic
+regression and a support vector machine with RBF kernel on standardised features, their weight chosen by
+cross-validation on the training samples. While the defaults were designed, single folds of other splits of
 these data sets were looked at, but of MNIST none.
 """
 

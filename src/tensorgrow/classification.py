@@ -54,9 +54,10 @@ STANDARD_ERRORS = 1.0
 RATE = 0.03
 CLIP = 1.0
 # By effort: epochs, the steps that these must at least amount to, and growths without a gain before the end.
-EFFORTS = {"fast": (8, 120, 1), "balanced": (25, 300, 2), "thorough": (60, 1000, 4)}
-# The last training, on all samples: this much slower.
+EFFORTS = {"fast": (8, 120, 1), "balanced": (25, 300, 1), "thorough": (60, 1000, 3)}
+# The last training, on all samples: this much slower, and this much shorter.
 SLOWER = 3.0
+SHORTER = 2
 # Numbers in the features up to which one thread is faster, and from which "auto" takes a GPU.
 FEW_ENTRIES = 1_000_000
 GPU_ENTRIES = 3_000_000
@@ -266,7 +267,7 @@ def _chosen(
         limit = math.inf if limits.max_seconds is None else limits.max_seconds
         deadline = begin + max(limit - spent, 0.1 * limit)
         rate = None if training.learning_rate is None else training.learning_rate / SLOWER
-        slow = replace(training, learning_rate=rate)
+        slow = replace(training, learning_rate=rate, epochs=math.ceil(training.epochs / SHORTER))
         network = fit_by_gradient(everything, result.network, slow, deadline=deadline)[0].network
     else:
         validation = objective.validate(linear)

@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="of the cross-validation of small data sets")
     parser.add_argument("--train", type=int, default=10_000, help="training pictures of MNIST")
     parser.add_argument("--effort", default="balanced")
-    parser.add_argument("--max-seconds", type=float, default=300.0, help="of one training")
+    parser.add_argument("--max-seconds", type=float, default=3600.0, help="of one training")
     args = parser.parse_args()
     if importlib.util.find_spec("sklearn") is None:
         raise SystemExit("scikit-learn is not installed (pip install 'tensorgrow[learn]')")

@@ -13,9 +13,11 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow import moves
-from tensorgrow.classification import auto_edges, neutral_start
+from tensorgrow.classification import auto_edges
 from tensorgrow.contraction import product_plan
 from tensorgrow.features import FeatureMap
+from tensorgrow.linear_start import linear_network, spanning_tree, tree_ranks
+from tensorgrow.logistic import choose_ridge, fit_logistic
 from tensorgrow.objectives import Classification, Screening
 
 pytest.importorskip("sklearn")
@@ -108,7 +110,7 @@ def test_several_edges_grow_like_one_after_the_other():
 # -- features ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "size"), [("cosine", 2), ("cosine", 4), ("linear", 2)])
+@pytest.mark.parametrize(("kind", "size"), [("cosine", 2), ("cosine", 4), ("linear", 2), ("polynomial", 4)])
 def test_first_component_is_nearly_constant(kind, size):
     x = np.random.default_rng(0).uniform(-3, 5, (200, 6))
     x[:, 2] = 7.0
@@ -123,6 +125,22 @@ def test_first_component_is_nearly_constant(kind, size):
     assert fitted(x, torch.float32).dtype == torch.float32
 
 
+def test_polynomials_are_orthonormal_up_to_their_sizes():
+    x = np.random.default_rng(0).normal(size=(300, 9))
+    x[:, 3] = x[:, 3] > 0  # two values: nothing beyond degree one
+    fitted = FeatureMap.fit(x)
+    assert fitted.size == 3 and FeatureMap.fit(x[:, :4]).size == 4
+    assert FeatureMap.fit(np.tile(x, 2)).size == FeatureMap.fit(x, "linear").size == 2
+    found = fitted(x)
+    gram = torch.einsum("nda,ndb->dab", found, found) / 300
+    reach = 2 / 3
+    exact = torch.diag(torch.tensor([1.0, reach**2, reach**2 / 4], dtype=DOUBLE)).repeat(9, 1, 1)
+    exact[3, 2, 2] = 0.0
+    assert torch.allclose(gram, exact, atol=1e-9)
+    x[0, 0] = 1e6
+    assert float(FeatureMap.fit(x)(x)[:, 0].abs().max()) < 20  # an outlier is clipped
+
+
 def test_cosine_map_before_it_is_turned():
     x = np.array([[0.0], [1.0], [4.0]])
     fitted = FeatureMap.fit(x, "cosine", 2)
@@ -131,20 +149,82 @@ def test_cosine_map_before_it_is_turned():
     assert np.allclose(fitted(x).numpy(), np.einsum("nda,dab->ndb", raw, fitted.turn.numpy()))
 
 
+# -- where growth starts -------------------------------------------------------------------------------
+
+CHAIN = [(0, 1), (1, 2), (2, 6), (3, 6), (3, 4), (4, 5)]
+
+
+@pytest.mark.parametrize("extra", [0, 2])
+@pytest.mark.parametrize(
+    ("size", "classes", "edges"),
+    [
+        (2, 2, CHAIN),
+        (3, 4, CHAIN),
+        (2, 10, CHAIN),
+        (2, 3, [(k, 6) for k in range(6)]),
+        (2, 4, [(0, 1), (1, 2), (1, 3), (3, 6), (4, 6), (4, 5)]),
+        (2, 3, [(0, 6), (1, 6), (1, 2)]),
+    ],
+)
+def test_a_tree_holds_a_linear_classifier(size, classes, edges, extra):
+    generator = torch.Generator().manual_seed(0)
+    dims = (size,) * 6 + (classes,)
+    tree = spanning_tree(dict.fromkeys(edges, 1), 6)
+    ranks = tree_ranks(dims, tree, classes - 1)
+    assert max(ranks.values()) <= classes
+    structure = tg.Structure(dims, {e: r + extra for e, r in ranks.items()})
+    weights = torch.randn(classes, 1 + 6 * (size - 1), generator=generator, dtype=DOUBLE)
+    network = linear_network(structure, weights, noise=0.0, generator=generator)
+    features = torch.randn(20, 6, size, generator=generator, dtype=DOUBLE)
+    features[:, :, 0] = 1.0
+    joined = {node for node, _ in tree}
+    for node in set(range(6)) - joined:
+        features[:, node, 1:] = 0.0  # not heard at the classes
+    found = product_plan(structure).run(network.cores, features).log_softmax(1)
+    exact = features[:, :, 1:].flatten(1) @ weights[:, 1:].T + weights[:, 0]
+    assert torch.allclose(found, exact.log_softmax(1), atol=1e-10)
+
+
+def test_too_small_ranks_hold_the_leading_directions():
+    generator = torch.Generator().manual_seed(0)
+    structure = tg.Structure((2,) * 6 + (5,), dict.fromkeys(CHAIN, 2))
+    weights = torch.randn(5, 2, generator=generator, dtype=DOUBLE) @ torch.ones(2, 7, dtype=DOUBLE)
+    network = linear_network(structure, weights, noise=0.0, generator=generator)
+    features = torch.randn(20, 6, 2, generator=generator, dtype=DOUBLE)
+    features[:, :, 0] = 1.0
+    found = product_plan(structure).run(network.cores, features).log_softmax(1)
+    exact = features[:, :, 1] @ weights[:, 1:].T + weights[:, 0]  # one direction
+    assert torch.allclose(found, exact.log_softmax(1), atol=1e-10)
+
+
+def test_logistic_regression_agrees_with_scikit_learn():
+    x, y = load_iris(return_X_y=True)
+    x = StandardScaler().fit_transform(x)
+    samples, labels = torch.from_numpy(x), torch.from_numpy(y)
+    found = fit_logistic(samples, labels, 3, 0.01)
+    # A constant feature, since scikit-learn puts no ridge on its own constants.
+    theirs = LogisticRegression(C=1 / (2 * 0.01 * 150), fit_intercept=False, tol=1e-10, max_iter=5000)
+    theirs.fit(np.column_stack([np.ones(150), x]), y)
+    assert np.allclose(found.numpy(), theirs.coef_, atol=1e-3)
+    generator = torch.Generator().manual_seed(0)
+    assert choose_ridge(samples, labels, 3, generator) < 1.0  # iris can be told apart
+    noise = torch.randint(0, 2, (150,), generator=generator)
+    assert choose_ridge(samples, noise, 2, generator) >= 1.0
+
+
 # -- objective -----------------------------------------------------------------------------------------
 
 
 def small_objective() -> tuple[Classification, tg.TensorNetwork]:
     generator = torch.Generator().manual_seed(0)
     x, y = xor(200)
-    features = FeatureMap.fit(x)(x)
+    features = FeatureMap.fit(x, "linear")(x)
     labels = torch.from_numpy((y == "same").astype(np.int64))
     held = torch.zeros(200, dtype=torch.bool)
     held[:50] = True
     objective = Classification(features, labels, 2, held_out=held, generator=generator)
-    start = neutral_start(
-        tg.Structure.rank_one(objective.dims), labels, generator, DOUBLE, torch.device("cpu")
-    )
+    alone = tg.Structure.rank_one(objective.dims)
+    start = linear_network(alone, torch.zeros(2, 3, dtype=DOUBLE), noise=0.03, generator=generator)
     return objective, start
 
 
@@ -158,6 +238,19 @@ def test_objective():
     exact = torch.nn.functional.cross_entropy(values, objective.labels)
     assert objective.total(start) == pytest.approx(float(exact))
     assert objective.total(start) == pytest.approx(np.log(2), abs=0.05)  # neutral
+    held = objective.held_out_losses(start)
+    assert held.shape == (50,) and objective.validate(start) == pytest.approx(float(held.mean()))
+
+
+def test_the_ridge_is_on_the_whole_tensor():
+    objective, start = small_objective()
+    ridged = Classification(
+        objective.features, objective.labels, 2, generator=torch.Generator().manual_seed(0), ridge=0.1
+    )
+    every = torch.arange(150)
+    added = ridged.loss(start, every) - objective.loss(start, every)
+    assert float(added) == pytest.approx(0.1 * float((start.to_dense() ** 2).sum()))
+    assert ridged.total(start) == objective.total(start)
 
 
 def test_screening_finds_the_leading_singular_pair_of_the_pair_gradient():
@@ -201,7 +294,7 @@ def test_products_of_features_are_learned():
     assert list(model.classes_) == ["opposite", "same"]
     assert model.n_features_in_ == 2
     assert model.structure_ == model.network_.structure == model.result_.structure
-    assert model.structure_.dims == (2, 2, 2)
+    assert model.structure_.dims == (4, 4, 2)
     assert model.history_ == model.result_.history and len(model.history_) > 1
     assert model.result_.validation_error == min(s.validation_error for s in model.history_)
     again = pickle.loads(pickle.dumps(model))
@@ -238,16 +331,29 @@ def test_tables(load):
     x, y = load(return_X_y=True)
     a, b, c, d = train_test_split(x, y, test_size=0.4, random_state=0, stratify=y)
     linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(a, c).score(b, d)
-    model = quick(feature_map="linear", max_steps=2).fit(a, c)
-    assert model.score(b, d) >= linear - 0.05
+    assert quick(max_steps=1).fit(a, c).score(b, d) >= linear - 0.035
+
+
+def test_where_products_say_nothing_the_linear_classifier_is_kept():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(200, 4))
+    y = generator.uniform(size=200) < 1 / (1 + np.exp(-2 * x.sum(1)))
+    model = quick(feature_map="linear").fit(x, y)
+    step = model.history_[-1]
+    assert step.kind == "refit" and step.structure == model.history_[0].structure
+    inside = x[(np.abs(x) < 1).all(1)]  # nothing is clipped there
+    middle = model.decision_function((inside[1:] + inside[:-1]) / 2)
+    ends = model.decision_function(inside)
+    assert np.allclose(middle, (ends[1:] + ends[:-1]) / 2, atol=1e-4)
 
 
 def test_digits():
     x, y = load_digits(return_X_y=True)
     a, b, c, d = train_test_split(x, y, train_size=1000, random_state=0, stratify=y)
-    model = quick(max_parameters=5000, max_steps=3).fit(a, c)
-    assert model.score(b, d) > 0.9
-    assert model.result_.num_parameters <= 5000
+    linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(a, c).score(b, d)
+    model = quick(max_parameters=15_000, max_steps=0).fit(a, c)
+    assert model.score(b, d) > linear + 0.005
+    assert model.result_.num_parameters <= 15_000
     assert set(model.structure_.edges) <= set(auto_edges(65))
 
 
@@ -280,7 +386,7 @@ def test_grid_search_and_pipelines():
     assert search.best_score_ > 0.8
     model = make_pipeline(StandardScaler(), PCA(3), quick(max_steps=2)).fit(x, y)
     assert model.score(x, y) > 0.85
-    assert model[-1].structure_.dims == (2, 2, 2, 3)
+    assert model[-1].structure_.dims == (4, 4, 4, 3)
 
 
 def test_random_state():

@@ -13,48 +13,51 @@ from typing import Any, Literal
 
 import torch
 
-from .contraction import product_plan
 from .data import as_dtype, check_memory, choose_device, free_memory
 from .errors import DataWarning, OptionError, check_choice
 from .features import FeatureMap, FeatureMapName
 from .holdout import as_share, drawn, is_asked, sample_mask
 from .learning import learn_objective
 from .linalg import one_thread
+from .linear_start import linear_network, spanning_tree, tree_ranks
+from .logistic import choose_ridge, fit_logistic
 from .network import RandomState, TensorNetwork, as_generator
 from .objectives import Classification
-from .objectives.classification import MOST_COST
+from .objectives.classification import is_affordable
 from .results import Result, Step
-from .search import EdgePolicy, Effort, Limits, fit_by_gradient
+from .search import EdgePolicy, Effort, GreedyOptions, Limits, fit_by_gradient
 from .solvers import TrainingOptions
 from .structure import Edge, Structure
 
 __all__ = ["HELD_OUT", "Classified", "auto_edges", "classify"]
 
 # Share of the samples held out by default.
-HELD_OUT = 0.1
+HELD_OUT = 0.2
 FEWEST_TO_SPLIT = 10
 # The fewest samples that are worth holding out.
 FEWEST_HELD_OUT = 20
-# With more features than this not all pairs are candidates, and growth starts from a higher rank on those
-# that are: chains of rank 2 train badly, and what grows from them stays behind chains that began at rank 4.
+# With more features than this not all pairs are candidates.
 FEW_FEATURES = 16
-FIRST_RANK = 4
+# Largest rank of the network that growth starts from.
+FIRST_RANK = 12
 # Share of the allowed edges that grow in one step, with few features and with many.
 FEW_AT_ONCE = 0.04
 MANY_AT_ONCE = 0.5
-# Size of the random numbers that a start differs from the neutral network by.
-NOISE = 0.03
-# Share of the features silenced in a training sample, where there are many: a few have to say it all.
-DROPOUT = 0.2
-FEW_TO_SILENCE = 8
+# Share by which the cross-entropy of held-out samples must fall for a growth to count as progress.
+LEAST_GAIN = 0.02
+# Size of the random numbers that a start differs from the linear classifier by.
+NOISE = 1e-3
+# A network is taken instead of the linear classifier that it started from when the cross-entropy of held-out
+# samples is smaller by this many standard errors of the difference: it was chosen from many, that one not.
+STANDARD_ERRORS = 1.0
 # Learning rate for one feature; the product of d of them changes by about sqrt(d) times as much per step.
 RATE = 0.03
 CLIP = 1.0
-# Epochs, epochs without a gain, and the steps that both must at least amount to, by effort.
-EFFORTS = {"fast": (10, 2, 150), "balanced": (20, 4, 300), "thorough": (60, 10, 1000)}
-# The last training of the chosen network: this much slower, and this much more patient.
+# By effort: epochs, the steps that these must at least amount to, and growths without a gain before the end.
+EFFORTS = {"fast": (8, 120, 1), "balanced": (25, 300, 1), "thorough": (60, 1000, 3)}
+# The last training, on all samples: this much slower, and this much shorter.
 SLOWER = 3.0
-MORE_PATIENT = 2
+SHORTER = 2
 # Numbers in the features up to which one thread is faster, and from which "auto" takes a GPU.
 FEW_ENTRIES = 1_000_000
 GPU_ENTRIES = 3_000_000
@@ -80,8 +83,8 @@ def classify(
     labels: Any,
     num_classes: int,
     *,
-    feature_map: FeatureMapName | Callable[[Any], Any] = "cosine",
-    map_size: int = 2,
+    feature_map: FeatureMapName | Callable[[Any], Any] = "polynomial",
+    map_size: int | None = None,
     structure: Structure | None = None,
     validation: Any = HELD_OUT,
     max_error: float | None = None,
@@ -113,6 +116,8 @@ def classify(
         Samples to hold out: a share, a boolean mask of length ``n``, or False for none.
     max_error
         Stop at this cross-entropy of the held-out samples.
+    training
+        Overrides what `effort` says of the training.
 
     Returns
     -------
@@ -125,8 +130,9 @@ def classify(
         raise OptionError(
             f"dtype={dtype!r} is complex; probabilities need real numbers: use float32 or float64"
         )
-    size = len(x) * x.shape[1] * map_size * kind.itemsize
-    check_memory(2 * size, free_memory(torch.device("cpu")), f"{len(x):,} samples of {x.shape[1]} features")
+    check_choice("effort", effort, tuple(EFFORTS))
+    size = len(x) * x.shape[1] * fitted.size * kind.itemsize
+    check_memory(4 * size, free_memory(torch.device("cpu")), f"{len(x):,} samples of {x.shape[1]} features")
     values = fitted(x, kind)
     where = choose_device(device, values, GPU_ENTRIES)
     values = values.to(where)
@@ -136,101 +142,155 @@ def classify(
     held_out = _hold_out(numbers, validation, generator)
     if random_state is None:
         generator = as_generator(None)
-    objective = Classification(
-        values,
-        numbers.to(where),
-        num_classes,
-        held_out=None if held_out is None else held_out.to(where),
-        generator=generator,
-        dropout=DROPOUT if x.shape[1] > FEW_TO_SILENCE else 0.0,
-        share=FEW_AT_ONCE if x.shape[1] <= FEW_FEATURES else MANY_AT_ONCE,
-    )
-    dims = objective.dims
-    if structure is not None:
-        if not isinstance(structure, Structure) or structure.dims != dims:
-            raise OptionError(
-                f"structure={structure!r} does not fit: a Structure over {dims} is needed, one leg of "
-                f"map_size={map_size} per feature and one for the {num_classes} classes"
-            )
-        max_steps = 0
-    given = (max_error, max_parameters, max_steps, max_seconds)
-    if held_out is None and all(v is None for v in given):
-        max_steps = 0  # nothing says when to stop, as a warning or the user says
-    pairs = auto_edges(len(dims)) if isinstance(edges, str) and edges == "auto" else edges
-    pairs = pairs if isinstance(pairs, str) else _listed(pairs)
-    first = structure or _first(dims, EdgePolicy.parse(pairs, len(dims)), max_parameters)
-    check_choice("effort", effort, tuple(EFFORTS))
-    # A structure that is given is trained once, so that it gets the time that growth takes otherwise.
-    level = effort if structure is None else "thorough"
-    trained = _training(level, objective) if training is None else training
-    limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=held_out is not None)
     with one_thread() if values.numel() <= FEW_ENTRIES else nullcontext():
+        problem = _Problem(values, numbers.to(where), num_classes, held_out, generator)
+        dims = problem.objective.dims
+        pairs = auto_edges(len(dims)) if isinstance(edges, str) and edges == "auto" else edges
+        pairs = pairs if isinstance(pairs, str) else _listed(pairs)
+        policy = EdgePolicy.parse(pairs, len(dims))
+        if structure is not None:
+            if not isinstance(structure, Structure) or structure.dims != dims:
+                raise OptionError(
+                    f"structure={structure!r} does not fit: a Structure over {dims} is needed, one leg of "
+                    f"map_size={fitted.size} per feature and one for the {num_classes} classes"
+                )
+            max_steps = 0
+        given = (max_error, max_parameters, max_steps, max_seconds)
+        if held_out is None and all(v is None for v in given):
+            max_steps = 0  # nothing says when to stop, as a warning or the user says
+        first = structure or _first(dims, policy, max_parameters)
+        trained = _training(effort, problem.objective) if training is None else training
+        limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=held_out is not None)
         result = learn_objective(
-            objective,
+            problem.objective,
             limits=limits,
             edges=pairs,
             effort=effort,
-            init=neutral_start(first, objective.labels, generator, kind, where),
+            init=problem.linear(first, noise=NOISE),
             generator=generator,
             device=where,
             dtype=kind,
             progress=progress,
             callbacks=callbacks,
             checkpoint=None,
-            options=None,
+            options=GreedyOptions.for_learning(effort).replace(patience=EFFORTS[effort][2]),
             training=trained,
+            least_gain=LEAST_GAIN,
         )
-        if training is None and objective.holds_out:
-            result = _polished(result, objective, trained, limits)
+        if problem.objective.holds_out:
+            result = _chosen(result, problem, first, trained, limits)
     return Classified(result, fitted)
+
+
+class _Problem:
+    """Samples, what is held out of them, and the linear classifier that they give.
+
+    Parameters
+    ----------
+    values
+        Local features, ``(n, d, m)``.
+    """
+
+    def __init__(
+        self,
+        values: torch.Tensor,
+        labels: torch.Tensor,
+        num_classes: int,
+        held_out: torch.Tensor | None,
+        generator: torch.Generator,
+    ) -> None:
+        self._values, self._labels, self._num_classes = values, labels, num_classes
+        self._generator = generator
+        held = torch.zeros(len(labels), dtype=torch.bool) if held_out is None else held_out
+        self._fitted = ~held.to(labels.device)
+        single = self._single[self._fitted]
+        self._strength = choose_ridge(single, labels[self._fitted], num_classes, generator)
+        self.objective = self._objective(None if held_out is None else held.to(labels.device))
+
+    @property
+    def _single(self) -> torch.Tensor:
+        """The features by themselves, without their first components."""
+        return self._values[:, :, 1:].flatten(1).double()
+
+    def _objective(self, held_out: torch.Tensor | None) -> Classification:
+        count = len(self._labels) if held_out is None else int((~held_out).sum())
+        return Classification(
+            self._values,
+            self._labels,
+            self._num_classes,
+            held_out=held_out,
+            generator=self._generator,
+            ridge=self._strength / count,
+            share=FEW_AT_ONCE if self._values.shape[1] <= FEW_FEATURES else MANY_AT_ONCE,
+        )
+
+    def on_all(self) -> Classification:
+        """The objective with nothing held out."""
+        return self._objective(None)
+
+    def linear(self, structure: Structure, *, noise: float = 0.0, on_all: bool = False) -> TensorNetwork:
+        """The linear classifier of the fitted samples, or of all, as a network."""
+        used = torch.ones_like(self._fitted) if on_all else self._fitted
+        ridge = self._strength / int(used.sum())
+        weights = fit_logistic(self._single[used], self._labels[used], self._num_classes, ridge)
+        found = linear_network(structure, weights, noise=noise, generator=self._generator)
+        return found.to(self._values.device, self._values.dtype)
 
 
 def _training(effort: str, objective: Classification) -> TrainingOptions:
     """How networks are trained: in epochs where there are many samples, in steps where there are few."""
-    epochs, patience, steps = EFFORTS[effort]
-    count = objective.num_batches
+    epochs, steps, _ = EFFORTS[effort]
+    epochs = max(epochs, math.ceil(steps / objective.num_batches))
     return TrainingOptions(
+        optimizer="adam",
         learning_rate=RATE / math.sqrt(len(objective.dims) - 1),
+        schedule="cosine",
         clip=CLIP,
-        epochs=max(epochs, math.ceil(steps / count)),
-        patience=max(patience, math.ceil(steps / 8 / count)),
-        tolerance=1e-3,
+        epochs=epochs,
+        patience=epochs,
         patient_steps=0,
     )
 
 
-def _polished(result: Result, objective: Classification, training: TrainingOptions, limits: Limits) -> Result:
-    """The chosen network trained once more, slowly; its best epoch, which may be the first, is kept."""
+def _chosen(
+    result: Result, problem: _Problem, first: Structure, training: TrainingOptions, limits: Limits
+) -> Result:
+    """The network found, trained on with all samples; or the linear classifier, where that is as good."""
     begin, spent = time.perf_counter(), float(result.info["seconds"])
-    # A run that is out of time gets a share more of it.
-    limit = math.inf if limits.max_seconds is None else limits.max_seconds
-    deadline = begin + max(limit - spent, 0.1 * limit)
-    assert training.learning_rate is not None
-    slow = replace(
-        training,
-        learning_rate=training.learning_rate / SLOWER,
-        patience=MORE_PATIENT * training.patience,
-        tolerance=1e-4,
-    )
-    found, _ = fit_by_gradient(objective, result.network, slow, deadline=deadline)
+    objective, everything = problem.objective, problem.on_all()
+    linear = problem.linear(first)
+    gains = objective.held_out_losses(linear) - objective.held_out_losses(result.network)
+    error = float(gains.std()) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+    validation = result.validation_error
+    if float(gains.mean()) > STANDARD_ERRORS * error:
+        # A run that is out of time gets a share more of it.
+        limit = math.inf if limits.max_seconds is None else limits.max_seconds
+        deadline = begin + max(limit - spent, 0.1 * limit)
+        rate = None if training.learning_rate is None else training.learning_rate / SLOWER
+        slow = replace(training, learning_rate=rate, epochs=math.ceil(training.epochs / SHORTER))
+        network = fit_by_gradient(everything, result.network, slow, deadline=deadline)[0].network
+    else:
+        validation = objective.validate(linear)
+        network = problem.linear(first, on_all=True)
+    loss = everything.total(network)
     seconds = spent + time.perf_counter() - begin
     step = Step(
         index=len(result.history),
         kind="refit",
         edge=None,
-        num_parameters=found.size,
-        loss=found.loss,
-        relative_error=found.loss,
-        validation_error=found.validation,
+        num_parameters=network.num_parameters,
+        loss=loss,
+        relative_error=loss,
+        validation_error=validation,
         seconds=seconds,
-        structure=found.network.structure,
+        structure=network.structure,
     )
     return replace(
         result,
-        network=found.network,
-        relative_error=found.loss,
+        network=network,
+        relative_error=loss,
         history=(*result.history, step),
-        validation_error=found.validation,
+        validation_error=validation,
         info={**result.info, "seconds": seconds},
     )
 
@@ -252,47 +312,15 @@ def _listed(edges: Any) -> Any:
 
 
 def _first(dims: tuple[int, ...], policy: EdgePolicy, max_parameters: int | None) -> Structure:
-    """Where growth starts: rank one, or a higher rank on the allowed edges of many features.
-
-    In a long chain no single growth carries what a far feature says to the class leg, so that from rank one
-    on none would show a gain.
-    """
-    alone = Structure.rank_one(dims)
-    if len(dims) - 1 <= FEW_FEATURES:
-        return alone
-    pairs = _chain(len(dims) - 1) if policy.pairs is None else policy.pairs
-    joined = Structure(dims, dict.fromkeys(pairs, FIRST_RANK))
-    for e in joined.edges:  # ends of a chain cannot use more than their leg carries
-        joined = joined.with_rank(*e, min(FIRST_RANK, joined.useful_rank(*e)))
-    too_large = max_parameters is not None and joined.num_parameters > max_parameters
-    return alone if too_large or product_plan(joined).cost > MOST_COST else joined
-
-
-def neutral_start(
-    structure: Structure,
-    labels: torch.Tensor,
-    generator: torch.Generator,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> TensorNetwork:
-    """Cores that pass on what they get and ignore their feature, up to noise; the classes get their shares.
-
-    Entry ``(0, k, ..., k)`` of a core is one: along a chain that is the identity. Products over any number of
-    features then begin of order one, which random cores would not.
-    """
-    root = structure.order - 1
-    cores = []
-    for node, shape in enumerate(structure.core_shapes):
-        core = NOISE * torch.randn(shape, generator=generator, dtype=torch.float64)
-        bonds = len(shape) - 1
-        if node == root:
-            counts = torch.bincount(labels.cpu(), minlength=shape[0]).clamp_min(1).double()
-            core.reshape(shape[0], -1)[:, 0] += (counts / counts.sum()).log()
-        else:
-            for k in range(min(shape[1:], default=1)):
-                core[(0, *[k] * bonds)] += 1.0
-        cores.append(core.to(device, dtype))
-    return TensorNetwork(structure, cores)
+    """A tree of allowed edges with the ranks that a linear classifier needs, fewer where limits say so."""
+    root = len(dims) - 1
+    pairs = _chain(root) if policy.pairs is None else sorted(policy.pairs)
+    tree = spanning_tree(dict.fromkeys(pairs, 1), root)
+    for directions in range(min(dims[root] - 1, FIRST_RANK - 1), 0, -1):
+        found = Structure(dims, tree_ranks(dims, tree, directions))
+        if (max_parameters is None or found.num_parameters <= max_parameters) and is_affordable(found):
+            return found
+    return Structure.rank_one(dims)
 
 
 def _hold_out(labels: torch.Tensor, validation: Any, generator: torch.Generator) -> torch.Tensor | None:

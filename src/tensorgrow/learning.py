@@ -132,6 +132,7 @@ def learn_objective(
     identity: dict[str, Any] | None = None,
     shortlist: int | None = None,
     prior: dict[Edge, float] | None = None,
+    least_gain: float | None = None,
 ) -> Result:
     """The search behind `learn`, for any objective.
 
@@ -141,6 +142,8 @@ def learn_objective(
         Edges to try before a growth; None: all.
     prior
         What edges promise before they were tried; those that are not named are all tried first.
+    least_gain
+        Share of its value by which the measure must fall for a growth to count as progress; None: hardly any.
     """
     for name, value, kind in (("options", options, GreedyOptions), ("training", training, TrainingOptions)):
         if value is not None and not isinstance(value, kind):
@@ -156,6 +159,8 @@ def learn_objective(
     problem = LearningProblem(
         objective, chosen, trained, policy, generator, limits.max_parameters, shortlist=shortlist
     )
+    if least_gain is not None:
+        problem.least_gain = least_gain
     if limits.max_error is not None:
         problem.target = limits.max_error
     search = LearningSearch(problem, limits, init=init, dtype=dtype, device=device)

@@ -39,9 +39,7 @@ def check_outputs(
             raise FileFormatError(f"cannot write {path}: give a name that ends in {', '.join(endings)}")
     if report is not None and report.suffix.lower() != ".html":
         raise FileFormatError(f"cannot write {report}: the name of a page ends in .html")
-    for path in (*outputs, report, checkpoint):
-        if path is None:
-            continue
+    for path in [*outputs, *(p for p in (report, checkpoint) if p is not None)]:
         folder = path.parent
         if not folder.is_dir():
             raise OptionError(f"cannot write {path}: the folder {folder} does not exist")

@@ -38,8 +38,10 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     .. math:: f_c(x) = \sum_{i_1 \dots i_d} W_{i_1 \dots i_d c} \prod_j \phi_j(x_j)_{i_j}
 
     Every feature goes through a map to a short vector; the network ``W`` has a leg for each of them and one
-    for the classes, whose probabilities are the softmax of ``f``. Growth by the gradient of the cross-entropy
-    goes on until that of the held-out samples no longer falls; the best network on the way is kept.
+    for the classes, whose probabilities are the softmax of ``f``. It starts as the linear classifier, ridge
+    included, that cross-validation chooses, and grows along the gradient of the cross-entropy until that of
+    held-out samples no longer falls. Where products do not help there, the linear classifier is what is kept.
+    Last, all samples are fitted.
 
     Parameters
     ----------
@@ -49,14 +51,15 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Stop at this mean cross-entropy of the held-out samples.
     edges
         Edges that may grow: "all", "chain", "ring" or pairs of nodes; the classes have the last node. "auto"
-        is all pairs for up to 16 features; beyond, the chain of the features with the classes in its middle,
-        starting from rank 4 instead of 1.
+        is all pairs for up to 16 features; beyond, the chain of the features with the classes in its middle.
     feature_map
-        "cosine": ``(cos(pi u / 2), sin(pi u / 2))`` with ``u`` the feature scaled to [0, 1] by its training
-        range; "linear": ``(1, z)`` with ``z`` standardised; or a function of samples ``(n, d)`` that returns
-        ``(n, d, map_size)``.
+        "polynomial": orthonormal polynomials of the standardised feature, the constant first; "linear":
+        ``(1, z)``, the same of degree 1; "cosine": ``(cos(pi u / 2), sin(pi u / 2))`` with ``u`` the feature
+        scaled to [0, 1] by its training range; or a function of samples ``(n, d)`` that returns ``(n, d,
+        map_size)``. See `tensorgrow.features.FeatureMap`.
     map_size
-        Length of the vectors; "linear" has 2.
+        Length of the vectors. None: for "polynomial" 4 with up to 4 features, 3 with up to 16, else 2; for the
+        other maps 2.
     validation
         Samples to hold out: a share (of every class, at least 20 samples or a fifth), a boolean mask of
         length n, or False for none; then only a limit says when to stop, and without one the first network
@@ -110,8 +113,8 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_steps: int | None = None,
         max_seconds: float | None = None,
         edges: Literal["auto", "all", "chain", "ring"] | Iterable[Edge] = "auto",
-        feature_map: FeatureMapName | Callable[[Any], Any] = "cosine",
-        map_size: int = 2,
+        feature_map: FeatureMapName | Callable[[Any], Any] = "polynomial",
+        map_size: int | None = None,
         validation: Any = HELD_OUT,
         effort: Effort = "balanced",
         structure: Structure | None = None,

@@ -1,4 +1,4 @@
-"""Cross-entropy of a network on products of features, and which of its edges are worth growing."""
+"""Cross-entropy of a network on products of features with a ridge, and which edges are worth growing."""
 
 from __future__ import annotations
 
@@ -9,29 +9,36 @@ from itertools import pairwise
 import torch
 
 from .. import moves
-from ..contraction import product_plan
+from ..contraction import inner_plan, product_plan
 from ..losses import cross_entropy
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .differentiable import Slices
 
-__all__ = ["Classification", "logits"]
+__all__ = ["Classification", "is_affordable", "logits"]
 
-# Samples per step of the optimiser, per screening, and per block where no gradients are needed.
+# Samples per step of the optimiser (of few samples, fewer), per screening, and per block without gradients.
 BATCH = 128
+SMALL_BATCH = 64
+FEW_SAMPLES = 1_000
 SCREENED = 512
 BLOCK = 4_096
 # Rounds of power iteration on the pair gradients, and the size of the slices that these are read off at.
 ROUNDS = 4
 PROBE = 1e-2
-# Multiplications per sample that a network may take, and that one screening of several edges may take.
+# Multiplications per sample that a network may take, and that one screening of several edges may take; and
+# flops of the norm of a network.
 MOST_COST = 2.0**18
+MOST_FLOPS = 2.0**25
 # Sizes of new slices that are tried.
 SIZES = (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
 class Classification:
-    """Mean cross-entropy of ``f_c(x) = <W[..., c], phi_1(x_1) x ... x phi_d(x_d)>``.
+    """Mean cross-entropy of ``f_c(x) = <W[..., c], phi_1(x_1) x ... x phi_d(x_d)>``, plus a ridge on ``W``.
+
+    The ridge is on the norm of the whole tensor ``W``, which the network gives exactly, not on its cores:
+    every product of features pays for its own weight, as in a kernel machine.
 
     Parameters
     ----------
@@ -44,11 +51,11 @@ class Classification:
     held_out
         True for samples that only `validate` sees; None for none.
     generator
-        Shuffles the batches and silences features.
+        Shuffles the batches.
+    ridge
+        Factor of the squared norm of ``W`` in the loss; `total` and `validate` are without.
     batch_size
-        Samples per batch.
-    dropout
-        Share of the features of a training sample that are silenced, anew for every batch.
+        Samples per batch; None: 128, or 64 of up to 1,000.
     share
         Of the edges that may grow, how many do so at once.
     """
@@ -63,8 +70,8 @@ class Classification:
         *,
         held_out: torch.Tensor | None = None,
         generator: torch.Generator,
-        batch_size: int = BATCH,
-        dropout: float = 0.0,
+        ridge: float = 0.0,
+        batch_size: int | None = None,
         share: float = 0.1,
     ) -> None:
         self.dims = (*[features.shape[2]] * features.shape[1], num_classes)
@@ -72,8 +79,8 @@ class Classification:
         self.features, self.labels = features[kept], labels[kept]
         self._held = None if held_out is None else (features[held_out], labels[held_out])
         self._generator = generator
-        self._batch_size = batch_size
-        self._dropout = dropout
+        self._ridge = ridge
+        self._batch_size = batch_size or (SMALL_BATCH if len(self.labels) <= FEW_SAMPLES else BATCH)
         self._share = share
 
     @property
@@ -92,25 +99,18 @@ class Classification:
         return order.tensor_split(self.num_batches)
 
     def loss(self, network: TensorNetwork, batch: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy of some samples, some of whose features are silenced."""
-        return self._loss(network, self._thinned(self.features[batch]), self.labels[batch])
+        """Mean cross-entropy of some samples, plus the ridge."""
+        found = self._loss(network, self.features[batch], self.labels[batch])
+        if not self._ridge:
+            return found
+        cores = list(network.cores)
+        square: torch.Tensor = inner_plan(network.structure, network.structure, False).run(cores, cores)
+        return found + self._ridge * square.reshape(())
 
     @staticmethod
     def _loss(network: TensorNetwork, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         found = product_plan(network.structure).run(network.cores, features)
         return cross_entropy(found, labels)
-
-    def _thinned(self, features: torch.Tensor) -> torch.Tensor:
-        """Dropout: a share of the features is set to what it is on average.
-
-        The first component of a feature is nearly 1 and the others have mean zero, so that setting these to
-        zero removes the feature from every product. Without it, products of many features fit single samples.
-        """
-        if not self._dropout:
-            return features
-        draws = torch.rand(features.shape[:2], generator=self._generator)
-        kept = (draws >= self._dropout).to(features) / (1.0 - self._dropout)
-        return torch.cat([features[:, :, :1], features[:, :, 1:] * kept[:, :, None]], -1)
 
     def total(self, network: TensorNetwork) -> float:
         """Mean cross-entropy of all fitted samples."""
@@ -118,9 +118,14 @@ class Classification:
 
     def validate(self, network: TensorNetwork) -> float | None:
         """Mean cross-entropy of the held-out samples."""
-        if self._held is None:
-            return None
-        return float(cross_entropy(logits(network, self._held[0]), self._held[1]))
+        return None if self._held is None else float(self.held_out_losses(network).mean())
+
+    def held_out_losses(self, network: TensorNetwork) -> torch.Tensor:
+        """Cross-entropy of every held-out sample."""
+        assert self._held is not None
+        features, labels = self._held
+        chances = logits(network, features).double().log_softmax(1)
+        return -chances.gather(1, labels[:, None])[:, 0]
 
     # -- which edges to grow ---------------------------------------------------------------------------
 
@@ -152,7 +157,7 @@ class Classification:
             grown = structure.with_rank(*best, structure.rank(*best) + 1)
             if max_parameters is not None and grown.num_parameters > max_parameters:
                 continue
-            if product_plan(grown).cost <= MOST_COST:
+            if is_affordable(grown):
                 structure, chosen[best] = grown, slices
         return list(chosen), self._grown(network, chosen) if chosen else network
 
@@ -216,6 +221,13 @@ class Classification:
             for s in SIZES
         ]
         return min(found, key=self.total)
+
+
+def is_affordable(structure: Structure) -> bool:
+    """Whether samples and the norm can be contracted in reasonable time."""
+    if product_plan(structure).cost > MOST_COST:
+        return False
+    return inner_plan(structure, structure, False).program.flops <= MOST_FLOPS
 
 
 @torch.no_grad()

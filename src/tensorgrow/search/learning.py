@@ -23,7 +23,7 @@ from .options import GreedyOptions
 
 __all__ = ["LearningProblem", "LearningSearch", "fit_by_gradient"]
 
-# Share of its value by which the measure must fall for a growth to count as progress.
+# What counts as progress, unless the problem says otherwise.
 LEAST_GAIN = 1e-4
 # Steps on batches that show what the new slices of an edge can do.
 CANDIDATE_STEPS = 100
@@ -38,6 +38,8 @@ class LearningProblem:
     shortlist
         Edges tried before a growth, once all were tried: half of them those that did best when last tried,
         half those that were not tried for longest. None: all.
+    least_gain
+        Share of its value by which the measure must fall for a growth to count as progress.
     """
 
     objective: Differentiable
@@ -49,6 +51,7 @@ class LearningProblem:
     target: float = -math.inf
     deadline: float = math.inf
     shortlist: int | None = None
+    least_gain: float = LEAST_GAIN
 
 
 class LearningSearch(Search):
@@ -228,7 +231,8 @@ class LearningSearch(Search):
         assert state.current is not None
         now = state.current.measure
         if state.best is None or now < state.best.measure:
-            gained = state.best is None or now < state.best.measure - LEAST_GAIN * abs(state.best.measure)
+            least = self.problem.least_gain * abs(state.best.measure) if state.best else 0.0
+            gained = state.best is None or now < state.best.measure - least
             state.best, state.stale = state.current, 0 if gained else state.stale + 1
         else:
             state.stale += 1

@@ -21,7 +21,18 @@ from tensorgrow.tensorization import Tensorization
 pytest.importorskip("typer")
 pillow = pytest.importorskip("PIL.Image")
 
-COMMANDS = ("demo", "decompose", "complete", "fit", "reconstruct", "show", "compare", "report", "version")
+COMMANDS = (
+    "demo",
+    "decompose",
+    "complete",
+    "fit",
+    "reconstruct",
+    "show",
+    "compare",
+    "report",
+    "reproduce",
+    "version",
+)
 HIDDEN = tg.Structure.tensor_ring((4, 5, 6, 3), 2)
 needs_report = pytest.mark.skipif(not hasattr(tg.Result, "report"), reason="reports are not there yet")
 

@@ -76,6 +76,8 @@ TABLE = [
     ("report network.safetensors", "the result of a run is needed"),
     ("report network.safetensors -o x.npy", "the name of a page ends in .html"),
     ("compare x.npy -e 7", "must lie between 0 and 1"),
+    ("reproduce nothing", "there is no experiment 'nothing'; choose one of decomposition,"),
+    ("reproduce timing --processes 0", "--processes"),
     ("decompose", "Missing argument 'FILE'"),
     ("grow x.npy", "No such command 'grow'"),
     ("decompose x.npy --bogus", "No such option"),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import typer
 
-from . import compare, complete, decompose, demo, fit, reconstruct, report, show, version
+from . import compare, complete, decompose, demo, fit, reconstruct, report, reproduce, show, version
 
-__all__ = ["GROUPS", "app", "command"]
-
-# Groups of commands that live elsewhere: name -> module that has a Typer called `app`.
-GROUPS: dict[str, str] = {}
+__all__ = ["app", "command"]
 
 app = typer.Typer(
     name="tensorgrow",
@@ -23,10 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (demo, decompose, complete, fit, reconstruct, show, compare, report, version):
+for _module in (demo, decompose, complete, fit, reconstruct, show, compare, report, reproduce, version):
     app.command(_module.NAME)(_module.run)
-for _name, _path in GROUPS.items():
-    app.add_typer(importlib.import_module(_path).app, name=_name)
 
 
 def command() -> Any:

@@ -1,0 +1,69 @@
+"""``tensorgrow reproduce``: experiments of the paper, with what the paper says beside what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import OptionError
+from ..experiments import EXPERIMENTS, reproduce
+from . import options as opt
+from .console import emit_json, err, out
+
+__all__ = ["NAME", "run"]
+
+NAME = "reproduce"
+ALL = "all"
+
+
+def run(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXPERIMENTS)}, or {ALL}.", metavar="NAME")],
+    quick: Annotated[bool, typer.Option("--quick", help="A few minutes on two cores.")] = False,
+    folder: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of JSON, report and figures.", metavar="FOLDER")
+    ] = Path("reproduction"),
+    processes: Annotated[int, typer.Option(help="Cases run at the same time.", min=1)] = 1,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of real data; default: TENSORGROW_DATA.", metavar="FOLDER")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what is there.")] = False,
+    as_json: opt.JsonOutput = False,
+) -> int:
+    """Run an experiment of the paper again, or go on with one that was stopped.
+
+    Cases that are in the folder already are not run again.
+    """
+    names = list(EXPERIMENTS) if name == ALL else [name]
+    if unknown := [n for n in names if n not in EXPERIMENTS]:
+        raise OptionError(
+            f"there is no experiment {unknown[0]!r}; choose one of {', '.join(EXPERIMENTS)}, {ALL}"
+        )
+    written: list[dict[str, Any]] = []
+    for each in names:
+        done = reproduce(
+            each,
+            quick=quick,
+            folder=folder,
+            processes=processes,
+            data=data,
+            fresh=fresh,
+            say=lambda text: err.print(text, markup=False, soft_wrap=True),
+        )
+        written.append(
+            {
+                "name": done.name,
+                "results": str(done.results),
+                "report": str(done.report),
+                "figures": [str(f) for f in done.figures],
+                "failures": done.failures,
+            }
+        )
+        if not as_json:
+            out.print(done.text, markup=False, soft_wrap=True)
+            for path in (done.results, done.report, *done.figures):
+                out.print(f"wrote {path}", markup=False, soft_wrap=True)
+    if as_json:
+        emit_json({"schema": "tensorgrow.reproduce/1", "experiments": written})
+    return 1 if any(w["failures"] for w in written) else 0

@@ -93,6 +93,14 @@ def test_the_page_says_what_the_result_says(grown, tmp_path):
         assert {(i, j): rank for i, j, rank, _ in edges} == dict(step.structure.ranks)
 
 
+def test_a_tensor_made_from_an_array_says_so(grown, tmp_path):
+    _, how = tg.tensorize(photograph(), (4,) * 4)
+    page = (
+        dataclasses.replace(grown, tensorization=how).report(tmp_path / "p.html").read_text(encoding="utf-8")
+    )
+    assert "16×16 as 4⁴ = 256 entries" in page
+
+
 def test_spectra_are_those_of_the_balanced_network(tmp_path):
     """On a chain of two the weights are the singular values."""
     x = np.diag([4.0, 2.0, 1.0])

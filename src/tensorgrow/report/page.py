@@ -79,8 +79,10 @@ def _as_script_data(content: Mapping[str, Any]) -> str:
 def _subtitle(result: Result, shape: str) -> str:
     structure = result.structure
     inside = structure.num_nodes - structure.order
+    how = result.tensorization
+    made = "" if how is None else f"{shape_text(how.shape)} as "
     parts = [
-        f"{shape} = {structure.num_entries:,} entries",
+        f"{made}{shape} = {structure.num_entries:,} entries",
         f"{structure.num_nodes} cores" + (f" ({inside} internal)" if inside else ""),
         f"{len(structure.edges)} edges",
     ]

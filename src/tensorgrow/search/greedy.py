@@ -141,8 +141,9 @@ class GreedySearch(Search):
                 state.current, reduction = smaller
                 self._record(reduction.kind, reduction.edge, begin)
                 return
-        if state.best is None or state.current.size < state.best.size:
-            state.best = state.current
+        now = state.current
+        if state.best is None or (now.size, now.loss) < (state.best.size, state.best.loss):
+            state.best = now
         if state.start == 0 and not problem.is_exact:
             state.phase = "tree"
         else:

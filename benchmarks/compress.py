@@ -239,6 +239,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", help="folder that holds mnist/")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--max-seconds", type=float, default=60.0, help="for the networks of one model")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways to compress")
     parser.add_argument("--ratios", type=float, nargs="+", help="shares of the parameters")
     parser.add_argument("--figure", type=Path, default=FIGURES / "compress.png")
     parser.add_argument("--summary", action="store_true", help="run nothing: report what there is")
@@ -262,7 +263,7 @@ def main() -> None:
     cases = []
     for name in args.only:
         cases.append(case(name, "dense", 1.0))
-        cases += [case(name, way, ratio) for ratio in args.ratios or RATIOS[name] for way in WAYS]
+        cases += [case(name, way, ratio) for ratio in args.ratios or RATIOS[name] for way in args.ways]
     if not args.summary:
         run_cases(results, cases, lambda params: run({**params, "folder": folder}), report=line)
     report(results, args.figure)

@@ -200,7 +200,13 @@ def figure(rows: list[Row], path: Path) -> None:
             if r["params"]["way"] == "dense":
                 axis.axhline(100 * (1 - r["plain"]["accuracy"]), color="black", linewidth=0.8, label="dense")
                 axis.set_title(f"{name}: {r['parameters']:,} parameters, dense")
-        axis.set(xscale="log", yscale="log", xlabel="parameters", ylabel="test error, %")
+        axis.set(xscale="log", yscale="log", xlabel="parameters, thousands", ylabel="test error, %")
+        for side, ticks, unit in (
+            (axis.yaxis, (2, 3, 5, 10, 20, 50), 1),
+            (axis.xaxis, (10, 30, 100, 300), 1000),
+        ):
+            side.set_ticks([unit * t for t in ticks], [str(t) for t in ticks])
+            side.set_minor_formatter("")
     axes[0][0].legend(fontsize=7)
     fig.tight_layout()
     fig.savefig(path, dpi=130)

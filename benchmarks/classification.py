@@ -151,7 +151,7 @@ def run(params: Row) -> Row:
 
 def methods(part: str) -> tuple[str, ...]:
     """What is compared."""
-    return ("logistic", "svm", *(f"mps{r}" for r in RANKS.get(part, SMALL_RANKS)), "ours")
+    return ("ours", "logistic", "svm", *(f"mps{r}" for r in RANKS.get(part, SMALL_RANKS)))
 
 
 def cases(args: argparse.Namespace) -> list[Case]:

@@ -18,7 +18,7 @@ FeatureMapName = Literal["polynomial", "cosine", "linear"]
 MAPS = ("polynomial", "cosine", "linear")
 
 # Without a `size`: polynomials of degree 3, 2 or 1, by the number of features that there may be at most.
-DEGREES = ((4, 3), (16, 2))
+DEGREES = ((4, 3), (8, 2))
 # Standard deviations at which a feature is clipped.
 FARTHEST = 4.0
 # Components after the first have size REACH / sqrt(d), each half of the one before: then a ridge on all

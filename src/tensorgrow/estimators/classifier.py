@@ -58,8 +58,8 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaled to [0, 1] by its training range; or a function of samples ``(n, d)`` that returns ``(n, d,
         map_size)``. See `tensorgrow.features.FeatureMap`.
     map_size
-        Length of the vectors. None: for "polynomial" 4 with up to 4 features, 3 with up to 16, else 2; for
-        the other maps 2.
+        Length of the vectors. None: for "polynomial" 4 with up to 4 features, 3 with up to 8, else 2; for the
+        other maps 2.
     validation
         Samples to hold out: a share (of every class, at least 20 samples or a fifth), a boolean mask of
         length n, or False for none; then only a limit says when to stop, and without one the first network

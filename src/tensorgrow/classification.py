@@ -49,7 +49,7 @@ LEAST_GAIN = 0.02
 NOISE = 1e-3
 # A network is taken instead of the linear classifier that it started from when the cross-entropy of held-out
 # samples is smaller by this many standard errors of the difference: it was chosen from many, that one not.
-STANDARD_ERRORS = 1.0
+STANDARD_ERRORS = 2.0
 # Learning rate for one feature; the product of d of them changes by about sqrt(d) times as much per step.
 RATE = 0.03
 CLIP = 1.0

@@ -121,7 +121,10 @@ class TrainingOptions:
             return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=self.weight_decay)
         kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
         if not self._captures(parameters):
-            return kind(parameters, lr=rate, weight_decay=self.weight_decay)
+            real = all(
+                p.is_floating_point() for p in parameters
+            )  # one kernel for all of them, unless complex
+            return kind(parameters, lr=rate, weight_decay=self.weight_decay, fused=real or None)
         # A graph repeats numbers of the host: the rate lies on the device, where a schedule can change it.
         return kind(
             parameters,
@@ -286,10 +289,11 @@ def _load_state(optimizer: torch.optim.Optimizer, leaves: list[torch.Tensor], st
         return
     for leaf, values in zip(leaves, state, strict=True):
         if values and all(v.dim() == 0 or v.shape == leaf.shape for v in values.values()):
-            capturable = optimizer.param_groups[0].get("capturable", False)
+            group = optimizer.param_groups[0]
+            near = group.get("capturable") or group.get("fused")
             optimizer.state[leaf] = {
-                # Whatever the earlier training ran on: the count of steps lies on the device for graphs only.
-                k: v.to("cpu" if k == "step" and not capturable else leaf.device, copy=True)
+                # Whatever the earlier training ran on: only some kernels want the count of steps beside them.
+                k: v.to("cpu" if k == "step" and not near else leaf.device, copy=True)
                 for k, v in values.items()
             }
 

@@ -40,7 +40,7 @@ assert result.relative_error <= 0.15
 assert result.num_parameters < train.num_parameters
 
 # %%
-# Every network on the way is kept: `Result.at` gives the smallest one with a larger error.
+# The best networks of every size on the way are kept: `Result.at` gives the smallest one with a larger error.
 
 figure, axes = plt.subplots(1, 4, figsize=(14, 3.6), layout="constrained")
 panels = [("original", picture.size, picture)]

@@ -46,7 +46,7 @@ figure, axes = plt.subplots(1, 4, figsize=(14, 3.6), layout="constrained")
 panels = [("original", picture.size, picture)]
 for error in (0.3, 0.2, 0.15):
     network = result.at(max_error=error)
-    panels.append((f"error {error:g}", network.num_parameters, tg.detensorize(network, how)))
+    panels.append((f"error {error:g}", network.num_parameters, tg.detensorize(network, how).numpy()))
 for axis, (name, size, values) in zip(axes, panels):
     axis.imshow(values, cmap="gray", vmin=0, vmax=1)
     axis.set_title(f"{name}: {size:,} numbers")

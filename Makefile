@@ -37,4 +37,4 @@ docs: install
 	@echo "documentation: docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis out docs/_build docs/gallery docs/generated
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis out docs/_build docs/gallery docs/generated docs/sg_execution_times.rst

@@ -48,8 +48,8 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r".*",
-    # The demo is a command, with its own output.
-    "ignore_pattern": r"demo\.py",
+    # It draws the picture of the README and takes longer.
+    "ignore_pattern": r"growth_picture\.py",
     "within_subsection_order": "ExampleTitleSortKey",
     "download_all_examples": False,
     "show_memory": False,

@@ -11,7 +11,6 @@ A grey photograph of 128x128 pixels becomes a tensor of order 7 with modes of si
 # modes 0 to 2 are digits of the row, mode 3 half a digit of each, and modes 4 to 6 digits of the column.
 
 import matplotlib.pyplot as plt
-import numpy as np
 from matplotlib.cbook import get_sample_data
 
 import tensorgrow as tg
@@ -19,7 +18,7 @@ import tensorgrow as tg
 with get_sample_data("grace_hopper.jpg") as file:
     photo = plt.imread(file).mean(2)[:512, :512] / 255.0
 picture = photo.reshape(128, 4, 128, 4).mean((1, 3))
-tensor = picture.reshape((4,) * 7, order="F")
+tensor, how = tg.tensorize(picture, (4,) * 7, order="F")
 
 # %%
 # The search starts at rank one and raises one rank at a time. It says why it stopped and what to try
@@ -41,15 +40,21 @@ assert result.relative_error <= 0.15
 assert result.num_parameters < train.num_parameters
 
 # %%
-# Every network on the way is kept: `Result.at` gives the smallest one with a larger error.
+# The best networks of every size on the way are kept: `Result.at` gives the smallest one with a larger error.
 
 figure, axes = plt.subplots(1, 4, figsize=(14, 3.6), layout="constrained")
-panels = [("original", picture.size, tensor)]
+panels = [("original", picture.size, picture)]
 for error in (0.3, 0.2, 0.15):
     network = result.at(max_error=error)
-    panels.append((f"error {error:g}", network.num_parameters, network.to_dense().numpy()))
+    panels.append((f"error {error:g}", network.num_parameters, tg.detensorize(network, how).numpy()))
 for axis, (name, size, values) in zip(axes, panels):
-    axis.imshow(np.reshape(values, picture.shape, order="F"), cmap="gray", vmin=0, vmax=1)
+    axis.imshow(values, cmap="gray", vmin=0, vmax=1)
     axis.set_title(f"{name}: {size:,} numbers")
     axis.axis("off")
+plt.show()
+
+# %%
+# The network and the errors on the way; `Result.report` writes a page with all of it.
+
+result.plot(rivals={"tensor train": (train.num_parameters, train.relative_error)})
 plt.show()

@@ -29,6 +29,16 @@ print("found: ", dict(result.structure.ranks))
 assert result.structure == hidden
 
 # %%
+# The hidden network and the one that was found.
+
+figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+layout = tg.plotting.choose_layout([hidden, result.structure])
+for axis, name, structure in zip(axes, ("hidden", "found"), (hidden, result.structure)):
+    tg.plotting.draw_network(structure, axis, layout=layout)
+    axis.set_title(name)
+plt.show()
+
+# %%
 # A tensor train can represent it too, but needs many more numbers.
 
 train = tg.decompose(tensor, max_error=1e-8, edges="chain", random_state=0)

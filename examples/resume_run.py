@@ -65,7 +65,8 @@ assert again.relative_error == second.relative_error
 print("loaded:  ", again)
 
 # %%
-# The error after each step: growth, then pruning under the target.
+# The error after each step. Step 1 is the smallest tree, which follows from spectra of the tensor; then come
+# two growths from rank one, each with splits of nodes once it is under the target.
 
 figure, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for name, run, style in (("resumed", second, "o-"), ("first run", first, "s")):

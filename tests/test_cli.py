@@ -342,6 +342,16 @@ def test_shell_completion():
     assert done.stdout.split() == ["decompose"]
 
 
+def test_ctrl_c_before_there_is_anything(capsys, tensor, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tensorgrow.cli.decompose.decompose", interrupted)
+    assert run(["decompose", "x.npy"]) == 130
+    assert capsys.readouterr().err == "error: interrupted before anything could be saved\n"
+    assert not Path("x.safetensors").exists()
+
+
 def test_ctrl_c_saves_the_best_so_far(folder):
     np.save("x.npy", np.random.default_rng(0).standard_normal((4,) * 8))
     arguments = ["decompose", "x.npy", "-e", "1e-3", "-o", "n.safetensors", "-o", "y.npy"]

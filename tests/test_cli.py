@@ -348,7 +348,7 @@ def test_ctrl_c_before_there_is_anything(capsys, tensor, monkeypatch):
 
     monkeypatch.setattr("tensorgrow.cli.decompose.decompose", interrupted)
     assert run(["decompose", "x.npy"]) == 130
-    assert capsys.readouterr().err == "error: interrupted before anything could be saved\n"
+    assert capsys.readouterr().err == "error: interrupted; what is not written yet is lost\n"
     assert not Path("x.safetensors").exists()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import typer
 
 from . import compare, complete, decompose, demo, fit, reconstruct, report, reproduce, show, version
-
 from .console import fail
 from .outputs import INTERRUPTED
 
@@ -17,14 +16,14 @@ __all__ = ["app", "command"]
 
 
 def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
-    """Typer ends silently on Ctrl-C; one line says that there is nothing."""
+    """Typer ends silently on Ctrl-C that no search has caught; one line says so."""
 
     @wraps(run)
     def wrapped(*arguments: Any, **options: Any) -> None:
         try:
             run(*arguments, **options)
         except KeyboardInterrupt as error:
-            raise typer.Exit(fail("interrupted before anything could be saved", INTERRUPTED)) from error
+            raise typer.Exit(fail("interrupted; what is not written yet is lost", INTERRUPTED)) from error
 
     return wrapped
 

@@ -33,7 +33,6 @@ RECIPES: dict[str, list[tuple[str, tuple[int, ...]]]] = {
         ("interleaved", (16, 16)),
         ("grouped", (2,) * 8),
         ("grouped", (4, 4, 4, 4)),
-        ("grouped", (4, 8, 8)),
     ],
     "completion": [
         ("grouped", (8, 8, 8)),

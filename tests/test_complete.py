@@ -1201,3 +1201,18 @@ def test_a_costly_edge_that_gains_most_after_a_refit_is_taken():
     best = max(per_parameter.values())
     assert per_parameter[edge] >= 0.8 * best
     assert grown.measure < first.measure
+
+
+def test_ctrl_c_during_the_last_fit_keeps_what_there_is(monkeypatch):
+    from tensorgrow import running
+
+    x = np.einsum("i,j,k->ijk", *(np.linspace(1, 2, n) for n in (5, 6, 7)))
+    mask = np.random.default_rng(0).random(x.shape) < 0.7
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "als", interrupted)
+    result = tg.complete(x, mask, random_state=0)
+    assert result.stop is tg.StopReason.INTERRUPTED
+    assert np.abs(result.fill(x, mask) - x).max() < 1e-3

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorgrow as tg
-from tensorgrow.forecast import remaining_seconds, spoken
+from tensorgrow.forecast import outlook, remaining_seconds, spoken
 from tensorgrow.search import Limits
 
 
@@ -26,7 +26,8 @@ TIMES = np.arange(1.0, 13.0)
 def test_errors_that_fall_like_a_power_of_time(held_out, power, target):
     made = steps(TIMES**-power, range(10, 22), TIMES, held_out)
     left = remaining_seconds(made, Limits(max_error=target), 12.0)
-    assert left == pytest.approx(max(0.0, target ** (-1 / power) - 12.0), rel=1e-6, abs=1e-6)
+    expected = target ** (-1 / power) - 12.0
+    assert left is None if expected <= 0 else left == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_sizes_and_steps_and_time():
@@ -57,6 +58,16 @@ def test_only_the_growth_under_way_counts():
     ]
     left = remaining_seconds([*first, *second], Limits(max_parameters=2000), 18.0)
     assert left == pytest.approx(8.0)
+
+
+def test_once_the_goal_is_reached_only_a_limit_of_time_is_known():
+    made = steps(1 / TIMES, range(10, 22), TIMES)
+    assert remaining_seconds(made, Limits(max_error=0.1), 12.0) is None
+    assert outlook(made, Limits(max_error=0.1), 12.0) == "goal reached, making it smaller"
+    limits = Limits(max_error=0.1, max_seconds=20.0)
+    assert outlook(made, limits, 12.0) == "goal reached, making it smaller, at most 8 s"
+    assert outlook(made, Limits(max_error=0.05), 12.0) == "about 8 s left"
+    assert outlook([], Limits(max_error=0.05), 1.0) == ""
 
 
 def test_durations_in_words():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from .errors import OptionError
-from .forecast import remaining_seconds, spoken
+from .forecast import outlook
 from .io import read_file, write_file
 from .results import Step
 from .search import Search, SearchState
@@ -154,11 +154,10 @@ class ProgressBar:
         error += "" if goal is None else f" (goal {goal:g})"
         move = step.kind if step.edge is None else f"{step.kind} {step.edge[0]}-{step.edge[1]}"
         best = "" if search.state.best is None else f", best {search.state.best.size:,}"
-        left = remaining_seconds(search.state.steps, search.limits, search.state.elapsed)
         self._bar.update(
             self._task,
             description=f"step {step.index}: {step.num_parameters:,} parameters{best}, {error}, {move}",
-            left="" if left is None else f"about {spoken(left)} left",
+            left=outlook(search.state.steps, search.limits, search.state.elapsed),
         )
         return None
 

@@ -447,7 +447,7 @@ def _finish(
         final,
         last.error,
         last.history,
-        stop,
+        StopReason.INTERRUPTED if last.interrupted else stop,
         path_of(search, task.scale, task.home),
         describe(
             task.values,

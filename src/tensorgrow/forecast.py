@@ -8,17 +8,34 @@ from collections.abc import Sequence
 from .results import Step
 from .search import Limits
 
-__all__ = ["remaining_seconds", "spoken"]
+__all__ = ["outlook", "remaining_seconds", "spoken"]
 
 # Steps before anything is said.
 FEWEST_STEPS = 5
+
+
+def outlook(steps: Sequence[Step], limits: Limits, now: float) -> str:
+    """What is left of a run in a few words; nothing while nothing can be said."""
+    left = remaining_seconds(steps, limits, now)
+    if _is_reached(steps, limits):
+        return "goal reached, making it smaller" + ("" if left is None else f", at most {spoken(left)}")
+    return "" if left is None else f"about {spoken(left)} left"
+
+
+def _is_reached(steps: Sequence[Step], limits: Limits) -> bool:
+    goal = limits.max_error
+    return goal is not None and any(_error(s) <= goal for s in steps)
+
+
+def _error(step: Step) -> float:
+    return step.relative_error if step.validation_error is None else step.validation_error
 
 
 def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> float | None:
     """Seconds until the first limit is met; None while nothing can be said.
 
     Errors fall like a power of time and sizes grow in proportion to it, each fitted to the later half of the
-    steps of the growth under way. It is a guess: pruning afterwards, or a second growth, is not foreseen.
+    steps of the growth under way. How long pruning takes once the error is reached cannot be foreseen.
 
     Parameters
     ----------
@@ -28,6 +45,8 @@ def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> floa
     guesses: list[float] = []
     if limits.max_seconds is not None:
         guesses.append(limits.max_seconds - now)
+    if _is_reached(steps, limits):
+        return max(0.0, guesses[0]) if guesses else None
     growth = [s for s in steps if s.start == steps[-1].start and s.seconds > 0] if steps else []
     late = growth[len(growth) // 2 :]
     if len(growth) >= FEWEST_STEPS and late[-1].seconds > late[0].seconds:
@@ -36,11 +55,11 @@ def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> floa
             rate = (last.num_parameters - first.num_parameters) / (last.seconds - first.seconds)
             guesses.append((limits.max_parameters - last.num_parameters) / rate - (now - last.seconds))
         if limits.max_error:
-            errors = [s.relative_error if s.validation_error is None else s.validation_error for s in late]
+            errors = [_error(s) for s in late]
             fall = math.log(errors[0] / errors[-1]) if min(errors) > 0 else 0.0
             if fall > 0:
                 power = fall / math.log(last.seconds / first.seconds)
-                reached = last.seconds * max(1.0, errors[-1] / limits.max_error) ** (1.0 / power)
+                reached = last.seconds * (errors[-1] / limits.max_error) ** (1.0 / power)
                 guesses.append(reached - now)
         if limits.max_steps is not None:
             each = (last.seconds - first.seconds) / (len(late) - 1)

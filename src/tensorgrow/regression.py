@@ -338,7 +338,7 @@ def _finish(search: CompletionSearch, task: _Task, effort: str) -> Regression:
         bring_home(last.network, scale, task.home),
         last.error,
         last.history,
-        stop,
+        StopReason.INTERRUPTED if last.interrupted else stop,
         path_of(search, scale, task.home),
         describe(
             task.x,

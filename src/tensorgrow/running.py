@@ -113,6 +113,7 @@ class Refit:
     error: float
     history: tuple[Step, ...]
     seconds: float
+    interrupted: bool = False
 
 
 def refit_to_all(search: CompletionSearch, objective: LeastSquares, loss_scale: float) -> Refit:
@@ -128,7 +129,7 @@ def refit_to_all(search: CompletionSearch, objective: LeastSquares, loss_scale: 
     answer, options, begin = search.answer, search.problem.options, time.perf_counter()
     assert answer is not None
     history = list(history_of(search, loss_scale))
-    network = answer.network
+    network, interrupted = answer.network, False
     if search.problem.holds_out:
         settings = ALSSettings(
             max_sweeps=options.final_sweeps,
@@ -140,7 +141,11 @@ def refit_to_all(search: CompletionSearch, objective: LeastSquares, loss_scale: 
         # A run that is out of time gets a share more of it: the refit matters more than the last growth.
         limit = search.limits.max_seconds
         deadline = math.inf if limit is None else begin + max(limit - search.state.elapsed, 0.1 * limit)
-        network = als(objective, network, settings, deadline=deadline).network
+        try:
+            fitted = als(objective, network, settings, deadline=deadline, keep_on_interrupt=True)
+            network, interrupted = fitted.network, fitted.interrupted
+        except KeyboardInterrupt:  # before the first sweep was done: the network as it was chosen
+            interrupted = True
     loss = objective.loss(network.structure, objective.to_arrays(network))
     error = loss / (objective.norm or 1.0)
     seconds = search.state.elapsed + time.perf_counter() - begin
@@ -159,7 +164,7 @@ def refit_to_all(search: CompletionSearch, objective: LeastSquares, loss_scale: 
                 start=next((s.start for s in reversed(history) if s.structure == network.structure), 0),
             )
         )
-    return Refit(network, error, tuple(history), seconds)
+    return Refit(network, error, tuple(history), seconds, interrupted)
 
 
 def describe(target: torch.Tensor, **more: Any) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Any
 __all__ = ["main", "run"]
 
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 
 def main() -> None:
@@ -46,6 +45,4 @@ def run(arguments: Sequence[str]) -> int:
             return fail(str(error), BAD_INPUT)
         except MemoryError as error:
             return fail(f"not enough memory: {error}", BAD_INPUT)
-        except (KeyboardInterrupt, typer.Abort):
-            return fail("interrupted before there was anything to save", INTERRUPTED)
     return code if isinstance(code, int) else 0

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import typer
 
 from . import compare, complete, decompose, demo, fit, reconstruct, report, reproduce, show, version
+from .console import fail
+from .outputs import INTERRUPTED
 
 __all__ = ["app", "command"]
+
+
+def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
+    """Typer ends silently on Ctrl-C that no search has caught; one line says so."""
+
+    @wraps(run)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        try:
+            run(*arguments, **options)
+        except KeyboardInterrupt as error:
+            raise typer.Exit(fail("interrupted; what is not written yet is lost", INTERRUPTED)) from error
+
+    return wrapped
+
 
 app = typer.Typer(
     name="tensorgrow",
@@ -20,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _module in (demo, decompose, complete, fit, reconstruct, show, compare, report, reproduce, version):
-    app.command(_module.NAME)(_module.run)
+    app.command(_module.NAME)(_interruptible(_module.run))
 
 
 def command() -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 import tensorgrow as tg
-from tensorgrow.experiments import EXPERIMENTS, ablation, decomposition, images, reproduce
+from tensorgrow.experiments import EXPERIMENTS, ablation, decomposition, images, mnist, reproduce
 from tensorgrow.experiments.base import Settings, best_error, front, groups, mean_and_deviation, run_method
 from tensorgrow.experiments.high_order import target
 from tensorgrow.experiments.runner import Case, Results, run_cases, table, tidy
@@ -153,3 +154,30 @@ def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch):
         reproduce("images", folder=tmp_path)
     with pytest.raises(tg.DataError, match="bsd_tnga4"):
         images.cases(Settings(data=tmp_path))
+
+
+def test_the_command_line_runs_an_experiment(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("typer")
+    from tensorgrow.cli import run
+
+    monkeypatch.setattr(ablation, "TRAIN", SMALL)
+    monkeypatch.setattr(ablation, "QUICK_RUNS", 1)
+    assert run(["reproduce", "ablation", "--quick", "-q", "-o", str(tmp_path)]) == 0
+    assert "| weights kept | 1 | 1 |" in capsys.readouterr().out
+    assert (tmp_path / "ablation-quick.md").exists()
+    assert run(["reproduce", "nothing", "-o", str(tmp_path)]) == 2
+    assert "choose one of" in capsys.readouterr().err
+
+
+def test_the_growing_layer_in_small(tmp_path, monkeypatch):
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(80, 1024, generator=rng), torch.randint(10, (80,), generator=rng)
+    monkeypatch.setattr(mnist, "load", lambda folder: ((x, y), (x[:20], y[:20])))
+    monkeypatch.setattr(mnist, "HELD_OUT", 20)
+    params = {"data": "", "seed": 0, "images": 60, "epochs": 1, "candidate_epochs": 1}
+    row = mnist.work({**params, "method": "greedy", "max_parameters": 11_400})
+    assert row["size"] <= 11_400
+    assert row["points"][0][0] < row["points"][-1][0]  # it grew
+    fixed = mnist.work({**params, "method": "tt", "rank": 2, "max_parameters": 0})
+    assert len(fixed["points"]) == 1
+    assert 0.0 <= fixed["accuracy"] <= 1.0

@@ -26,6 +26,7 @@ from ..running import (
     positive_limit,
     prepare,
     run,
+    seed_of,
 )
 from ..search import Limits
 from ..structure import Structure
@@ -149,6 +150,7 @@ def explore(
         method=method,
         fit=options.method,
         evaluations=search.evaluations,
+        seed=seed_of(common.get("random_state"), generator),
         rounds=search.rounds,
         seconds=search.state.elapsed,
         **({} if error_weight is None else {"error_weight": error_weight, "fitness": goal.fitness(best)}),

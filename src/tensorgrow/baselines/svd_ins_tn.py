@@ -24,11 +24,13 @@ from .front import Common, Setting, explore
 __all__ = ["svd_ins_tn"]
 
 # Sparsity weights that are tried, strongest first, where none is given.
-LADDER = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+LADDER = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # A first sweep may take so many flops: a complete graph of high rank is out of reach.
 MAX_FLOPS = 1e10
 # Passes of coordinate descent over a diagonal; it has a handful of entries.
 PASSES = 20
+# Sweeps before the penalties begin: random cores have nearly nothing in common with the data.
+SETTLING = 5
 TINY = 1e-300
 
 
@@ -63,7 +65,7 @@ def svd_ins_tn(
     ridge
         ``mu`` relative to ``lambda``.
     proximal
-        Weight of the squared change of a core.
+        Weight of the squared change of a core, relative to the mean diagonal of its normal equations.
     warm_up
         Sweeps over which ``mu`` and ``lambda`` rise to their values: at full strength they would kill the
         random cores of the start, all of them.
@@ -148,12 +150,24 @@ class Factors:
                 diagonal = diagonal * norms
             self.diagonals[(i, j)] = diagonal
 
+    def _strongest(self, edge: Edge) -> torch.Tensor:
+        """Number of the component with the largest slices."""
+        size = torch.ones_like(self.diagonals[edge])
+        for node, other in (edge, edge[::-1]):
+            axis = self.structure.axis(node, other)
+            size = size * self.cores[node].movedim(axis, 0).reshape(len(size), -1).square().sum(1)
+        return size.argmax().reshape(1)
+
     def cut(self) -> bool:
         """Drop components whose diagonal entry is zero; an edge keeps one. Whether anything changed."""
         kept: dict[Edge, torch.Tensor] = {}
         for edge, diagonal in self.diagonals.items():
             alive = (diagonal != 0).nonzero()[:, 0]
-            kept[edge] = alive if len(alive) else diagonal.new_zeros(1, dtype=torch.int64)
+            if not len(alive):
+                # What is left is rank 1, whose scale is the cores' business: a zero would kill them all.
+                alive = self._strongest(edge)
+                self.diagonals[edge] = torch.ones_like(diagonal)
+            kept[edge] = alive
         if all(len(kept[e]) == len(d) for e, d in self.diagonals.items()):
             return False
         for (i, j), alive in kept.items():
@@ -188,10 +202,11 @@ class Descent:
         factors = start(objective, setting, max_rank)
         previous, calm = math.inf, 0
         for sweep in range(self.iterations):
-            self._sweep(objective, factors, sparsity * min(1.0, (sweep + 1) / (self.warm_up + 1)))
+            share = min(1.0, max(0.0, (sweep + 1 - SETTLING) / (self.warm_up + 1)))
+            self._sweep(objective, factors, sparsity * share)
             is_cut = factors.cut()
             loss = objective.loss(factors.structure, factors.arrays())
-            same = abs(previous - loss) <= self.tolerance * loss and not is_cut and sweep > self.warm_up
+            same = abs(previous - loss) <= self.tolerance * loss and not is_cut and share == 1.0
             calm = calm + 1 if same else 0
             previous = loss
             if calm >= 3 or time.perf_counter() > self.deadline:
@@ -221,8 +236,9 @@ class Descent:
         """Regularised least squares for a core, its diagonals fixed."""
         scale = factors.scale(node).reshape(-1)
         system = gram * scale * scale[:, None]
-        system.diagonal().add_(self.ridge * sparsity + self.proximal)
-        right = rhs * scale + self.proximal * factors.cores[node].reshape(rhs.shape)
+        near = self.proximal * float(system.diagonal().mean()) + TINY
+        system.diagonal().add_(self.ridge * sparsity + near)
+        right = rhs * scale + near * factors.cores[node].reshape(rhs.shape)
         solution: torch.Tensor = torch.linalg.solve(system, right.T).T
         return solution
 

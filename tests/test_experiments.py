@@ -162,7 +162,7 @@ def test_the_command_line_runs_an_experiment(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(ablation, "TRAIN", SMALL)
     monkeypatch.setattr(ablation, "QUICK_RUNS", 1)
-    assert run(["reproduce", "ablation", "--quick", "-q", "-o", str(tmp_path)]) == 0
+    assert run(["reproduce", "ablation", "--quick", "-o", str(tmp_path)]) == 0
     assert "| weights kept | 1 | 1 |" in capsys.readouterr().out
     assert (tmp_path / "ablation-quick.md").exists()
     assert run(["reproduce", "nothing", "-o", str(tmp_path)]) == 2

@@ -181,3 +181,22 @@ def test_the_growing_layer_in_small(tmp_path, monkeypatch):
     fixed = mnist.work({**params, "method": "tt", "rank": 2, "max_parameters": 0})
     assert len(fixed["points"]) == 1
     assert 0.0 <= fixed["accuracy"] <= 1.0
+
+
+def test_the_image_report_compares_at_equal_errors(tmp_path):
+    results = Results(tmp_path / "i.json")
+
+    def put(method, error, size, reached, curve):
+        params = {"image": "C", "method": method, "max_error": error}
+        row = {"size": size, "error": reached, "curve": curve, "evaluations": 3, "seconds": 1.0}
+        results.put(Case(f"C/{method}@{error}", params), row)
+
+    put("default", 0.087, 600, 0.087, [])
+    put("default", 0.08, 900, 0.08, [[700, 0.085]])
+    put("tnale", 0.08, 2000, 0.075, [[1300, 0.086], [2000, 0.075]])  # one run for all errors
+    put("genetic6", 0.08, 5000, 0.2, [])
+    text = images.report(results).text
+    assert "| C at 0.087 | TnALE | 1,300 | 2.167 |" in text
+    assert "| C at 0.08 | TnALE | 2,000 | 2.222 |" in text
+    assert "| C at 0.087 | TNGA, rank 6 | not reached; 0.200 at 5,000 | - | 3 | 1 | 1,231 |" in text
+    assert "2.17 to 2.22" in text

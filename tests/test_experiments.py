@@ -99,6 +99,7 @@ def test_cases_have_names_and_plain_parameters(name, quick, tmp_path):
     cases = EXPERIMENTS[name].cases(Settings(quick, tmp_path))
     assert len({c.key for c in cases}) == len(cases) > 0
     assert all(json.loads(json.dumps(c.params)) == tidy(c.params) for c in cases)
+    assert not any(str(tmp_path) in json.dumps(c.params) for c in cases)  # results know no folders
     empty = EXPERIMENTS[name].report(Results(tmp_path / "none.json"))
     assert empty.text.startswith("# ")
 
@@ -174,11 +175,13 @@ def test_the_growing_layer_in_small(tmp_path, monkeypatch):
     x, y = torch.randn(80, 1024, generator=rng), torch.randint(10, (80,), generator=rng)
     monkeypatch.setattr(mnist, "load", lambda folder: ((x, y), (x[:20], y[:20])))
     monkeypatch.setattr(mnist, "HELD_OUT", 20)
-    params = {"data": "", "seed": 0, "images": 60, "epochs": 1, "candidate_epochs": 1}
-    row = mnist.work({**params, "method": "greedy", "max_parameters": 11_400})
+    (tmp_path / "mnist").mkdir()
+    settings = Settings(data=tmp_path)
+    params = {"seed": 0, "images": 60, "epochs": 1, "candidate_epochs": 1}
+    row = mnist.work({**params, "method": "greedy", "max_parameters": 11_400}, settings)
     assert row["size"] <= 11_400
     assert row["points"][0][0] < row["points"][-1][0]  # it grew
-    fixed = mnist.work({**params, "method": "tt", "rank": 2, "max_parameters": 0})
+    fixed = mnist.work({**params, "method": "tt", "rank": 2, "max_parameters": 0}, settings)
     assert len(fixed["points"]) == 1
     assert 0.0 <= fixed["accuracy"] <= 1.0
 

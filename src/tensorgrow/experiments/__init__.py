@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -77,10 +78,11 @@ def reproduce(
         raise OptionError(f"processes={processes} must be at least 1")
     experiment = EXPERIMENTS[name]
     home = Path(folder)
-    cases = experiment.cases(Settings(quick, None if data is None else Path(data)))
+    settings = Settings(quick, None if data is None else Path(data))
+    cases = experiment.cases(settings)
     stem = f"{name}-quick" if quick else name
     results = Results(home / f"{stem}.json", jobs=processes, forget=("",) if fresh else (), say=say)
-    run_cases(results, cases, experiment.work, report=_line)
+    run_cases(results, cases, partial(_work, name, settings), report=_line)
     found = experiment.report(results)
     failures = results.failures("")
     if failures:
@@ -89,6 +91,11 @@ def reproduce(
     page.write_text(found.text, encoding="utf-8")
     figures = () if experiment.draw is None else tuple(experiment.draw(results, home))
     return Reproduction(name, found.text, results.path, page, figures, failures)
+
+
+def _work(name: str, settings: Settings, params: Row) -> Row:
+    """A case, found by name: functions of modules can be sent to other processes."""
+    return EXPERIMENTS[name].work(params, settings)
 
 
 def _line(row: Row) -> str:

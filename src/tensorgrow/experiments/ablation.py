@@ -19,6 +19,8 @@ MAX_ERROR = 1e-6
 BUDGET = 1500
 SIZES = (100, 200, 300, 400, TRAIN.num_parameters, 800, 1200)
 RUNS, QUICK_RUNS = 50, 3
+# Errors this close to each other are the same optimum.
+SAME = 0.01
 
 
 def cases(settings: Settings) -> list[Case]:
@@ -35,7 +37,7 @@ def cases(settings: Settings) -> list[Case]:
     ]
 
 
-def work(params: Row) -> Row:
+def work(params: Row, _: Settings) -> Row:
     """One growth by the paper's rules."""
     x = planted_tensor(TRAIN, params["seed"])
     options = GreedyOptions.paper().replace(transfer=params["transfer"])
@@ -65,13 +67,14 @@ def report(results: Results) -> Report:
         with_, without = ({r["params"]["seed"]: best_error(r, size) for r in g} for g in (kept, random))
         pairs = [(a, without.get(s)) for s, a in with_.items()]
         both = [(a, b) for a, b in pairs if a is not None and b is not None]
-        wins = sum(a < b for a, b in both)
+        lower = sum(a < b * (1 - SAME) for a, b in both)
+        higher = sum(a > b * (1 + SAME) for a, b in both)
         means = [mean_and_deviation(g.values()) for g in (with_, without)]
         cells = ["-" if m is None else f"{m[0]:.3g} ({m[1]:.1g})" for m in means]
-        table.append([f"{size:,}", *cells, f"{wins} of {len(both)}"])
+        table.append([f"{size:,}", *cells, f"{lower} / {len(both) - lower - higher} / {higher}"])
     out.tabulate(
         f"Mean relative error (deviation) within so many parameters; the target has {TRAIN.num_parameters}",
-        ["parameters", "weights kept", "random start", "transfer lower"],
+        ["parameters", "weights kept", "random start", "runs where transfer is lower / same / higher"],
         table,
     )
     out.tabulate(
@@ -109,7 +112,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
     axis.set(xscale="log", yscale="log", xlabel="parameters", ylabel="relative error")
     axis.legend()
     axis.grid(True, alpha=0.3)
-    path = folder / "ablation.png"
+    path = folder / f"{results.path.stem}.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)
     return [path]

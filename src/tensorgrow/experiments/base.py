@@ -111,7 +111,7 @@ class Experiment:
     Attributes
     ----------
     work
-        A function of a module, so that it can be sent to other processes.
+        Of the parameters of a case, which are written to the results, and the settings, which are not.
     draw
         Writes figures to a folder and gives their paths.
     """
@@ -119,7 +119,7 @@ class Experiment:
     name: str
     title: str
     cases: Callable[[Settings], list[Case]]
-    work: Callable[[Row], Row]
+    work: Callable[[Row, Settings], Row]
     report: Callable[[Results], Report]
     draw: Callable[[Results, Path], list[Path]] | None = None
 

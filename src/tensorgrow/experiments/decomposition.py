@@ -40,7 +40,7 @@ def _params(quick: bool, target: str, method: str, seed: int) -> Row:
     return params
 
 
-def work(params: Row) -> Row:
+def work(params: Row, _: Settings) -> Row:
     """One run."""
     options = {k: v for k, v in params.items() if k not in ("target", "method", "seed")}
     x = planted_tensor(TARGETS[params["target"]], params["seed"])
@@ -132,7 +132,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
         axis.set(xlabel="parameters", ylabel="relative error")
         axis.grid(True, alpha=0.3)
     axes[0, 0].legend(fontsize="small")
-    path = folder / "decomposition.png"
+    path = folder / f"{results.path.stem}.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)
     return [path]

@@ -48,7 +48,7 @@ def cases(settings: Settings) -> list[Case]:
     return chosen
 
 
-def work(params: Row) -> Row:
+def work(params: Row, _: Settings) -> Row:
     """One run."""
     structure = target(params["order"], params["seed"])
     x = planted_tensor(structure, params["seed"])

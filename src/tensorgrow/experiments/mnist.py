@@ -31,7 +31,8 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 def cases(settings: Settings) -> list[Case]:
     """Growth to the paper's size, and tensor trains of several ranks."""
-    common: Row = {"data": str(settings.folder("mnist")), "seed": 0}
+    settings.folder("mnist")  # refused before anything is run
+    common: Row = {"seed": 0}
     if settings.quick:
         common |= {"images": 4_000, "epochs": 3, "candidate_epochs": 1, "max_parameters": 11_700}
     else:
@@ -43,11 +44,13 @@ def cases(settings: Settings) -> list[Case]:
     ]
 
 
-def work(params: Row) -> Row:
+def work(params: Row, settings: Settings) -> Row:
     """One growth, or one tensor train trained from scratch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(params["seed"])
-    train, validation, test = ((x.to(device), y.to(device)) for x, y in split(params))
+    train, validation, test = (
+        (x.to(device), y.to(device)) for x, y in split(params, settings.folder("mnist"))
+    )
     rank = params.get("rank", 1)
     layer = TNLinear(
         1024,
@@ -114,14 +117,14 @@ class Watcher:
 
 
 @lru_cache(maxsize=1)
-def load(folder: str) -> tuple[Pair, Pair]:
+def load(folder: Path) -> tuple[Pair, Pair]:
     """Images of 32x32 numbers and labels, for training and test."""
     pairs = []
     for prefix in ("train", "t10k"):
-        pixels = torch.tensor(_idx(Path(folder) / f"{prefix}-images-idx3-ubyte.gz"))
+        pixels = torch.tensor(_idx(folder / f"{prefix}-images-idx3-ubyte.gz"))
         x = (pixels[:, None].float() / 255 - 0.1307) / 0.3081
         x = nn.functional.interpolate(x, size=(32, 32), mode="bilinear", align_corners=False)
-        labels = torch.tensor(_idx(Path(folder) / f"{prefix}-labels-idx1-ubyte.gz")).long()
+        labels = torch.tensor(_idx(folder / f"{prefix}-labels-idx1-ubyte.gz")).long()
         pairs.append((x.reshape(len(x), -1), labels))
     return pairs[0], pairs[1]
 
@@ -133,9 +136,9 @@ def _idx(path: Path) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
 
 
-def split(params: Row) -> tuple[Pair, Pair, Pair]:
+def split(params: Row, folder: Path) -> tuple[Pair, Pair, Pair]:
     """Training, held-out and test images."""
-    (x, y), test = load(params["data"])
+    (x, y), test = load(folder)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(params["seed"]))
     held, rest = order[:HELD_OUT], order[HELD_OUT : HELD_OUT + params["images"]]
     return (x[rest], y[rest]), (x[held], y[held]), test
@@ -198,7 +201,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
     axis.set(xlabel="parameters of the model", ylabel="test accuracy, %")
     axis.legend()
     axis.grid(True, alpha=0.3)
-    path = folder / "mnist.png"
+    path = folder / f"{results.path.stem}.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)
     return [path]

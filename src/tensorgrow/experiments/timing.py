@@ -27,7 +27,7 @@ def cases(settings: Settings) -> list[Case]:
     ]
 
 
-def work(params: Row) -> Row:
+def work(params: Row, _: Settings) -> Row:
     """One run; a small one before it pays for lazy imports."""
     run_method(params["method"], planted_tensor(SMALL, 0), max_error=1e-3, random_state=0)
     x = planted_tensor(TARGETS["tr"], params["seed"])

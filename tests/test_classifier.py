@@ -460,7 +460,7 @@ def test_bad_data_is_refused():
 
 def test_scikit_learn_agrees():
     # No check is expected to fail; some are skipped where pandas or array-API support is not installed.
-    training = tg.TrainingOptions(learning_rate=0.03, epochs=40, patience=10, patient_steps=0)
+    training = tg.TrainingOptions(learning_rate=0.03, epochs=10, patience=3, patient_steps=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about data that is meant to be bad
         found = check_estimator(quick(max_steps=1, training=training), on_fail=None)

@@ -33,6 +33,16 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 """,
+    "scale": """
+import tempfile
+import numpy as np, pytest
+zarr, _ = pytest.importorskip("zarr"), pytest.importorskip("distributed")
+folder = tempfile.mkdtemp()
+small = np.random.default_rng(0).random((4, 5, 6))
+axes = np.ogrid[0:1:120j, 0:1:100j, 0:1:90j]
+stored = zarr.create_array(f"{folder}/simulation.zarr", shape=(120, 100, 90), chunks=(20, 50, 45), dtype="f4")
+stored[:] = 1 / (1 + axes[0] + 2 * axes[1] + 3 * axes[2]) + 0.1 * np.sin(9 * axes[0]) * np.cos(7 * axes[2])
+""",
     "completion": """
 import numpy as np, pytest, torch
 import tensorgrow as tg
@@ -130,6 +140,7 @@ def test_every_page_is_in_the_contents():
         "learning",
         "density_model",
         "density",
+        "distributed.many",
         "nn.linear",
         "interop.equations",
         "interop.graphs",

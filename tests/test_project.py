@@ -17,7 +17,7 @@ SOURCE = Path(tg.__file__).parent
 ROOT = SOURCE.parents[1]
 OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengra", "cotengrust", "threadpoolctl", "sklearn"]
 OPTIONAL += ["typer", "PIL", "h5py", "zarr", "xarray", "quimb", "networkx", "tensorboard", "mlflow"]
-OPTIONAL += ["pymoo"]
+OPTIONAL += ["pymoo", "dask", "distributed"]
 
 
 def python(code: str) -> str:

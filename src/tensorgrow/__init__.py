@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import baselines, interop, losses, nn, plotting, tracking
+from . import baselines, distributed, interop, losses, nn, plotting, tracking
 from ._version import __version__
 from .api import decompose, fit, load
 from .completion import complete
 from .density import DensityResult, learn_density
 from .density_model import DensityModel
 from .errors import (
+    ClusterError,
     DataError,
     DataWarning,
     FileFormatError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .estimators import TNRegressor as TNRegressor
 
 __all__ = [
+    "ClusterError",
     "DataError",
     "DataWarning",
     "DensityModel",
@@ -57,6 +59,7 @@ __all__ = [
     "complete",
     "decompose",
     "detensorize",
+    "distributed",
     "fit",
     "interop",
     "learn",

@@ -12,11 +12,13 @@ from typing import Any, Literal
 
 import torch
 
-from .callbacks import Checkpoint, as_callbacks, progress_callback
+from .blocks import as_source, is_lazy
 from .completion import HELD_OUT, fit_observed
 from .data import as_dtype, check_memory, free_memory
+from .decomposing import Request, Target
 from .density import DensityResult
 from .density_model import DENSITY_KIND, DensityModel
+from .distributed import decompose_blocks, fits_in_memory
 from .errors import DataError, OptionError, StructureError
 from .io import read_file
 from .linalg import one_thread
@@ -30,31 +32,17 @@ from .running import (
     check_init,
     describe,
     exact_error,
-    history_of,
-    identity,
-    path_of,
     positive_limit,
     prepare,
-    run,
     scaled,
     seed_of,
 )
-from .search import (
-    CutBounds,
-    EdgePolicy,
-    Effort,
-    GreedyOptions,
-    GreedySearch,
-    Limits,
-    Problem,
-)
+from .search import CutBounds, Effort, GreedyOptions, Limits
 from .solvers import ALSSettings, als
 from .structure import Edge, Structure
 
 __all__ = ["decompose", "fit", "load"]
 
-# Seconds that `effort="thorough"` takes when no limit is given.
-THOROUGH_SECONDS = 60.0
 FIT_SWEEPS = 500
 FIT_TOLERANCE = 1e-7
 
@@ -84,7 +72,9 @@ def decompose(
     Parameters
     ----------
     x
-        The tensor: NumPy, torch or anything with ``__array__``, real or complex. It is not modified.
+        The tensor: NumPy, torch or anything with ``__array__``, real or complex. It is not modified. Arrays
+        that are not in memory (zarr, dask, h5py, lazy xarray, `numpy.memmap`) are read block by block where
+        they do not fit; see `tensorgrow.distributed`.
     max_error
         Smallest network with ``||x - x_hat|| <= max_error * ||x||``.
     max_parameters
@@ -131,65 +121,41 @@ def decompose(
     >>> decompose(x, max_error=1e-8, random_state=0).num_parameters
     12
     """
-    if options is not None and not isinstance(options, GreedyOptions):
-        raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
-    limits = _limits(max_error, max_parameters, max_steps, max_seconds, effort, options)
-    by_effort = GreedyOptions.for_effort(effort)
-    chosen = by_effort if options is None else options
-    wanted = as_dtype(dtype)
-    target, home, scale = prepare(x, wanted, device)
+    request = Request.parse(
+        max_error=max_error,
+        max_parameters=max_parameters,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
+        effort=effort,
+        options=options,
+        edges=edges,
+        split_nodes=split_nodes,
+        init=init,
+        random_state=random_state,
+        progress=progress,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+    )
+    limit = None if memory_limit is None else positive_limit(memory_limit)
+    if is_lazy(x):
+        if not fits_in_memory(x, as_dtype(dtype), limit):
+            return decompose_blocks(x, request, device=device, dtype=as_dtype(dtype), memory_limit=limit)
+        x = as_source(x).load()
+    target, home, scale = prepare(x, as_dtype(dtype), device)
     shape = tuple(target.shape)
-    policy = EdgePolicy.parse(edges, len(shape), chosen.max_degree)
+    request.policy(len(shape))  # refuses edges that do not exist
     check_init(init, shape, target)
     first = Structure.rank_one(shape) if init is None else init.structure
-    limits.check_size(first.num_parameters)
+    request.limits.check_size(first.num_parameters)
     if not bool(target.any()):
         return all_zero(first, target, home)
 
-    limit = free_memory(target.device) if memory_limit is None else positive_limit(memory_limit)
+    limit = free_memory(target.device) if limit is None else limit
     objective = DenseLeastSquares(target)
     check_memory(objective.memory_needed(first), limit, f"decomposing a tensor of shape {shape}")
-    bound = max_error is not None and chosen.certify
-    problem = Problem(
-        objective,
-        chosen,
-        policy,
-        as_generator(random_state),
-        target=0.0 if max_error is None else max_error * objective.norm,
-        max_parameters=max_parameters,
-        memory_limit=limit,
-        split_nodes=policy.pairs is None if split_nodes is None else split_nodes,
-        bounds=CutBounds(target, max_error) if bound and max_error else None,
-    )
-    search = GreedySearch(
-        problem, limits, init=scaled(init, 1.0 / scale), dtype=target.dtype, device=target.device
-    )
-    listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
-    if checkpoint is not None:
-        keeper = Checkpoint(
-            checkpoint, identity(target, shape, objective.norm, limits, chosen, policy, problem)
-        )
-        keeper.load(search)
-        listeners.insert(0, keeper)
-    with one_thread() if objective.use_numpy else nullcontext():
-        run(search, listeners)
-    answer, stop = search.answer, search.state.stop
-    assert answer is not None and stop is not None
-    details = describe(
-        target,
-        effort=effort if options is None else "custom",
-        options=chosen.to_dict(),
-        seconds=search.state.elapsed,
-        seed=seed_of(random_state, problem.generator),
-    )
-    return Result(
-        bring_home(answer.network, scale, home),
-        exact_error(target, answer.network),
-        history_of(search, scale),
-        stop,
-        path_of(search, scale, home),
-        details,
-    )
+    bounds = CutBounds(target, max_error) if request.wants_bounds and max_error else None
+    about = Target(target, home, scale, lambda network: exact_error(target, network))
+    return request.solve(objective, about, limit, bounds)
 
 
 def fit(
@@ -341,19 +307,3 @@ def load(path: str | Path) -> TensorNetwork | Result | DensityModel:
 
 
 # -- the door ------------------------------------------------------------------------------------------
-
-
-def _limits(
-    max_error: float | None,
-    max_parameters: int | None,
-    max_steps: int | None,
-    max_seconds: float | None,
-    effort: Effort,
-    options: GreedyOptions | None,
-) -> Limits:
-    endless = (options is None and effort == "thorough") or (
-        options is not None and options.regrow_cycles is None
-    )
-    if endless and max_seconds is None:  # steps alone may never run out: cycles without gain make none
-        max_seconds = THOROUGH_SECONDS
-    return Limits(max_error, max_parameters, max_steps, max_seconds)

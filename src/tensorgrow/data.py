@@ -13,7 +13,16 @@ import torch
 
 from .errors import DataError, MemoryLimitError, OptionError
 
-__all__ = ["as_dtype", "as_target", "choose_device", "free_memory", "power_of_two_scale"]
+__all__ = [
+    "as_dtype",
+    "as_target",
+    "check_memory",
+    "choose_device",
+    "compute_dtype",
+    "free_memory",
+    "power_of_two_scale",
+    "scale_for",
+]
 
 # Entries from which a GPU beats the CPU on whole runs (benchmarks/results/gpu.json).
 GPU_ENTRIES = 1_000_000
@@ -51,10 +60,7 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
         raise DataError("a single number was given; a tensor needs at least one axis")
     if tensor.numel() == 0:
         raise DataError(f"the tensor is empty: its shape is {tuple(tensor.shape)}")
-    if dtype is None:
-        dtype = tensor.dtype if tensor.dtype in _FLOATS else _widened(tensor.dtype)
-    if tensor.is_complex() and not dtype.is_complex:
-        raise OptionError(f"dtype={dtype} would drop the imaginary part of complex data; use a complex dtype")
+    dtype = compute_dtype(tensor.dtype, dtype)
     _check_finite(tensor)
     converted = tensor.to(dtype)
     if converted.dtype != tensor.dtype:
@@ -63,6 +69,19 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
         if largest > info.max or 0.0 < largest < info.tiny:
             raise DataError(f"entries of size {largest:.3g} do not fit in {dtype}; use dtype=float64")
     return converted
+
+
+def compute_dtype(stored: Any, asked: torch.dtype | None) -> torch.dtype:
+    """Dtype to compute in, for data of a torch or NumPy dtype."""
+    if not isinstance(stored, torch.dtype):
+        if np.dtype(stored).kind not in "biufc":
+            raise DataError(f"the data has dtype {stored}; numbers are needed")
+        stored = getattr(torch, np.dtype(stored).name, torch.float64)
+    if asked is None:
+        return stored if stored in _FLOATS else _widened(stored)
+    if stored.is_complex and not asked.is_complex:
+        raise OptionError(f"dtype={asked} would drop the imaginary part of complex data; use a complex dtype")
+    return asked
 
 
 def _largest(tensor: torch.Tensor) -> float:
@@ -122,7 +141,11 @@ def _check_finite(tensor: torch.Tensor) -> None:
 
 def power_of_two_scale(tensor: torch.Tensor) -> float:
     """A power of two that brings the data near 1, so that squares neither overflow nor vanish; usually 1."""
-    largest = _largest(tensor)
+    return scale_for(_largest(tensor))
+
+
+def scale_for(largest: float) -> float:
+    """The same from the largest absolute value."""
     if largest == 0.0 or 1e-6 < largest < 1e6:
         return 1.0
     return float(2.0 ** math.floor(math.log2(largest)))

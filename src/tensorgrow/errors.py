@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ClusterError",
     "DataError",
     "DataWarning",
     "FileFormatError",
@@ -40,6 +41,10 @@ class MemoryLimitError(TensorgrowError, MemoryError):
 
 class MissingPackageError(TensorgrowError, ImportError):
     """An optional package is not installed; the text names the extra that brings it."""
+
+
+class ClusterError(TensorgrowError, RuntimeError):
+    """A cluster that cannot go on: the scheduler is gone, or workers die again and again."""
 
 
 class DataWarning(UserWarning):

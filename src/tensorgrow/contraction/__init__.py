@@ -1,6 +1,14 @@
 """Contraction plans, compiled once per structure."""
 
-from .pairs import PairEnvironment, PairPlan, pair_plan, slice_gram_plan
+from .branches import BranchPlan, PartialTargetPlan, branch_plan, branches, partial_target_plan
+from .pairs import (
+    PairEnvironment,
+    PairPlan,
+    pair_gradient_plan,
+    pair_gram_plan,
+    pair_plan,
+    slice_gram_plan,
+)
 from .partial import PartialPlan, partial_plan
 from .plans import (
     DensePlan,
@@ -19,6 +27,7 @@ from .samples import DesignPlan, SampleSweepPlan, design_plan, sample_sweep_plan
 
 __all__ = [
     "Array",
+    "BranchPlan",
     "DensePlan",
     "DesignPlan",
     "Entries",
@@ -27,6 +36,7 @@ __all__ = [
     "PairEnvironment",
     "PairPlan",
     "PartialPlan",
+    "PartialTargetPlan",
     "ProductPlan",
     "Program",
     "RowSource",
@@ -34,12 +44,17 @@ __all__ = [
     "SampleSweepPlan",
     "SweepPlan",
     "Update",
+    "branch_plan",
+    "branches",
     "dense_plan",
     "design_plan",
     "gram_plan",
     "inner_plan",
+    "pair_gradient_plan",
+    "pair_gram_plan",
     "pair_plan",
     "partial_plan",
+    "partial_target_plan",
     "product_plan",
     "sample_sweep_plan",
     "slice_gram_plan",

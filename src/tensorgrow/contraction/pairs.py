@@ -16,7 +16,15 @@ from ..structure import Edge, Structure
 from .plans import EnvironmentBuilder
 from .program import Array, Program
 
-__all__ = ["PairEnvironment", "PairPlan", "SliceGramPlan", "pair_plan", "slice_gram_plan"]
+__all__ = [
+    "PairEnvironment",
+    "PairPlan",
+    "SliceGramPlan",
+    "pair_gradient_plan",
+    "pair_gram_plan",
+    "pair_plan",
+    "slice_gram_plan",
+]
 
 # Entries of a pair Gram that is worth forming; above, the Gram is contracted anew for each slice.
 PAIR_GRAM_ENTRIES = 100_000
@@ -31,7 +39,7 @@ COMPARE_ABOVE = 3e8
 class PairOutput:
     """Registers of one edge's environment."""
 
-    gradient: int
+    gradient: int | None
     gram: int | None
     is_pair_gram: bool
     gram_nodes: tuple[int, ...]
@@ -60,18 +68,28 @@ class PairEnvironment:
 
 @dataclass(frozen=True)
 class PairPlan:
-    """Environments of several pairs in one program."""
+    """Environments of several pairs in one program.
+
+    Attributes
+    ----------
+    target
+        Register of the target; None in a plan of Gram matrices only.
+    shares
+        Whether pairs share partial contractions.
+    """
 
     program: Program
     cores: tuple[int, ...]
-    target: int
+    target: int | None
     outputs: dict[Edge, PairOutput]
     structure: Structure
+    shares: bool
 
-    def run(self, target: Array, cores: list[Array]) -> list[PairEnvironment]:
+    def run(self, target: Array | None, cores: list[Array]) -> list[PairEnvironment]:
         """Contract; `target` has one axis per node (size 1 for internal ones)."""
         values = dict(zip(self.cores, cores))
-        values[self.target] = target
+        if self.target is not None:
+            values[self.target] = target
         slots = self.program.run(values)
         found = []
         for (i, j), out in self.outputs.items():
@@ -81,7 +99,9 @@ class PairPlan:
             if out.is_pair_gram:
                 assert gram is not None
                 gram = gram.reshape(n_i * n_i, n_j * n_j)
-            gradient = self.program.value(slots, out.gradient).reshape(rows, columns)
+            gradient = None
+            if out.gradient is not None:
+                gradient = self.program.value(slots, out.gradient).reshape(rows, columns)
             legs = None if out.gram is None else self.program.legs[out.gram]
             found.append(PairEnvironment((i, j), gradient, gram, out.is_pair_gram, out.gram_nodes, legs))
         return found
@@ -97,21 +117,42 @@ def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -
     return alone if alone.program.cost < shared.program.cost else shared
 
 
+@lru_cache(maxsize=10_000)
+def pair_gradient_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
+    """As `pair_plan`, without the Gram matrices: for a block of the target, with its part of the legs."""
+    plans = [_compile_pairs(structure, edges, is_complex, share=s, grams=False) for s in (True, False)]
+    return min(plans, key=lambda plan: plan.program.cost)
+
+
+@lru_cache(maxsize=10_000)
+def pair_gram_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool, share: bool) -> PairPlan:
+    """As `pair_plan`, without the target: Gram matrices need only the cores."""
+    return _compile_pairs(structure, edges, is_complex, share=share, gradients=False)
+
+
 def _compile_pairs(
-    structure: Structure, edges: tuple[Edge, ...], is_complex: bool, *, share: bool
+    structure: Structure,
+    edges: tuple[Edge, ...],
+    is_complex: bool,
+    *,
+    share: bool,
+    gradients: bool = True,
+    grams: bool = True,
 ) -> PairPlan:
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     program, legs = builder.program, builder.legs
     everything = tuple(range(structure.num_nodes))
-    target = program.input(everything)
+    target = program.input(everything) if gradients else None
     wanted = set(edges)
     outputs: dict[Edge, PairOutput] = {}
 
-    def visit(nodes: tuple[int, ...], rhs: int, gram: int | None, gram_nodes: tuple[int, ...]) -> None:
+    def visit(nodes: tuple[int, ...], rhs: int | None, gram: int | None, gram_nodes: tuple[int, ...]) -> None:
         if len(nodes) == 2:
             i, j = nodes
             bonds_i, bonds_j = (_other_bonds(builder, a, b) for a, b in ((i, j), (j, i)))
-            gradient = program.arrange(rhs, (i, *legs.bra(bonds_i), j, *legs.bra(bonds_j)))
+            gradient = None
+            if rhs is not None:
+                gradient = program.arrange(rhs, (i, *legs.bra(bonds_i), j, *legs.bra(bonds_j)))
             is_pair = gram is not None and gram_nodes == nodes
             if is_pair:
                 assert gram is not None
@@ -122,12 +163,12 @@ def _compile_pairs(
             rest = tuple(k for k in nodes if k not in group)
             if not any((i, j) in wanted and (i, j) not in outputs for i in rest for j in rest if i < j):
                 continue
-            smaller = builder.absorb_target(rhs, group, rest)
+            smaller = None if rhs is None else builder.absorb_target(rhs, group, rest)
             bonds = legs.open_bonds(rest)
             entries = math.prod(legs.sizes[b] for b in bonds) ** 2
             limit = PAIR_GRAM_ENTRIES if len(rest) == 2 else SHARED_GRAM_ENTRIES
             shared = None
-            if gram_nodes == nodes and entries <= limit:
+            if grams and gram_nodes == nodes and entries <= limit:
                 mark, before = builder.mark(), program.flops
                 shared = builder.absorb_gram(gram, group)
                 if program.flops - before > SHARED_GRAM_FLOPS:
@@ -146,10 +187,11 @@ def _compile_pairs(
     else:
         for edge in edges:
             others = tuple(k for k in everything if k not in edge)
-            visit(edge, builder.absorb_target(target, others, edge), None, everything)
+            rhs = None if target is None else builder.absorb_target(target, others, edge)
+            visit(edge, rhs, None, everything)
     chosen = {e: outputs[e] for e in edges}
     kept = [r for o in chosen.values() for r in (o.gradient, o.gram) if r is not None]
-    return PairPlan(program.finish(kept), tuple(builder.cores), target, chosen, structure)
+    return PairPlan(program.finish(kept), tuple(builder.cores), target, chosen, structure, share)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ __all__ = [
     "InnerPlan",
     "SweepPlan",
     "dense_plan",
+    "emit_updates",
     "gram_plan",
     "inner_plan",
     "sweep_plan",
@@ -166,31 +167,28 @@ def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
 
 def _compile_sweep(structure: Structure, is_complex: bool, tree: Tree) -> SweepPlan:
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
-    program, legs = builder.program, builder.legs
     order = leaves(tree)
-    target = program.input(order)
-
-    def visit(vertex: Tree, rhs: int, gram: int | None) -> None:
-        if isinstance(vertex, int):
-            bonds = legs.bonds[vertex]
-            ready = None if gram is None else program.arrange(gram, (*bonds, *legs.bra(bonds)))
-            program.solve(
-                vertex, ready, program.arrange(rhs, (vertex, *legs.bra(bonds))), builder.cores[vertex]
-            )
-            builder.core_changed(vertex)
-            return
-        for child in vertex:
-            mine = leaves(child)
-            others = tuple(k for sibling in vertex if sibling is not child for k in leaves(sibling))
-            visit(
-                child,
-                builder.absorb_target(rhs, others, mine),
-                builder.absorb_gram(gram, others),
-            )
-
-    visit(tree, target, None)
+    target = builder.program.input(order)
+    emit_updates(builder, tree, target, None)
     shape = tuple(structure.leg_dim(k) for k in order)
-    return SweepPlan(program.finish(), tuple(builder.cores), target, order, shape)
+    return SweepPlan(builder.program.finish(), tuple(builder.cores), target, order, shape)
+
+
+def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, gram: int | None) -> None:
+    """Updates of all nodes below a vertex of the tree, given its two partial results."""
+    program, legs = builder.program, builder.legs
+    if isinstance(vertex, int):
+        bonds = legs.bonds[vertex]
+        ready = None if gram is None else program.arrange(gram, (*bonds, *legs.bra(bonds)))
+        program.solve(vertex, ready, program.arrange(rhs, (vertex, *legs.bra(bonds))), builder.cores[vertex])
+        builder.core_changed(vertex)
+        return
+    for child in vertex:
+        mine = leaves(child)
+        others = tuple(k for sibling in vertex if sibling is not child for k in leaves(sibling))
+        emit_updates(
+            builder, child, builder.absorb_target(rhs, others, mine), builder.absorb_gram(gram, others)
+        )
 
 
 @dataclass(frozen=True)

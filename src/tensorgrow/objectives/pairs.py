@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..contraction import PairEnvironment, dense_plan, slice_gram_plan
+from ..contraction import PairEnvironment, dense_plan, inner_plan, slice_gram_plan
 from ..linalg import leading_pair, solve_normal
 from ..structure import Structure
 from .base import SliceFit
@@ -32,12 +32,19 @@ TINY = 1e-35
 
 @dataclass
 class PairContext:
-    """What the pairs of one network share."""
+    """What the pairs of one network share.
+
+    Attributes
+    ----------
+    may_densify
+        Whether a tensor of the size of the target may be formed.
+    """
 
     structure: Structure
     arrays: list[Array]
     is_complex: bool
     compute_grams: Callable[[], dict[int, Array]]
+    may_densify: bool = True
 
     @cached_property
     def node_grams(self) -> dict[int, Array]:
@@ -177,9 +184,16 @@ class DensePairProblem:
         structure = context.structure.with_rank(i, j, 1)
         cores = [_as_torch(a) for a in context.arrays]
         cores[i], cores[j] = self._shaped(0, left), self._shaped(1, right)
-        added = dense_plan(structure, context.is_complex).run(cores, structure.dims)
-        squared: torch.Tensor = (torch.linalg.vector_norm(added) ** 2).clamp_min(TINY)
-        return squared
+        squared: torch.Tensor
+        if context.may_densify:
+            added = dense_plan(structure, context.is_complex).run(cores, structure.dims)
+            squared = torch.linalg.vector_norm(added) ** 2
+        else:
+            squared = inner_plan(structure, structure, context.is_complex).run(
+                [c.conj() for c in cores], cores
+            )
+            squared = squared.real.reshape(())
+        return squared.clamp_min(TINY)
 
 
 def _as_torch(array: Array) -> torch.Tensor:

@@ -10,6 +10,7 @@ lowered is *certified*: pruning it is pointless.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -36,10 +37,21 @@ class CutBounds:
         Relative error up to which singular values may be dropped.
     flop_limit
         Cuts that would cost more than this in total are left out: the bounds stay valid, only weaker.
+    bases
+        Where the target is given in orthonormal bases: one matrix per leg, or None. Spectra do not change;
+        the sizes of the legs are those of the bases.
     """
 
-    def __init__(self, target: torch.Tensor, max_error: float, flop_limit: float = 5e9) -> None:
+    def __init__(
+        self,
+        target: torch.Tensor,
+        max_error: float,
+        flop_limit: float = 5e9,
+        bases: Sequence[torch.Tensor | None] | None = None,
+    ) -> None:
         self.target = target
+        self.bases = [None] * target.dim() if bases is None else list(bases)
+        self.dims = tuple(n if u is None else u.shape[0] for n, u in zip(target.shape, self.bases))
         self.max_error = max_error
         self.order = target.dim()
         self._spectra: dict[int, torch.Tensor] = {}
@@ -87,7 +99,7 @@ class CutBounds:
         known = set(self.cuts)
         everything = (1 << self.order) - 1
         return sum(
-            self.target.shape[k] * (self.needed_rank(m) if {m, everything ^ m} & known else 1)
+            self.dims[k] * (self.needed_rank(m) if {m, everything ^ m} & known else 1)
             for k, m in enumerate(masks)
         )
 

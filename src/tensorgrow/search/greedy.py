@@ -157,7 +157,8 @@ class GreedySearch(Search):
         most = math.inf if problem.max_parameters is None else problem.max_parameters
         if found is not None and found[0] <= most and (state.best is None or found[0] < state.best.size):
             assert bounds is not None
-            network = build_tree(bounds.target, found[1], found[2]).to(self.device, self.dtype)
+            network = build_tree(bounds.target, found[1], found[2], bounds.bases)
+            network = network.to(self.device, self.dtype)
             fitted = refit(problem, network)
             if fitted.loss <= problem.target:
                 state.best = Fitted(merge_internal(fitted.network), fitted.loss)

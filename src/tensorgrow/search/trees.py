@@ -9,7 +9,7 @@ node of any degree are searched up to eight legs, nodes of degree three beyond.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ def smallest_tree(bounds: CutBounds) -> tuple[int, dict[int, TreeNode], dict[int
     if not bounds.is_complete or order < 3:
         return None
     everything = (1 << order) - 1
-    dims = bounds.target.shape
+    dims = bounds.dims
     # Truncation errors of nested SVDs add up over the edges, at most 2 p - 3 of them.
     share = bounds.max_error / math.sqrt(2 * order - 3)
     rank = {mask: bounds.needed_rank(mask, share) for mask in range(1, everything)}
@@ -92,8 +92,13 @@ def _partitions(mask: int, blocks: int | None) -> Iterator[tuple[int, ...]]:
         part = (part - 1) & rest
 
 
-def build_tree(target: torch.Tensor, nodes: dict[int, TreeNode], rank: dict[int, int]) -> TensorNetwork:
-    """Cores of a tree by nested truncated SVDs of the target."""
+def build_tree(
+    target: torch.Tensor,
+    nodes: dict[int, TreeNode],
+    rank: dict[int, int],
+    bases: Sequence[torch.Tensor | None] | None = None,
+) -> TensorNetwork:
+    """Cores of a tree by nested truncated SVDs of the target, which may be given in orthonormal bases."""
     order = target.dim()
     everything = (1 << order) - 1
     number: dict[int, int] = {}
@@ -136,10 +141,15 @@ def build_tree(target: torch.Tensor, nodes: dict[int, TreeNode], rank: dict[int,
     for k, (core, neighbours) in pieces.items():
         for axis, other in enumerate(neighbours):
             ranks[min(k, other), max(k, other)] = core.shape[axis + 1]
-    structure = Structure(tuple(target.shape), ranks, num_nodes=fresh)
+    above = [None] * order if bases is None else bases
+    dims = tuple(n if u is None else u.shape[0] for n, u in zip(target.shape, above))
+    structure = Structure(dims, ranks, num_nodes=fresh)
     cores = []
     for k in range(fresh):
         core, neighbours = pieces[k]
         axes = sorted(range(len(neighbours)), key=lambda a: neighbours[a])
+        basis = above[k] if k < order else None
+        if basis is not None:
+            core = torch.tensordot(basis, core, dims=1)
         cores.append(core.permute(0, *(1 + a for a in axes)).reshape(structure.core_shape(k)).contiguous())
     return TensorNetwork(structure, cores)

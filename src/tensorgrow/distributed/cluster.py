@@ -1,0 +1,206 @@
+"""Sums over blocks on a dask cluster: cores travel out with the tasks, small sums travel back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+from ..blocks import BlockSource, Box, Form, Kernel, Partial, groups_of, run_group
+from ..blocks.sources import DaskSource
+from ..errors import ClusterError, DataError
+
+__all__ = ["ClientReducer", "active_client"]
+
+# How often a task is tried again after an error of its own; lost workers are dask's business.
+RETRIES = 2
+# Seconds between two looks at the workers while waiting, and without any worker before giving up.
+LOOK_EVERY = 5.0
+PATIENCE = 60.0
+
+
+def active_client() -> Any:
+    """The active ``dask.distributed`` client; None when there is none."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+class ClientReducer:
+    """Blocks read and computed by the workers of a ``dask.distributed`` client."""
+
+    def __init__(self, source: BlockSource, boxes: Sequence[Box], form: Form, client: Any) -> None:
+        self.source, self.boxes, self.form, self.client = source, boxes, form, client
+        self._count = [0]  # shared with other forms of the same data
+
+    @property
+    def at_once(self) -> int:
+        """Blocks that one worker holds at the same time: its threads."""
+        return most_threads(self.client)
+
+    @property
+    def passes(self) -> int:
+        """How often the data was read."""
+        return self._count[0]
+
+    def with_form(self, form: Form) -> ClientReducer:
+        """The same with blocks in another form."""
+        other = ClientReducer(self.source, self.boxes, form, self.client)
+        other._count = self._count
+        return other
+
+    def reduce(self, kernel: Kernel) -> Partial:
+        """One pass over the data."""
+        self._count[0] += 1
+        groups = groups_of(self.boxes)
+        total = Partial()
+        futures: list[Any] = []
+        try:
+            futures = self._submit(groups, kernel)
+            for k, boxes in enumerate(groups):
+                total.add(self._result(futures[k], boxes))
+                futures[k] = None  # its memory on the worker is free now
+        except Exception as error:
+            if not isinstance(error, CancelledError | OSError) and self.client.status == "running":
+                raise
+            raise ClusterError(
+                f"the scheduler at {_address(self.client)} is gone ({type(error).__name__}: {error}). Start "
+                "it again, connect a new client and run again; a checkpoint goes on from the last step"
+            ) from error
+        finally:
+            if any(f is not None for f in futures) and self.client.status == "running":
+                self.client.cancel([f for f in futures if f is not None])
+        return total
+
+    def _submit(self, groups: Sequence[Sequence[Box]], kernel: Kernel) -> list[Any]:
+        from dask.delayed import delayed
+
+        # Kernel and source are tasks themselves: sent once to each worker, and again to one that replaces it.
+        shared = delayed(_same, pure=False)(_Opaque(kernel))
+        if isinstance(self.source, DaskSource):
+            tasks = self._chains(self.source, groups, shared)
+        else:
+            source = delayed(_same, pure=False)(_Opaque(self.source))
+            task = delayed(_run, pure=False)
+            tasks = [task(source, _Opaque((boxes, self.form)), shared) for boxes in groups]
+        found: list[Any] = self.client.compute(tasks, retries=RETRIES)
+        return found
+
+    def _chains(self, source: DaskSource, groups: Sequence[Sequence[Box]], shared: Any) -> list[Any]:
+        """One chain of tasks per group, so that a worker holds one chunk of it at a time."""
+        from dask.delayed import delayed
+
+        step = delayed(_step, pure=False)
+        chunks = source.delayed_chunks()
+        ends = []
+        for boxes in groups:
+            total = None
+            for box in boxes:
+                total = step(total, chunks[box], _Opaque((box, self.form)), shared)
+            ends.append(total)
+        return ends
+
+    def _result(self, future: Any, boxes: Sequence[Box]) -> Partial:
+        lonely_since: float | None = None
+        while True:
+            try:
+                found: Partial = future.result(timeout=LOOK_EVERY)
+                return found
+            except TimeoutError:
+                if future.done():
+                    raise
+                lonely_since = self._check_workers(lonely_since)
+            except (DataError, CancelledError, OSError):
+                raise
+            except Exception as error:
+                raise self._explained(error, boxes) from error
+
+    def _check_workers(self, lonely_since: float | None) -> float | None:
+        if workers_of(self.client):
+            return None
+        now = time.monotonic()
+        if lonely_since is not None and now - lonely_since > PATIENCE:
+            raise ClusterError(
+                f"the scheduler at {_address(self.client)} has had no worker for {PATIENCE:.0f} s. Start "
+                "workers and run again; a checkpoint goes on from the last step"
+            )
+        return now if lonely_since is None else lonely_since
+
+    def _explained(self, error: Exception, boxes: Sequence[Box]) -> Exception:
+        """What to raise for an error of a task."""
+        if type(error).__name__ == "KilledWorker":
+            return ClusterError(
+                f"workers died again and again while they computed {self.source.name(boxes[0])} of "
+                f"{self.source.label}: {error}. Give them more memory, or store smaller chunks"
+            )
+        if isinstance(self.source, DaskSource):
+            names = ", ".join(self.source.name(box) for box in boxes)
+            return DataError(
+                f"{names} of {self.source.label} cannot be computed ({type(error).__name__}: {error})"
+            )
+        return error
+
+
+class _Opaque:
+    """Keeps dask from looking for its own objects inside an argument."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _same(argument: _Opaque) -> Any:
+    return argument.value
+
+
+def _run(source: BlockSource, argument: _Opaque, kernel: Kernel) -> Partial:
+    boxes, form = argument.value
+    return run_group(source, boxes, form, kernel).to_numpy()
+
+
+def _step(total: Partial | None, chunk: Any, argument: _Opaque, kernel: Kernel) -> Partial:
+    box, form = argument.value
+    found = Partial()
+    if total is not None:
+        found.add(Partial({k: _copied(v) for k, v in total.sums.items()}, total.largest))
+    found.add(kernel(form(chunk), box))
+    return found.to_numpy()
+
+
+def _copied(value: Any) -> Any:
+    """A copy: dask keeps the results of tasks and may hand them out again."""
+    return value.copy() if hasattr(value, "copy") else value
+
+
+def workers_of(client: Any) -> dict[str, Any]:
+    """What the scheduler knows of its workers."""
+    found: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    return found
+
+
+def most_threads(client: Any) -> int:
+    """Threads of the worker that has most."""
+    return max((w["nthreads"] for w in workers_of(client).values()), default=1)
+
+
+def least_memory(client: Any) -> float:
+    """Memory of the worker that has least."""
+    limits = [w.get("memory_limit") for w in workers_of(client).values()]
+    return min((float(m) for m in limits if m), default=float("inf"))
+
+
+def checked(client: Any, call: Callable[[], Any]) -> Any:
+    """A call to the scheduler, with our error where it does not answer."""
+    try:
+        return call()
+    except (CancelledError, OSError, TimeoutError) as error:
+        raise ClusterError(f"the scheduler at {_address(client)} does not answer: {error}") from error
+
+
+def _address(client: Any) -> str:
+    return str(getattr(getattr(client, "scheduler", None), "address", "?"))

@@ -30,6 +30,7 @@ SKETCH = 48
 SECOND_SKETCH = 144
 # Shares of what may be left out that the cut of the sketches aims at, tried until the core is small enough.
 SHARES = (0.1, 0.2, 0.4, 0.8)
+COARSE_SHARE = 0.4
 # The core is cut at this share of what may be left out, or of what is left out already if that is more.
 CUT_SHARE = 0.05
 CUT_BELOW_REST = 0.3
@@ -107,9 +108,10 @@ class Project:
         where = tuple(r if u is None else None for u, r in zip(self.bases, box))
         last = len(box) - 1
 
-        def rank(k: int) -> tuple[bool, float]:  # ends first: they need no copy; then what shrinks most
+        def rank(k: int) -> tuple[bool, bool, float]:  # what shrinks much, ends before others, comes first
             u = self.bases[k]
-            return k not in (0, last), 0.0 if u is None else u.shape[1] / (box[k][1] - box[k][0])
+            ratio = 0.0 if u is None else u.shape[1] / (box[k][1] - box[k][0])
+            return ratio > 0.5, k not in (0, last), ratio
 
         for k in sorted((k for k, u in enumerate(self.bases) if u is not None), key=rank):
             u = self.bases[k]
@@ -184,7 +186,10 @@ class Ranges:
                 if vectors is None or tails is None:
                     found.append(None)
                     continue
-                needed = int((tails > share * allowed / math.sqrt(order)).sum()) + OVERSAMPLING
+                level = allowed / math.sqrt(order)
+                fine, coarse = (int((tails > x * level).sum()) for x in (share, max(share, COARSE_SHARE)))
+                # Half the directions for little more left out: the others are noise.
+                needed = (coarse if 2 * (coarse + OVERSAMPLING) <= fine else fine) + OVERSAMPLING
                 found.append(vectors[:, :needed] if needed < vectors.shape[0] else None)
             sizes = (n if u is None else u.shape[1] for n, u in zip(self.sizes, found))
             if math.prod(sizes) <= max_entries:

@@ -6,9 +6,12 @@ import math
 import time
 from itertools import pairwise
 
+from _common import Row
+
+# isort: split
 import torch
 
-from _common import Row, tg
+import tensorgrow as tg
 
 ERROR = 0.05
 NOISE = 0.01

@@ -32,10 +32,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from _common import Case, Results, Row, data_folder, make_parser, open_results, print_table, run_cases, tg
+from _common import Case, Results, Row, data_folder, make_parser, open_results, print_table, run_cases
 
-import numpy as np  # isort: skip
-import torch  # isort: skip
+# isort: split
+import numpy as np
+import torch
+
+import tensorgrow as tg
 
 PARTS = ("same", "disk", "video", "workers", "gpu")
 LIMIT = 1_000_000_000

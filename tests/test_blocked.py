@@ -184,7 +184,7 @@ def test_streaming_takes_the_path_of_the_dense_search(options):
     x = ring(noise=1e-3, shape=(8, 9, 7, 6))
     arguments = {"max_error": 0.02, "random_state": 0, "options": options}
     dense = tg.decompose(x, **arguments)
-    streamed = tg.distributed.decompose(x, method="stream", memory_limit=4e5, **arguments)
+    streamed = tg.distributed.decompose(x, method="stream", threads=8, memory_limit=1.1e6, **arguments)
     assert path(streamed) == path(dense)
     assert streamed.relative_error == pytest.approx(dense.relative_error, abs=1e-10)
     assert streamed.info["blocks"] > 1

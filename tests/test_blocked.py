@@ -180,11 +180,12 @@ def test_a_core_in_bases_stands_for_the_whole_tensor(double):
 
 
 @pytest.mark.parametrize("options", [FAST, tg.GreedyOptions(certify=False)], ids=["fast", "balanced"])
-def test_streaming_takes_the_path_of_the_dense_search(options):
+def test_streaming_takes_the_path_of_the_dense_search(options, monkeypatch):
     x = ring(noise=1e-3, shape=(8, 9, 7, 6))
     arguments = {"max_error": 0.02, "random_state": 0, "options": options}
     dense = tg.decompose(x, **arguments)
-    streamed = tg.distributed.decompose(x, method="stream", threads=8, memory_limit=1.1e6, **arguments)
+    monkeypatch.setattr("tensorgrow.distributed.decomposing.BLOCK_ENTRIES", 1600)
+    streamed = tg.distributed.decompose(x, method="stream", **arguments)
     assert path(streamed) == path(dense)
     assert streamed.relative_error == pytest.approx(dense.relative_error, abs=1e-10)
     assert streamed.info["blocks"] > 1

@@ -87,7 +87,8 @@ def calibrate(device: str) -> str:
         "cache": now.cache,
         "scatter": scatter(device, *rates, now.cache),
         "overhead": overhead(device),
+        "with_gradients": now.with_gradients,
     }
     measured = ", ".join(f"{k}={v:.3g}" for k, v in values.items())
     used = ", ".join(f"{k}={v:.3g}" for k, v in now._asdict().items())
-    return f"measured, but for the cache: {device} Machine({measured})\nin use: {device} Machine({used})"
+    return f"measured, but for cache and with_gradients: Machine({measured})\nin use: Machine({used})"

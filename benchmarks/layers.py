@@ -51,7 +51,7 @@ import tensorgrow as tg
 from tensorgrow.nn.costs import machine_of
 from tensorgrow.nn.plans import dense_plan
 from tensorgrow.nn.products import NO_LIMIT
-from tensorgrow.nn.schedules import pick, through_plans
+from tensorgrow.nn.schedules import through_plans
 
 SHAPES = {"1024x1024": ((4,) * 5, (4,) * 5), "4096x4096": ((8,) * 4, (8,) * 4)}
 STRUCTURES = (("train", 2), ("train", 4), ("train", 8), ("train", 16), ("ring", 4), ("complete", 2))
@@ -146,13 +146,15 @@ def contenders(params: Row) -> tuple[dict[str, torch.nn.Module], Row]:
     known = {
         "parameters": layer.num_parameters,
         "uses_cores": layer.uses_cores(rows),
+        "trains_cores": layer.uses_cores(rows, gradients=True),
         "estimate_cores": best.seconds(rows, 4, machine),
         "estimate_build": dense_plan(layer.layout, layer.structure).seconds(rows, 4, machine),
     }
     found: dict[str, torch.nn.Module] = {"linear": torch.nn.Linear(i, o, device=device)}
-    for name, plan in (("rebuild", None), ("cores", best), ("auto", pick(layer._schedule, rows))):
+    found["auto"] = layer
+    for name, plan in (("rebuild", None), ("cores", best)):
         found[name] = copy.deepcopy(layer)
-        found[name]._schedule = ((NO_LIMIT, plan),)
+        found[name]._schedules = (((NO_LIMIT, plan),),) * 2
     if params["graph"] == "train" and importlib.util.find_spec("tltorch") is not None:
         import tltorch
 
@@ -222,6 +224,11 @@ def ratio(found: Row, rival: str) -> float | None:
     return min(found["auto"][k] / found[rival][k] for k in ("median", "least"))
 
 
+def chose_cores(row: Row, kind: str) -> bool:
+    """Whether ours went through the cores."""
+    return row["uses_cores"] if kind == "forward" else row.get("trains_cores", row["uses_cores"])
+
+
 def claims(rows: list[Row]) -> list[Row]:
     """How ours compares, by device and rival."""
     out: list[Row] = []
@@ -229,8 +236,12 @@ def claims(rows: list[Row]) -> list[Row]:
         mine = [r for r in rows if r["params"]["device"] == device]
         for rival in ("rebuild", "linear", *RIVALS):
             # Where ours rebuilds it is the same code: the ratio is the noise of the measurement.
-            counted = [r for r in mine if rival != "rebuild" or r["uses_cores"]]
-            found = [x for r in counted for kind in PASSES if (x := ratio(r[kind], rival)) is not None]
+            found = [
+                x
+                for r in mine
+                for kind in PASSES
+                if (rival != "rebuild" or chose_cores(r, kind)) and (x := ratio(r[kind], rival)) is not None
+            ]
             if found:
                 out.append(
                     {
@@ -269,7 +280,7 @@ def report(results: Results) -> None:
                     "structure": f"{p['graph']} {p['rank']}",
                     "rows": p["rows"],
                     "pass": kind,
-                    "chose": "cores" if row["uses_cores"] else "rebuild",
+                    "chose": "cores" if chose_cores(row, kind) else "rebuild",
                     **{f"{n} ms": found[n]["median"] * 1e3 if n in found else None for n in names},
                     **{f"{n} MB": found[n]["peak_bytes"] / 1e6 if n in found else None for n in names},
                     "auto/rebuild": ratio(found, "rebuild"),

@@ -133,7 +133,7 @@ def test_gradients():
         return torch.func.functional_call(layer, dict(zip(names, values)), (x,))
 
     assert torch.autograd.gradcheck(apply, (x, *layer.parameters()))
-    layer._schedule = ((1 << 62, None),)  # by rebuilding
+    layer._schedules = (((1 << 62, None),),) * 2  # by rebuilding
     assert torch.autograd.gradcheck(apply, (x, *layer.parameters()))
 
 

@@ -73,7 +73,7 @@ class TNLinear(nn.Module):
     bias: nn.Parameter | None
     input_scale: nn.Parameter | None
     _structure: Structure
-    _schedule: Schedule
+    _schedules: tuple[Schedule, Schedule]  # without gradients, and with them
     _dense: Plan
 
     def __init__(
@@ -228,9 +228,13 @@ class TNLinear(nn.Module):
         """Numbers stored: cores, bias and input scale."""
         return sum(p.numel() for p in self.parameters())
 
-    def uses_cores(self, rows: int) -> bool:
+    def uses_cores(self, rows: int, *, gradients: bool = False) -> bool:
         """Whether so many rows go through the cores; otherwise the dense weight is rebuilt."""
-        return pick(self._schedule, rows) is not None
+        return self.plan_for(rows, gradients=gradients) is not None
+
+    def plan_for(self, rows: int, *, gradients: bool = False) -> Plan | None:
+        """How so many rows go through the cores; None where the dense weight is rebuilt."""
+        return pick(self._schedules[gradients], rows)
 
     def to_linear(self) -> nn.Linear:
         """A dense layer with the same function, for inference where memory does not matter."""
@@ -269,7 +273,7 @@ class TNLinear(nn.Module):
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
         if self.input_scale is not None:
             flat = flat * self.input_scale
-        plan = pick(self._schedule, flat.shape[0])
+        plan = self.plan_for(flat.shape[0], gradients=torch.is_grad_enabled())
         if plan is None:
             out = F.linear(flat, run(self._dense, cores), self.bias)
         else:
@@ -310,14 +314,14 @@ class TNLinear(nn.Module):
     def trial(self, i: int, j: int, slices: tuple[torch.Tensor, torch.Tensor]) -> Iterator[None]:
         """Within the block the layer acts as if grown by `slices`; its own cores get no gradients."""
         grown = self._structure.with_rank(i, j, self._structure.rank(i, j) + 1)
-        own = self._schedule, self._dense
+        own = self._schedules, self._dense
         self._trial = (i, j, *slices)
         self._plan(grown)
         try:
             yield
         finally:
             self._trial = None
-            self._schedule, self._dense = own
+            self._schedules, self._dense = own
 
     def _adopt(self, structure: Structure) -> None:
         self._structure = structure
@@ -326,7 +330,8 @@ class TNLinear(nn.Module):
     def _plan(self, structure: Structure) -> None:
         # Worked out here and not in `forward`, so that a compiler finds plain tuples.
         like = self.cores[0]
-        self._schedule = schedule(self.layout, structure, like.device.type, like.element_size())
+        known = (self.layout, structure, like.device.type, like.element_size())
+        self._schedules = schedule(*known), schedule(*known, gradients=True)
         self._dense = dense_plan(self.layout, structure)
 
     def _apply(self, fn: Any, recurse: bool = True) -> TNLinear:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .linear import TNLinear
-from .schedules import peak_entries, pick
+from .schedules import peak_entries
 
 __all__ = ["layer_bytes", "median_seconds"]
 
@@ -47,7 +47,7 @@ def layer_bytes(layer: nn.Linear | TNLinear, rows: int) -> int:
     parameters = list(layer.parameters())
     entries = sum(p.numel() for p in parameters) + rows * layer.in_features
     if isinstance(layer, TNLinear):
-        plan = pick(layer._schedule, rows)
+        plan = layer.plan_for(rows)
         entries += peak_entries(layer.layout, layer.structure, plan, rows)
         if layer.input_scale is not None:
             entries += rows * layer.in_features

@@ -36,9 +36,11 @@ def pick(plan: Schedule, rows: int) -> Plan | None:
 
 
 @lru_cache(maxsize=4_000)
-def schedule(layout: Layout, structure: Structure, device: str, itemsize: int) -> Schedule:
+def schedule(
+    layout: Layout, structure: Structure, device: str, itemsize: int, *, gradients: bool = False
+) -> Schedule:
     """What to do for every number of rows."""
-    machine = machine_of(device)
+    machine = machine_of(device).training() if gradients else machine_of(device)
     plans = through_plans(layout, structure, device, itemsize)
     build = dense_plan(layout, structure).seconds(1, itemsize, machine)
     dense = _linear(layout)

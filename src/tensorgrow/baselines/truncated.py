@@ -140,8 +140,11 @@ def _bisected(setting: Setting, make: Callable[[float], tuple[TensorNetwork, flo
 
     best: Outcome | None = None
     for aim in _aims(goal):
-        # Thresholds in logarithms: errors of interest span many orders of magnitude.
-        low, high = math.log(ROUNDING), 0.0
+        # Thresholds in logarithms: errors of interest span many orders of magnitude. Errors of the cuts add
+        # up in squares, so that the error asked for, shared out evenly, is always met.
+        by_error = goal.max_error is not None and aim == goal.reached
+        least = goal.max_error / math.sqrt(setting.order) if by_error and goal.max_error else 0.0
+        low, high = math.log(max(least, ROUNDING)), 0.0
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             found = at(math.exp(middle))

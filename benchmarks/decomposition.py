@@ -1,6 +1,6 @@
 """Does the search find planted structures exactly, and how fast?
 
-Claims measured (issue 2, "What it must show"):
+Claims measured:
 
 * recovery: the four 7^5 targets of the paper (TT 427, TR 511, Tucker 242, triangle 378), `max_error=1e-6`,
   default options: exact size on at least 19 of 20 seeds.

@@ -1,6 +1,6 @@
 """How small do networks of natural images get at a given error, and how soon?
 
-Claims measured (issue 2, "What it must show"); images are 256x256 grey, reshaped column-major to 4^8:
+Claims measured; images are 256x256 grey, reshaped column-major to 4^8:
 
 * balanced: default options, mean over 5 seeds: image A at most 12,500 parameters at error 0.105 and 7,300 at
   0.137, image C at most 960 at 0.080.

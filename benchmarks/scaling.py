@@ -1,6 +1,6 @@
 """How does the time of an ALS sweep grow with the tensor and with the network?
 
-Claim measured (issue 2, "What it must show"): on large targets a sweep stays within 4x of the floor on the
+Claims measured: on large targets a sweep stays within 4x of the floor on the
 CPU. The floor is the larger of
 
 * the bytes of the target, read twice, at the measured bandwidth of a sum over a big array, and

@@ -12,7 +12,6 @@ iris, moons, clusters and wine were looked at, and the first three folds of wine
 from __future__ import annotations
 
 import argparse
-import gzip
 import importlib.util
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +33,7 @@ from _common import (
 import numpy as np
 
 import tensorgrow as tg
+from tensorgrow.experiments.mnist import read_idx
 from tensorgrow.features import FeatureMap
 
 SMALL = ("iris", "wine", "breast_cancer", "moons", "clusters")
@@ -44,13 +44,6 @@ SMALL_RANKS = (4,)
 FOLDS = 5
 SIDE = 7
 WEIGHTS = {"logistic": [0.01, 0.1, 1.0, 10.0, 100.0], "svm": [0.1, 1.0, 10.0, 100.0]}
-
-
-def read_idx(file: Path) -> np.ndarray:
-    """An array in the IDX format of MNIST."""
-    raw = gzip.decompress(file.read_bytes())
-    shape = [int.from_bytes(raw[4 + 4 * k : 8 + 4 * k], "big") for k in range(raw[3])]
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
 
 
 def table(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:

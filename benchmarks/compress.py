@@ -42,7 +42,7 @@ import torch
 from torch import nn
 
 import tensorgrow as tg
-from mnist import idx
+from tensorgrow.experiments.mnist import read_idx
 
 SCRATCH = ROOT / ".bench"
 HELD_OUT = 5_000
@@ -62,8 +62,10 @@ def images(folder: str) -> dict[str, Pair]:
     """Training and test images of 784 numbers, with labels."""
     out = {}
     for name, prefix in (("train", "train"), ("test", "t10k")):
-        pixels = torch.tensor(idx(Path(folder) / f"{prefix}-images-idx3-ubyte.gz")).float().reshape(-1, 784)
-        labels = torch.tensor(idx(Path(folder) / f"{prefix}-labels-idx1-ubyte.gz")).long()
+        pixels = (
+            torch.tensor(read_idx(Path(folder) / f"{prefix}-images-idx3-ubyte.gz")).float().reshape(-1, 784)
+        )
+        labels = torch.tensor(read_idx(Path(folder) / f"{prefix}-labels-idx1-ubyte.gz")).long()
         out[name] = ((pixels / 255 - 0.1307) / 0.3081, labels)
     return out
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,18 +40,16 @@ from _common import (
 )
 
 # isort: split
-import numpy as np
 import torch
 from torch import nn
 
 import tensorgrow as tg
+from tensorgrow.experiments.mnist import accuracy, model_around, split, train_layer
 from tensorgrow.nn.measuring import median_seconds
 from tensorgrow.solvers import TrainingOptions
 
 PARTS = ("greedy", "tt", "dense", "speed")
 SPEED_RANK, SPEED_EPOCHS = 4, 5
-HELD_OUT = 5_000
-DIGITS = (4,) * 5
 SCRATCH = ROOT / ".bench"
 LATENCY_ROWS = 256
 # Sizes the paper reports, and its accuracies there.
@@ -62,64 +59,10 @@ PAPER = {12_266: 0.9846, 15_050: 0.9874}
 # -- data and models -----------------------------------------------------------------------------------
 
 
-def idx(path: Path) -> np.ndarray:
-    """An idx file."""
-    with gzip.open(path) as file:
-        raw = file.read()
-    shape = [int.from_bytes(raw[4 + 4 * k : 8 + 4 * k], "big") for k in range(raw[3])]
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
-
-
-@functools.lru_cache(maxsize=1)
-def images(folder: str) -> dict[str, torch.Tensor]:
-    """Images of 1,024 numbers and labels, for training and test."""
-    out = {}
-    for name, prefix in (("train", "train"), ("test", "t10k")):
-        pixels = torch.tensor(idx(Path(folder) / f"{prefix}-images-idx3-ubyte.gz"))
-        x = (pixels[:, None].float() / 255 - 0.1307) / 0.3081
-        x = nn.functional.interpolate(x, size=(32, 32), mode="bilinear", align_corners=False)
-        out[name] = x.reshape(len(x), -1)
-        out[f"{name}_labels"] = torch.tensor(idx(Path(folder) / f"{prefix}-labels-idx1-ubyte.gz")).long()
-    return out
-
-
-def split(params: Row, folder: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def data_of(params: Row, folder: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Training, held-out and test pairs on the device."""
-    data, device = images(folder), params["device"]
-    order = torch.randperm(len(data["train"]), generator=torch.Generator().manual_seed(params["seed"]))
-    held, rest = order[:HELD_OUT], order[HELD_OUT : HELD_OUT + params["train_images"]]
-    return {
-        "train": (data["train"][rest].to(device), data["train_labels"][rest].to(device)),
-        "validation": (data["train"][held].to(device), data["train_labels"][held].to(device)),
-        "test": (data["test"].to(device), data["test_labels"].to(device)),
-    }
-
-
-def model(hidden: nn.Module) -> nn.Module:
-    """The network around a hidden layer."""
-    return nn.Sequential(hidden, nn.ReLU(), nn.Dropout(0.5), nn.Linear(1024, 10))
-
-
-def hidden_layer(params: Row, ranks: int | Sequence[int] = 1) -> nn.Module:
-    """A layer over 16^5 as a tensor train."""
-    return tg.nn.TNLinear(
-        1024,
-        1024,
-        in_dims=DIGITS,
-        out_dims=DIGITS,
-        structure=tg.Structure.tensor_train((16,) * 5, ranks),
-        random_state=params["seed"],
-    )
-
-
-@torch.no_grad()
-def accuracy(net: nn.Module, pair: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """Share of images that are classified correctly."""
-    mode = net.training
-    net.eval()
-    right = sum(int((net(x).argmax(1) == y).sum()) for x, y in zip(pair[0].split(1000), pair[1].split(1000)))
-    net.train(mode)
-    return right / len(pair[1])
+    found = split(Path(folder), seed=params["seed"], images=params["train_images"], device=params["device"])
+    return dict(zip(("train", "validation", "test"), found))
 
 
 def training(params: Row, epochs: int) -> TrainingOptions:
@@ -172,7 +115,7 @@ class Recorder:
 
 def greedy(params: Row, folder: str) -> Row:
     """Grow from rank one."""
-    data = split(params, folder)
+    data = data_of(params, folder)
     SCRATCH.mkdir(exist_ok=True)
     name = "-".join(
         str(params[k])
@@ -182,7 +125,7 @@ def greedy(params: Row, folder: str) -> Row:
     torch.manual_seed(params["seed"])
     recorder = Recorder(data["test"], keep.with_suffix(".json"))
     result = tg.nn.grow(
-        model(hidden_layer(params)).to(params["device"]),
+        model_around(train_layer(1, params["seed"])).to(params["device"]),
         data["train"],
         data["validation"],
         score=params["score"],
@@ -211,10 +154,10 @@ def greedy(params: Row, folder: str) -> Row:
 
 def fixed(params: Row, folder: str) -> Row:
     """Train a model whose structure does not change."""
-    data = split(params, folder)
+    data = data_of(params, folder)
     torch.manual_seed(params["seed"])
-    layer = hidden_layer(params, params["rank"]) if params["rank"] else nn.Linear(1024, 1024)
-    net = model(layer).to(params["device"])
+    layer = train_layer(params["rank"], params["seed"]) if params["rank"] else nn.Linear(1024, 1024)
+    net = model_around(layer).to(params["device"])
     trainer = trainer_of(net, params, data)
     with stopwatch() as watch:
         done = trainer.fit(list(net.parameters()), params["seed"], epochs=params["epochs"])
@@ -245,10 +188,10 @@ def trainer_of(net: nn.Module, params: Row, data: dict[str, tuple[torch.Tensor, 
 
 def speed(params: Row, folder: str) -> Row:
     """Epochs per second: of a training that is twice as long as another, less that one."""
-    data = split(params, folder)
+    data = data_of(params, folder)
     seconds = {}
     for epochs in (1, SPEED_EPOCHS, 2 * SPEED_EPOCHS):  # the first sets libraries up
-        net = model(hidden_layer(params, SPEED_RANK)).to(params["device"])
+        net = model_around(train_layer(SPEED_RANK, params["seed"])).to(params["device"])
         trainer = trainer_of(net, params, data)
         with stopwatch() as watch:
             trainer.fit(list(net.parameters()), params["seed"], epochs=epochs)

@@ -139,11 +139,8 @@ def _bisected(setting: Setting, make: Callable[[float], tuple[TensorNetwork, flo
         return Outcome(network.structure, dropped / norm, network)
 
     best: Outcome | None = None
-    for aim in _aims(goal):
-        # Thresholds in logarithms: errors of interest span many orders of magnitude. Errors of the cuts add
-        # up in squares, so that the error asked for, shared out evenly, is always met.
-        by_error = goal.max_error is not None and aim == goal.reached
-        least = goal.max_error / math.sqrt(setting.order) if by_error and goal.max_error else 0.0
+    for aim, least in _aims(goal, setting.order):
+        # Thresholds in logarithms: errors of interest span many orders of magnitude.
         low, high = math.log(max(least, ROUNDING)), 0.0
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
@@ -162,12 +159,16 @@ def _bisected(setting: Setting, make: Callable[[float], tuple[TensorNetwork, flo
     return best
 
 
-def _aims(goal: Goal) -> list[Callable[[Outcome], bool]]:
-    """Whether more may be dropped: by the error; and by the budget, where the error does not fit into it."""
-    aims: list[Callable[[Outcome], bool]] = []
+def _aims(goal: Goal, cuts: int) -> list[tuple[Callable[[Outcome], bool], float]]:
+    """Whether more may be dropped, and a threshold at which it surely may.
+
+    By the error; and by the budget, where the error does not fit into it. Errors of the cuts add up in
+    squares, so that the error asked for, shared out evenly, is always met.
+    """
+    aims: list[tuple[Callable[[Outcome], bool], float]] = []
     if goal.max_error is not None:
-        aims.append(goal.reached)
+        aims.append((goal.reached, goal.max_error / math.sqrt(cuts)))
     if goal.max_parameters is not None:
         most = goal.max_parameters
-        aims.append(lambda found: found.num_parameters > most)
+        aims.append((lambda found: found.num_parameters > most, 0.0))
     return aims

@@ -17,7 +17,7 @@ from ..structure import Structure
 from .base import Experiment, Report, Settings
 from .runner import Case, Results, Row, pyplot
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["EXPERIMENT", "accuracy", "model_around", "read_idx", "split", "train_layer"]
 
 DIGITS = (4,) * 5
 HELD_OUT = 5_000
@@ -51,19 +51,10 @@ def work(params: Row, settings: Settings) -> Row:
     """One growth, or one tensor train trained from scratch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(params["seed"])
-    train, validation, test = (
-        (x.to(device), y.to(device)) for x, y in split(params, settings.folder("mnist"))
+    train, validation, test = split(
+        settings.folder("mnist"), seed=params["seed"], images=params["images"], device=device
     )
-    rank = params.get("rank", 1)
-    layer = TNLinear(
-        1024,
-        1024,
-        in_dims=DIGITS,
-        out_dims=DIGITS,
-        structure=Structure.tensor_train((16,) * 5, rank),
-        random_state=params["seed"],
-    )
-    model = nn.Sequential(layer, nn.ReLU(), nn.Dropout(0.5), nn.Linear(1024, 10)).to(device)
+    model = model_around(train_layer(params.get("rank", 1), params["seed"])).to(device)
     options = TrainingOptions(
         optimizer="adam",
         learning_rate=RATE,
@@ -116,7 +107,7 @@ class Watcher:
         """Nothing to do."""
 
 
-# -- data ----------------------------------------------------------------------------------------------
+# -- data and models -----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
@@ -124,27 +115,42 @@ def load(folder: Path) -> tuple[Pair, Pair]:
     """Images of 32x32 numbers and labels, for training and test."""
     pairs = []
     for prefix in ("train", "t10k"):
-        pixels = torch.tensor(_idx(folder / f"{prefix}-images-idx3-ubyte.gz"))
+        pixels = torch.tensor(read_idx(folder / f"{prefix}-images-idx3-ubyte.gz"))
         x = (pixels[:, None].float() / 255 - 0.1307) / 0.3081
         x = nn.functional.interpolate(x, size=(32, 32), mode="bilinear", align_corners=False)
-        labels = torch.tensor(_idx(folder / f"{prefix}-labels-idx1-ubyte.gz")).long()
+        labels = torch.tensor(read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz")).long()
         pairs.append((x.reshape(len(x), -1), labels))
     return pairs[0], pairs[1]
 
 
-def _idx(path: Path) -> np.ndarray:
+def read_idx(path: Path) -> np.ndarray:
+    """The array in a compressed idx file."""
     with gzip.open(path) as file:
         raw = file.read()
     shape = [int.from_bytes(raw[4 + 4 * k : 8 + 4 * k], "big") for k in range(raw[3])]
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
 
 
-def split(params: Row, folder: Path) -> tuple[Pair, Pair, Pair]:
-    """Training, held-out and test images."""
+def split(folder: Path, *, seed: int, images: int, device: str) -> tuple[Pair, Pair, Pair]:
+    """Training, held-out and test images on a device."""
     (x, y), test = load(folder)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(params["seed"]))
-    held, rest = order[:HELD_OUT], order[HELD_OUT : HELD_OUT + params["images"]]
-    return (x[rest], y[rest]), (x[held], y[held]), test
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    held, rest = order[:HELD_OUT], order[HELD_OUT : HELD_OUT + images]
+    first, second, third = (
+        (a.to(device), b.to(device)) for a, b in ((x[rest], y[rest]), (x[held], y[held]), test)
+    )
+    return first, second, third
+
+
+def train_layer(rank: int, seed: int) -> TNLinear:
+    """The hidden layer, 1024x1024 over 16^5, as a tensor train."""
+    structure = Structure.tensor_train((16,) * 5, rank)
+    return TNLinear(1024, 1024, in_dims=DIGITS, out_dims=DIGITS, structure=structure, random_state=seed)
+
+
+def model_around(hidden: nn.Module) -> nn.Module:
+    """The network around a hidden layer."""
+    return nn.Sequential(hidden, nn.ReLU(), nn.Dropout(0.5), nn.Linear(1024, 10))
 
 
 @torch.no_grad()

@@ -352,6 +352,20 @@ def test_ctrl_c_before_there_is_anything(capsys, tensor, monkeypatch):
     assert not Path("x.safetensors").exists()
 
 
+def test_ctrl_c_within_evaluated_code_still_ends_with_130(tensor):
+    """CPython remembers such an interrupt and would end `python -m` by the signal itself."""
+    Path("interrupted.py").write_text(
+        "import tensorgrow.cli, tensorgrow.cli.decompose as command\n"
+        "def stop(*_, **__): raise KeyboardInterrupt\n"
+        "command.decompose = lambda *_, **__: eval('stop()', {'stop': stop})\n"
+        "tensorgrow.cli.main()\n"
+    )
+    command = [sys.executable, "-m", "interrupted", "decompose", "x.npy"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 130
+    assert done.stderr == "error: interrupted; what is not written yet is lost\n"
+
+
 def test_ctrl_c_saves_the_best_so_far(folder):
     np.save("x.npy", np.random.default_rng(0).standard_normal((4,) * 8))
     arguments = ["decompose", "x.npy", "-e", "1e-3", "-o", "n.safetensors", "-o", "y.npy"]

@@ -18,7 +18,11 @@ BAD_INPUT = 2
 
 def main() -> None:
     """Entry point of the script."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    # Ctrl-C inside code that a library runs from a string leaves a flag in CPython, which ends `python -m` by
+    # the signal even though it was caught here; running another string clears it (run_eval_code_obj).
+    exec("")
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

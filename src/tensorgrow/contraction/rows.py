@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from ..structure import Edge, Structure
+from .memory import arranged, uninitialised
 from .tree import Tree, best_tree, leaves
 
 __all__ = ["Entries", "RowSource", "RowTree"]
@@ -57,23 +58,17 @@ class RowSet:
 
 
 class Scratch:
-    """Memory that large results are written to again and again.
+    """Memory that large results are written to again and again."""
 
-    On the CPU fresh memory costs more to map than to fill; CUDA tensors come from a cache anyway.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._reuses = device.type == "cpu"
+    def __init__(self) -> None:
         self._held: dict[str, torch.Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
         """An uninitialised tensor, overwritten by the next one of that name."""
-        if not self._reuses:
-            return like.new_empty(shape)
         count = math.prod(shape)
         held = self._held.get(name)
         if held is None or held.dtype != like.dtype or len(held) < count:
-            self._held[name] = held = like.new_empty(count)
+            self._held[name] = held = uninitialised((count,), like)
         return held[:count].reshape(shape)
 
 
@@ -93,7 +88,7 @@ class Entries:
         self.dims = tuple(dims)
         self.count = indices.shape[0]
         self.device = indices.device
-        self.scratch = Scratch(indices.device)
+        self.scratch = Scratch()
         self._joins: OrderedDict[Tree, RowSet] = OrderedDict()
 
     @property
@@ -150,8 +145,8 @@ class RowTensor:
     def matrices(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
         """One matrix per row: edges `first` by edges `second`."""
         order = [0, *(1 + self.edges.index(e) for e in (*first, *second))]
-        moved = self.array.permute(order)
-        return moved.reshape(len(self.array), self.size(first), self.size(second))
+        shape = (len(self.array), self.size(first), self.size(second))
+        return arranged(self.array.permute(order), shape)
 
 
 def _free_and_shared(a: RowTensor, b: RowTensor) -> tuple[list[Edge], list[Edge], list[Edge]]:
@@ -171,7 +166,8 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def _take(array: torch.Tensor, rows: torch.Tensor | None, count: int) -> torch.Tensor:
     if rows is None:
         return array.expand(count, *array.shape[1:])
-    return array.index_select(0, rows)
+    out = uninitialised((len(rows), *array.shape[1:]), array)
+    return torch.index_select(array, 0, rows, out=out)
 
 
 def _join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) -> RowTensor:
@@ -183,7 +179,7 @@ def _join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) 
     free_a, free_b, shared = _free_and_shared(a, b)
     left, right = a.matrices(free_a, shared), b.matrices(shared, free_b)
     if rows.left is not None and rows.right is not None:
-        array = _product(left.index_select(0, rows.left), right.index_select(0, rows.right))
+        array = _product(_take(left, rows.left, rows.count), _take(right, rows.right, rows.count))
     else:
         array = _all_combinations(left, right, entries.scratch, reuse)
     sizes = [t.array.shape[1 + t.edges.index(e)] for t, free in ((a, free_a), (b, free_b)) for e in free]
@@ -194,8 +190,9 @@ def _all_combinations(left: torch.Tensor, right: torch.Tensor, scratch: Scratch,
     """Every row of `left` with every row of `right`, rows of `left` slowest."""
     n, p, c = left.shape
     m, _, q = right.shape
-    out = scratch.take("rows", (n, m, p, q), left) if reuse else left.new_empty(n, m, p, q)
-    a, b = left.reshape(n * p, c), right.transpose(0, 1).reshape(c, m * q)
+    shape = (n, m, p, q)
+    out = scratch.take("rows", shape, left) if reuse else uninitialised(shape, left)
+    a, b = left.reshape(n * p, c), arranged(right.transpose(0, 1), (c, m * q))
     if p == 1:
         torch.mm(a, b, out=out.reshape(n, m * q))
     else:

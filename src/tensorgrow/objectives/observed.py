@@ -28,8 +28,8 @@ SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 LEAST_RIDGE = 1e-14
 # Bytes of Gram matrices that are solved together.
 SOLVE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
-# Numbers held while entries of the network are computed.
-VALUE_ENTRIES = 1 << 23
+# Numbers held while entries of the network are computed: on the CPU they stay in cache.
+VALUE_ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 23}
 # Gathering a row and handling its entry costs about as much as this many flops.
 ROW_FLOPS = 200.0
 # Share of the squared norm below which the loss from rows in single precision is rounding.
@@ -141,7 +141,7 @@ class ObservedLeastSquares:
     def predict(self, structure: Structure, arrays: Sequence[Array]) -> torch.Tensor:
         """The network at all entries, fitted and held out."""
         tree = RowTree(self.index.entries, structure, arrays)
-        return tree.values(VALUE_ENTRIES)
+        return tree.values(VALUE_ENTRIES[self.values.device.type])
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
         """Norms of the residual on the fitted and on the held-out entries."""

@@ -130,7 +130,7 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         columns = self.index.entries.columns
         every = torch.arange(len(self.values), device=self.values.device)
         parts = []
-        for chosen in torch.split(every, max(1, VALUE_ENTRIES // source.row_entries)):
+        for chosen in torch.split(every, max(1, VALUE_ENTRIES[every.device.type] // source.row_entries)):
             mine = moved if node >= len(columns) else moved.index_select(0, columns[node][chosen])
             parts.append((source.rows(chosen) * mine).sum(1))
         return torch.cat(parts).to(self.values.dtype)

@@ -18,7 +18,7 @@ from ..contraction import RowSource
 __all__ = ["SliceTable"]
 
 # Bytes of environment rows held at a time, and of Gram matrices.
-CHUNK_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
+CHUNK_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 GRAM_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
 # Slices whose Gram matrices take fewer products than this go through batched products of padded blocks.
 LOOP_ABOVE = 30_000

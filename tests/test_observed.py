@@ -25,7 +25,7 @@ from oracles import (
 from strategies import networks, seeds
 from tensorgrow import linalg
 from tensorgrow.network import TensorNetwork
-from tensorgrow.objectives import DenseLeastSquares, ObservedLeastSquares, observed, slices
+from tensorgrow.objectives import DenseLeastSquares, ObservedLeastSquares, observed, slice_solve, slices
 from tensorgrow.solvers import ALSSettings, als
 from tensorgrow.structure import Structure
 
@@ -287,7 +287,7 @@ def test_small_memory_for_grams_changes_nothing(weighted, dtype, monkeypatch):
     squared = d.objective.sweep(RING, whole, 1e-14)
     monkeypatch.setattr(slices, "GRAM_BYTES", {"cpu": 1, "cuda": 1})
     monkeypatch.setattr(slices, "CHUNK_BYTES", SMALL_CHUNKS)
-    assert len(d.objective.index.table(0).ranges(4)) == RING.dims[0]  # slice by slice
+    assert len(slices.ranges_of(RING.dims[0], 4, "cpu")) == RING.dims[0]  # slice by slice
     parts = arrays_of(d, network)
     again = d.objective.sweep(RING, parts, 1e-14)
     assert again == pytest.approx(squared, rel=100 * TOLERANCE[dtype])
@@ -300,7 +300,7 @@ def test_slices_solved_a_few_at_a_time_give_the_same(dtype, monkeypatch):
     network = random_network(RING, 4, dtype)
     whole = arrays_of(d, network)
     squared = d.objective.sweep(RING, whole, 1e-14)
-    monkeypatch.setattr(observed, "SOLVE_BYTES", {"cpu": 1, "cuda": 1})
+    monkeypatch.setattr(slice_solve, "SOLVE_BYTES", {"cpu": 1, "cuda": 1})
     parts = arrays_of(d, network)
     assert d.objective.sweep(RING, parts, 1e-14) == pytest.approx(squared, rel=100 * TOLERANCE[dtype])
     for a, b in zip(whole, parts):

@@ -81,12 +81,16 @@ class Entries:
         Integers of shape ``(n, order)``, on the device to compute on.
     dims
         Shape of the tensor.
+    rows
+        Entries that sets are joined for: all of them, where these are only some. Parts of one list must agree
+        on the order of contractions.
     """
 
-    def __init__(self, indices: torch.Tensor, dims: Sequence[int]) -> None:
+    def __init__(self, indices: torch.Tensor, dims: Sequence[int], rows: int | None = None) -> None:
         self.columns = [indices[:, k].contiguous() for k in range(len(dims))]
         self.dims = tuple(dims)
         self.count = indices.shape[0]
+        self.rows = self.count if rows is None else rows
         self.device = indices.device
         self.scratch = Scratch()
         self._joins: OrderedDict[Tree, RowSet] = OrderedDict()
@@ -291,7 +295,7 @@ class RowTree:
             tuple((k, j) if k < j else (j, k) for j in structure.neighbours[k])
             for k in range(structure.num_nodes)
         ]
-        self.root = _Vertex(best_tree(structure, rows=entries.count), None)
+        self.root = _Vertex(best_tree(structure, rows=entries.rows), None)
         self._leaf = {v.node: v for v in self.root.walk() if v.node is not None}
         self._inside: dict[_Vertex, RowTensor] = {}
         self._outside: dict[_Vertex, RowTensor | None] = {self.root: None}

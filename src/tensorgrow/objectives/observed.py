@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from ..contraction import Entries, RowSource, RowTree
-from ..linalg import solve_slices
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
 from .observed_pairs import ObservedPairProblem
+from .slice_solve import LocalSums, solve_core
 from .slices import CHUNK_BYTES, GRAM_BYTES, SliceTable
 
 __all__ = ["ObservedLeastSquares"]
@@ -24,10 +24,6 @@ Array = Any
 # Ridges from here on smooth so much that rows in single precision cost nothing.
 SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-# The least ridge: it decides what the entries leave open.
-LEAST_RIDGE = 1e-14
-# Bytes of Gram matrices that are solved together.
-SOLVE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 # Numbers held while entries of the network are computed: on the CPU they stay in cache.
 VALUE_ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 23}
 # Gathering a row and handling its entry costs about as much as this many flops.
@@ -56,6 +52,8 @@ class ObservedLeastSquares:
         True for entries that are not fitted; the search measures candidates on them.
     ridge
         See above.
+    rows
+        Number of all entries, where these are a part of them.
     """
 
     def __init__(
@@ -67,11 +65,12 @@ class ObservedLeastSquares:
         weights: torch.Tensor | None = None,
         held_out: torch.Tensor | None = None,
         ridge: float = 1e-2,
+        rows: int | None = None,
     ) -> None:
         self.dims = tuple(dims)
         self.values = values
         self.ridge = ridge
-        self.index = _Index(indices, self.dims, weights, held_out)
+        self.index = _Index(Entries(indices, self.dims, rows), weights, held_out)
 
     def _variant(self, values: torch.Tensor, ridge: float) -> ObservedLeastSquares:
         """The same entries with other values or another ridge; index tables are shared."""
@@ -82,6 +81,12 @@ class ObservedLeastSquares:
     def with_ridge(self, ridge: float) -> ObservedLeastSquares:
         """The same entries with another ridge."""
         return self._variant(self.values, ridge)
+
+    def with_everything(self) -> ObservedLeastSquares:
+        """The same with nothing held out."""
+        other = self._variant(self.values, self.ridge)
+        other.index = self.index.with_everything()
+        return other
 
     # -- properties ------------------------------------------------------------------------------------
 
@@ -120,7 +125,8 @@ class ObservedLeastSquares:
         return float(torch.linalg.vector_norm(picked, dtype=wide))
 
     @property
-    def _row_dtype(self) -> torch.dtype:
+    def row_dtype(self) -> torch.dtype:
+        """Number type of environment rows: single precision where the ridge smooths more than it rounds."""
         dtype = self.values.dtype
         return SINGLE.get(dtype, dtype) if self.ridge >= SINGLE_ABOVE else dtype
 
@@ -166,15 +172,15 @@ class ObservedLeastSquares:
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         """Solve for every node once; returns the squared loss after the last."""
-        tree = RowTree(self.index.entries, structure, [a.to(self._row_dtype) for a in arrays])
+        tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
         squared = 0.0
         for node in tree.order:
             arrays[node], explained = self.solve(
                 node, tree.environment(node), tree.edges(node), arrays[node], self.values, ridge
             )
-            tree.set_core(node, arrays[node].to(self._row_dtype))
+            tree.set_core(node, arrays[node].to(self.row_dtype))
             squared = self.norm**2 - explained
-        if self._row_dtype != self.values.dtype and squared < CANCELLATION_SINGLE * self.norm**2:
+        if self.row_dtype != self.values.dtype and squared < CANCELLATION_SINGLE * self.norm**2:
             return self.loss(structure, arrays) ** 2  # rows in single precision cannot tell
         return squared
 
@@ -188,33 +194,8 @@ class ObservedLeastSquares:
         numerical: float,
     ) -> tuple[torch.Tensor, float]:
         """Best core for an environment, and by how much it lowers the squared residual of `values`."""
-        table = self.index.table(node)
-        order = [edges.index(e) for e in source.edges]
-        moved = core.permute(0, *(1 + k for k in order))
-        width = source.width
-        ranges = table.ranges(width)
-        mean = table.squared_norm(source) / (table.size * width) if len(ranges) > 1 else None
-        found, explained = [], values.new_zeros((), dtype=torch.float64)
-        for first, last in ranges:
-            grams, sides = table.sums(source, values, first, last)
-            if mean is None:
-                mean = float(grams.diagonal(dim1=1, dim2=2).real.double().mean())
-            weight = max(self.ridge, LEAST_RIDGE) * mean + 1e-300
-            # A few slices at a time: copies of all their matrices would cost more than the solves.
-            step = max(1, SOLVE_BYTES[grams.device.type] // (8 * width * width))
-            for a in range(0, last - first, step):
-                gram, rhs = (t[a : a + step].to(_wide(t.dtype)) for t in (grams, sides))
-                penalised = gram.clone()
-                penalised.diagonal(dim1=1, dim2=2).add_(weight)
-                x = solve_slices(penalised, rhs, numerical)
-                fit = (x.conj() * (gram @ x[:, :, None])[:, :, 0]).sum().real
-                explained = explained + (2.0 * (x.conj() * rhs).sum().real - fit)
-                found.append(x)
-        back = [1 + order.index(k) for k in range(len(order))]
-        x = torch.cat(found)
-        if len(table.empty):
-            x[table.empty] = x[table.filled].mean(0)
-        return x.to(core.dtype).reshape(moved.shape).permute(0, *back).contiguous(), float(explained)
+        given = LocalSums(self.index.table(node), source, values)
+        return solve_core(given, edges, core, self.ridge, numerical)
 
     def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
         """One Gram matrix per slice, bonds in the order of the core, and the right-hand side; no ridge."""
@@ -244,7 +225,7 @@ class ObservedLeastSquares:
         """Slice problems on the residual; partial contractions are shared by all of them."""
         if not edges:
             return []
-        tree = RowTree(self.index.entries, structure, [a.to(self._row_dtype) for a in arrays])
+        tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
         rest = self.values - self.predict(structure, arrays)
         return [ObservedPairProblem(self, tree, edge, rest) for edge in edges]
 
@@ -272,18 +253,23 @@ class _Index:
 
     def __init__(
         self,
-        indices: torch.Tensor,
-        dims: tuple[int, ...],
+        entries: Entries,
         weights: torch.Tensor | None,
         held_out: torch.Tensor | None,
     ) -> None:
-        self.entries = Entries(indices, dims)
-        everyone = torch.arange(len(indices), device=indices.device)
+        self.entries = entries
+        everyone = torch.arange(entries.count, device=entries.device)
         self.fitted = everyone if held_out is None else everyone[~held_out]
         self.held_out = everyone[:0] if held_out is None else everyone[held_out]
         self.scale = None if weights is None else weights.sqrt()
         self._tables: dict[int, SliceTable] = {}
         self._parent: _Index | None = None
+
+    def with_everything(self) -> _Index:
+        """The same entries, all fitted."""
+        other = _Index(self.entries, None, None)
+        other.scale = self.scale
+        return other
 
     def rescaled(self, scale: torch.Tensor) -> _Index:
         """The same entries with other roots of weights."""
@@ -306,7 +292,3 @@ class _Index:
             else:
                 self._tables[key] = SliceTable(self.fitted, index, size, self.scale)
         return self._tables[key]
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.complex128 if dtype.is_complex else torch.float64

@@ -101,7 +101,7 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         Entries are linear in one core, so that a step which does not lower the loss can be shortened without
         another contraction.
         """
-        tree = RowTree(self.index.entries, structure, [a.to(self._row_dtype) for a in arrays])
+        tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
         fitted, reached = self.index.fitted, 0.0
         for node in tree.order:
             source, edges = tree.environment(node), tree.edges(node)
@@ -118,7 +118,7 @@ class ReweightedLeastSquares(ObservedLeastSquares):
                 reached = start
                 continue
             arrays[node] = arrays[node] + share * (core - arrays[node])
-            tree.set_core(node, arrays[node].to(self._row_dtype))
+            tree.set_core(node, arrays[node].to(self.row_dtype))
         return reached**2
 
     def _through(

@@ -15,7 +15,7 @@ import torch
 
 from ..contraction import RowSource
 
-__all__ = ["SliceTable"]
+__all__ = ["SliceTable", "ranges_of"]
 
 # Bytes of environment rows held at a time, and of Gram matrices.
 CHUNK_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
@@ -72,11 +72,6 @@ class SliceTable:
         other = copy(self)
         other.scale = None if scale is None else scale[self.order]
         return other
-
-    def ranges(self, width: int) -> list[tuple[int, int]]:
-        """Runs of slices whose Gram matrices fit in memory together."""
-        step = max(1, GRAM_BYTES[self.device.type] // (8 * width * width))
-        return [(a, min(a + step, self.size)) for a in range(0, self.size, step)]
 
     def squared_norm(self, source: RowSource) -> float:
         """Sum of the squares of all environment rows."""
@@ -205,6 +200,12 @@ class SliceTable:
             dual = e.mH
             gram.index_add_(0, slices[a:b] - first, dual @ e)
             rhs.index_add_(0, slices[a:b] - first, (dual @ given.reshape(b - a, size, 1))[:, :, 0])
+
+
+def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:
+    """Runs of slices whose Gram matrices fit in memory together."""
+    step = max(1, GRAM_BYTES[device] // (8 * width * width))
+    return [(a, min(a + step, size)) for a in range(0, size, step)]
 
 
 def _weighted(

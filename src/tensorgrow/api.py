@@ -18,7 +18,7 @@ from .data import as_dtype, check_memory, free_memory
 from .decomposing import Request, Target
 from .density import DensityResult
 from .density_model import DENSITY_KIND, DensityModel
-from .distributed import decompose_blocks, fits_in_memory
+from .distributed import decompose_blocks, fits_in_memory, is_partitioned
 from .errors import DataError, OptionError, StructureError
 from .io import read_file
 from .linalg import one_thread
@@ -212,7 +212,7 @@ def fit(
         tolerance is not None and not tolerance >= 0
     ):
         raise OptionError(f"max_sweeps={max_sweeps} and tolerance={tolerance} must be at least 1 and 0")
-    if mask is not None or is_listed(x):
+    if mask is not None or is_listed(x) or is_partitioned(x):
         return fit_observed(
             x,
             structure,

@@ -12,7 +12,19 @@ import torch
 from .errors import DataWarning, OptionError
 from .observations import Observations
 
-__all__ = ["as_share", "drawn", "hold_out", "is_asked", "positions_in", "sample_mask", "warn_about_gaps"]
+__all__ = [
+    "FEWEST_HELD_OUT",
+    "FEWEST_TO_SPLIT",
+    "as_share",
+    "drawn",
+    "drawn_by_position",
+    "hold_out",
+    "is_asked",
+    "position_codes",
+    "positions_in",
+    "sample_mask",
+    "warn_about_gaps",
+]
 
 # The fewest entries that are worth holding out; with fewer observations than the second nothing is held out.
 FEWEST_HELD_OUT = 20
@@ -43,6 +55,32 @@ def drawn(count: int, number: int, generator: torch.Generator) -> torch.Tensor:
     return held
 
 
+def drawn_by_position(indices: Any, share: float, seed: int) -> Any:
+    """A mask with about a share of the positions chosen, each by itself.
+
+    A position is chosen or not whatever else is listed, in whatever order: partitions need not know of each
+    other, and what is listed twice is never split.
+
+    Parameters
+    ----------
+    indices
+        NumPy array of shape ``(n, order)``.
+    """
+    return position_codes(indices, seed) < np.uint64(min(share, 1.0) * (2.0**64 - 2.0**11))
+
+
+def position_codes(indices: Any, seed: int) -> Any:
+    """A number of 64 bits for every position, as good as random (the finaliser of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        code = np.full(len(indices), seed & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
+        for column in indices.T:
+            code += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+            code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            code ^= code >> np.uint64(31)
+    return code
+
+
 def sample_mask(count: int, validation: Any) -> torch.Tensor:
     """A user's mask of samples, checked."""
     held = torch.as_tensor(validation)
@@ -71,7 +109,7 @@ def hold_out(seen: Observations, x: Any, validation: Any, generator: torch.Gener
         warnings.warn(
             f"{what}: none is held out, and the network stays at rank one unless a limit is given",
             DataWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
         return None
     return _given(seen, x, validation)
@@ -135,7 +173,7 @@ def warn_about_gaps(seen: Observations) -> None:
         warnings.warn(
             f"slices without any observation ({', '.join(gaps)}) are predicted as the mean of the others",
             DataWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     size = (seen.values - seen.values.real.median()).abs().double()
     share = float((size.topk(max(1, len(size) // 100)).values ** 2).sum() / (size**2).sum().clamp_min(1e-300))
@@ -144,7 +182,7 @@ def warn_about_gaps(seen: Observations) -> None:
             f"the largest 1 % of the values hold {share:.0%} of the squared deviation from the median; if "
             "they are outliers, leave them out or give them small weights: least squares follows them",
             DataWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     least = sum(seen.shape) - len(seen.shape) + 1
     if len(seen) < least:
@@ -152,5 +190,5 @@ def warn_about_gaps(seen: Observations) -> None:
             f"{len(seen)} observations of a tensor of shape {seen.shape}: even a network of rank one has "
             f"{least} degrees of freedom, so that the result is mostly the ridge's choice",
             DataWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -14,7 +14,7 @@ import torch
 from .data import as_target
 from .errors import DataError, DataWarning, OptionError
 
-__all__ = ["Observations", "as_observations", "is_listed"]
+__all__ = ["Observations", "as_observations", "differing", "is_listed"]
 
 # Largest number of positions that fit in a 64-bit code.
 LARGEST_CODE = 2**62
@@ -150,6 +150,13 @@ class Observations:
 
     def merged(self) -> Observations:
         """Every position once, in order, weights of 0 dropped."""
+        found, differ = self.merged_quietly()
+        if differ:
+            warnings.warn(differing(differ), DataWarning, stacklevel=6)
+        return found
+
+    def merged_quietly(self) -> tuple[Observations, int]:
+        """The same, and how many positions are listed with different values."""
         keep = self
         if self.weights is not None and bool((self.weights == 0).any()):
             keep = self._at(self.weights > 0)
@@ -157,7 +164,7 @@ class Observations:
             raise DataError("there are no observations with a positive weight; at least one is needed")
         first, group = _groups(keep.indices, keep.shape)
         if len(first) == len(keep):
-            return keep._at(first)
+            return keep._at(first), 0
         ones = torch.ones(len(keep), dtype=torch.float64, device=keep.values.device)
         weights = ones if keep.weights is None else keep.weights
         total = weights.new_zeros(len(first)).index_add_(0, group, weights)
@@ -165,17 +172,10 @@ class Observations:
         wide = keep.values * share
         mean = wide.new_zeros(len(first)).index_add_(0, group, wide)
         off = (keep.values - mean[group]).abs()
-        if bool((off > 1e-6 * keep.values.abs().max()).any()):
-            differ = int(torch.unique(group[off > 1e-6 * keep.values.abs().max()]).numel())
-            warnings.warn(
-                f"{differ} entries are listed more than once with different values; their weighted means are "
-                "used",
-                DataWarning,
-                stacklevel=4,
-            )
+        differ = int(torch.unique(group[off > 1e-6 * keep.values.abs().max()]).numel())
         out = keep._at(first)
         out.values, out.weights = mean.to(keep.values.dtype), total
-        return out
+        return out, differ
 
     def _at(self, chosen: torch.Tensor) -> Observations:
         out = object.__new__(Observations)
@@ -183,6 +183,11 @@ class Observations:
         out.weights = None if self.weights is None else self.weights[chosen]
         out.shape, out.labels = self.shape, self.labels
         return out
+
+
+def differing(count: int) -> str:
+    """What to say of positions that are listed with different values."""
+    return f"{count} entries are listed more than once with different values; their weighted means are used"
 
 
 def as_observations(x: Any, mask: Any = None, weights: Any = None, dtype: Any = None) -> Observations:

@@ -24,6 +24,7 @@ from .products import ProductPlan, product_plan
 from .program import Array, Program, Update
 from .rows import Entries, RowSource, RowTree
 from .samples import DesignPlan, SampleSweepPlan, design_plan, sample_sweep_plan
+from .tree import best_tree, leaves
 
 __all__ = [
     "Array",
@@ -44,12 +45,14 @@ __all__ = [
     "SampleSweepPlan",
     "SweepPlan",
     "Update",
+    "best_tree",
     "branch_plan",
     "branches",
     "dense_plan",
     "design_plan",
     "gram_plan",
     "inner_plan",
+    "leaves",
     "pair_gradient_plan",
     "pair_gram_plan",
     "pair_plan",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
 
 from ..blocks import BlockSource, Box, Form, Kernel, Partial, groups_of, run_group
@@ -60,35 +61,26 @@ class ClientReducer:
         self._count[0] += 1
         groups = groups_of(self.boxes)
         total = Partial()
-        futures: list[Any] = []
-        try:
-            futures = self._submit(groups, kernel)
-            for k, boxes in enumerate(groups):
-                total.add(self._result(futures[k], boxes))
-                futures[k] = None  # its memory on the worker is free now
-        except Exception as error:
-            if not isinstance(error, CancelledError | OSError) and self.client.status == "running":
-                raise
-            raise ClusterError(
-                f"the scheduler at {_address(self.client)} is gone ({type(error).__name__}: {error}). Start "
-                "it again, connect a new client and run again; a checkpoint goes on from the last step"
-            ) from error
-        finally:
-            if any(f is not None for f in futures) and self.client.status == "running":
-                self.client.cancel([f for f in futures if f is not None])
+        found = results_of(
+            self.client,
+            lambda: self._submit(groups, kernel),
+            lambda k, error: self._explained(error, groups[k]),
+        )
+        for one in found:
+            total.add(one)
         return total
 
     def _submit(self, groups: Sequence[Sequence[Box]], kernel: Kernel) -> list[Any]:
         from dask.delayed import delayed
 
         # Kernel and source are tasks themselves: sent once to each worker, and again to one that replaces it.
-        shared = delayed(_same, pure=False)(_Opaque(kernel))
+        shared = delayed(same, pure=False)(Opaque(kernel))
         if isinstance(self.source, DaskSource):
             tasks = self._chains(self.source, groups, shared)
         else:
-            source = delayed(_same, pure=False)(_Opaque(self.source))
+            source = delayed(same, pure=False)(Opaque(self.source))
             task = delayed(_run, pure=False)
-            tasks = [task(source, _Opaque((boxes, self.form)), shared) for boxes in groups]
+            tasks = [task(source, Opaque((boxes, self.form)), shared) for boxes in groups]
         found: list[Any] = self.client.compute(tasks, retries=RETRIES)
         return found
 
@@ -102,35 +94,9 @@ class ClientReducer:
         for boxes in groups:
             total = None
             for box in boxes:
-                total = step(total, chunks[box], _Opaque((box, self.form)), shared)
+                total = step(total, chunks[box], Opaque((box, self.form)), shared)
             ends.append(total)
         return ends
-
-    def _result(self, future: Any, boxes: Sequence[Box]) -> Partial:
-        lonely_since: float | None = None
-        while True:
-            try:
-                found: Partial = future.result(timeout=LOOK_EVERY)
-                return found
-            except TimeoutError:
-                if future.done():
-                    raise
-                lonely_since = self._check_workers(lonely_since)
-            except (DataError, CancelledError, OSError):
-                raise
-            except Exception as error:
-                raise self._explained(error, boxes) from error
-
-    def _check_workers(self, lonely_since: float | None) -> float | None:
-        if workers_of(self.client):
-            return None
-        now = time.monotonic()
-        if lonely_since is not None and now - lonely_since > PATIENCE:
-            raise ClusterError(
-                f"the scheduler at {_address(self.client)} has had no worker for {PATIENCE:.0f} s. Start "
-                "workers and run again; a checkpoint goes on from the last step"
-            )
-        return now if lonely_since is None else lonely_since
 
     def _explained(self, error: Exception, boxes: Sequence[Box]) -> Exception:
         """What to raise for an error of a task."""
@@ -147,23 +113,23 @@ class ClientReducer:
         return error
 
 
-class _Opaque:
+class Opaque:
     """Keeps dask from looking for its own objects inside an argument."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-def _same(argument: _Opaque) -> Any:
+def same(argument: Opaque) -> Any:
     return argument.value
 
 
-def _run(source: BlockSource, argument: _Opaque, kernel: Kernel) -> Partial:
+def _run(source: BlockSource, argument: Opaque, kernel: Kernel) -> Partial:
     boxes, form = argument.value
     return run_group(source, boxes, form, kernel).to_numpy()
 
 
-def _step(total: Partial | None, chunk: Any, argument: _Opaque, kernel: Kernel) -> Partial:
+def _step(total: Partial | None, chunk: Any, argument: Opaque, kernel: Kernel) -> Partial:
     box, form = argument.value
     found = Partial()
     if total is not None:
@@ -175,6 +141,63 @@ def _step(total: Partial | None, chunk: Any, argument: _Opaque, kernel: Kernel) 
 def _copied(value: Any) -> Any:
     """A copy: dask keeps the results of tasks and may hand them out again."""
     return value.copy() if hasattr(value, "copy") else value
+
+
+def results_of(
+    client: Any, submit: Callable[[], list[Any]], explain: Callable[[int, Exception], Exception]
+) -> Iterator[Any]:
+    """Results of futures in their order, each forgotten on the cluster once it is here.
+
+    Parameters
+    ----------
+    submit
+        Gives the futures.
+    explain
+        What to raise for an error of the future with a number.
+    """
+    futures: list[Any] = []
+    try:
+        futures = submit()
+        for k in range(len(futures)):
+            yield _result(client, futures[k], partial(explain, k))
+            futures[k] = None  # its memory on the worker is free now
+    except Exception as error:
+        if not isinstance(error, CancelledError | OSError) and client.status == "running":
+            raise
+        raise ClusterError(
+            f"the scheduler at {_address(client)} is gone ({type(error).__name__}: {error}). Start "
+            "it again, connect a new client and run again; a checkpoint goes on from the last step"
+        ) from error
+    finally:
+        if any(f is not None for f in futures) and client.status == "running":
+            client.cancel([f for f in futures if f is not None])
+
+
+def _result(client: Any, future: Any, explain: Callable[[Exception], Exception]) -> Any:
+    lonely_since: float | None = None
+    while True:
+        try:
+            return future.result(timeout=LOOK_EVERY)
+        except TimeoutError:
+            if future.done():
+                raise
+            lonely_since = _check_workers(client, lonely_since)
+        except (DataError, CancelledError, OSError):
+            raise
+        except Exception as error:
+            raise explain(error) from error
+
+
+def _check_workers(client: Any, lonely_since: float | None) -> float | None:
+    if workers_of(client):
+        return None
+    now = time.monotonic()
+    if lonely_since is not None and now - lonely_since > PATIENCE:
+        raise ClusterError(
+            f"the scheduler at {_address(client)} has had no worker for {PATIENCE:.0f} s. Start "
+            "workers and run again; a checkpoint goes on from the last step"
+        )
+    return now if lonely_since is None else lonely_since
 
 
 def workers_of(client: Any) -> dict[str, Any]:

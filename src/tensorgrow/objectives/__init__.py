@@ -8,17 +8,21 @@ from .compressed import CompressedLeastSquares
 from .dense import DenseLeastSquares
 from .density import DensityLoss, Samples
 from .differentiable import Differentiable, LossFunction, Screening
+from .entry_parts import EntryPart, Parts, Task
 from .observed import ObservedLeastSquares
+from .partitioned import Census, PartitionedLeastSquares
 from .regression import RegressionLeastSquares
 from .reweighted import ReweightedLeastSquares
 
 __all__ = [
     "BlockedLeastSquares",
+    "Census",
     "Classification",
     "CompressedLeastSquares",
     "DenseLeastSquares",
     "DensityLoss",
     "Differentiable",
+    "EntryPart",
     "HeldOutLeastSquares",
     "LeastSquares",
     "LossFunction",
@@ -26,6 +30,8 @@ __all__ = [
     "NormalEquations",
     "ObservedLeastSquares",
     "PairProblem",
+    "PartitionedLeastSquares",
+    "Parts",
     "RegressionLeastSquares",
     "ReweightedLeastSquares",
     "Samples",
@@ -33,5 +39,6 @@ __all__ = [
     "SliceFit",
     "SquaredResidual",
     "Survey",
+    "Task",
     "logits",
 ]

@@ -41,7 +41,7 @@ class ObservedPairProblem:
         self.edge = edge
         self._objective = objective
         self._tree = tree
-        self._residual = residual
+        self.residual = residual
 
     def _shape(self, side: int) -> tuple[int, ...]:
         return slice_shape(self._tree.structure, self.edge, side)
@@ -61,10 +61,10 @@ class ObservedPairProblem:
         table, structure = self._objective.index.table(self.edge[0]), self._tree.structure
         columns = []
         for k in range(math.prod(self._shape(1))):
-            unit = self._residual.new_zeros(math.prod(self._shape(1)))
+            unit = self.residual.new_zeros(math.prod(self._shape(1)))
             unit[k] = 1.0
             source = self.source(0, unit)
-            found = table.right_hand_side(source, self._residual)
+            found = table.right_hand_side(source, self.residual)
             columns.append(in_core_order(structure, self.edge, 0, source.edges, found).reshape(-1))
         return torch.stack(columns, 1)
 
@@ -85,19 +85,19 @@ class ObservedPairProblem:
 
     def _start(self) -> torch.Tensor:
         structure = self._tree.structure
-        right = first_slice(structure, self.edge, self._residual.dtype).to(self._residual.device)
+        right = first_slice(structure, self.edge, self.residual.dtype).to(self.residual.device)
         for side in (0, 1):
             source = self.source(side, right / largest(right))
             table = self._objective.index.table(self.edge[side])
-            found = table.right_hand_side(source, self._residual)
-            right = in_core_order(structure, self.edge, side, source.edges, found).to(self._residual.dtype)
+            found = table.right_hand_side(source, self.residual)
+            right = in_core_order(structure, self.edge, side, source.edges, found).to(self.residual.dtype)
         return right
 
     def _improve(self, side: int, given: torch.Tensor) -> tuple[torch.Tensor, float]:
-        zero = self._residual.new_zeros(self._shape(side))
+        zero = self.residual.new_zeros(self._shape(side))
         source = self.source(side, given)
         return self._objective.solve(
-            self.edge[side], source, self._edges(side), zero, self._residual, SLICE_RIDGE
+            self.edge[side], source, self._edges(side), zero, self.residual, SLICE_RIDGE
         )
 
     def explained(self, left: torch.Tensor, right: torch.Tensor, chosen: torch.Tensor) -> float:
@@ -110,13 +110,13 @@ class ObservedPairProblem:
         columns = self._objective.index.entries.columns
         rows = source.rows(chosen)
         mine = moved if node >= len(columns) else moved.index_select(0, columns[node][chosen])
-        added = (rows * mine.to(rows.dtype)).sum(1).to(self._residual.dtype)
-        before = self._residual[chosen]
+        added = (rows * mine.to(rows.dtype)).sum(1).to(self.residual.dtype)
+        before = self.residual[chosen]
         after = before - added
         norm = self._objective.norm_at
-        full = torch.zeros_like(self._residual)
+        full = torch.zeros_like(self.residual)
         full[chosen] = after
-        return norm(self._residual, chosen) ** 2 - norm(full, chosen) ** 2
+        return norm(self.residual, chosen) ** 2 - norm(full, chosen) ** 2
 
 
 def slice_shape(structure: Structure, edge: Edge, side: int) -> tuple[int, ...]:

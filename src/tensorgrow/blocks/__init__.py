@@ -1,7 +1,7 @@
 """Tensors that are read block by block, and sums over their blocks."""
 
 from .grid import Box, block_grid, entries_of
-from .reducing import Form, Kernel, Partial, Reducer, ThreadReducer, groups_of, run_group, widen
+from .reducing import Form, Kernel, Partial, Reducer, ThreadReducer, computed, groups_of, run_group, widen
 from .sources import ArraySource, BlockSource, as_source, is_lazy
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "ThreadReducer",
     "as_source",
     "block_grid",
+    "computed",
     "entries_of",
     "groups_of",
     "is_lazy",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
-__all__ = ["Box", "block_grid", "entries_of"]
+__all__ = ["Box", "block_grid", "entries_of", "part_grid"]
 
 Box = tuple[tuple[int, int], ...]
 """First index and end of a block along every axis."""
@@ -29,5 +29,22 @@ def block_grid(shape: Sequence[int], chunks: Sequence[int], max_entries: int) ->
         size[axis] = min(shape[axis], size[axis] * room)
         if size[axis] < shape[axis]:
             break
-    edges = [[(start, min(start + step, n)) for start in range(0, n, step)] for n, step in zip(shape, size)]
-    return list(product(*edges))
+    return list(product(*(_steps(0, n, step) for n, step in zip(shape, size))))
+
+
+def part_grid(shape: Sequence[int], chunks: Sequence[int], max_entries: int) -> list[Box]:
+    """Parts of chunks that lie in one piece in storage, as large as allowed, in the order of storage."""
+    size = [min(c, n) for c, n in zip(chunks, shape)]
+    for axis in range(len(shape)):
+        if math.prod(size) <= max_entries:
+            break
+        size[axis] = max(1, max_entries // math.prod(size[axis + 1 :]))
+    ranges = [
+        [_steps(first, min(first + c, n), step) for first in range(0, n, c)]
+        for n, c, step in zip(shape, chunks, size)
+    ]
+    return [box for chunk in product(*ranges) for box in product(*chunk)]
+
+
+def _steps(first: int, last: int, step: int) -> list[tuple[int, int]]:
+    return [(start, min(start + step, last)) for start in range(first, last, step)]

@@ -21,12 +21,14 @@ import torch
 from .grid import Box
 from .sources import BlockSource
 
-__all__ = ["Form", "Kernel", "Partial", "Reducer", "ThreadReducer", "groups_of", "run_group", "widen"]
+__all__ = ["Form", "Kernel", "Partial", "Reducer", "ThreadReducer", "computed", "groups_of", "run_group", "widen"]
 
 Array = Any
 
 # Tasks per pass at most: enough for a hundred workers, few enough for one scheduler.
 MAX_GROUPS = 512
+# Entries of a block from which starting operations of torch takes no time to speak of.
+LARGE_BLOCK = 1 << 18
 
 
 @dataclass
@@ -53,6 +55,16 @@ class Partial:
                 self.sums[key] += widen(value)
             else:
                 self.sums[key] = widen(value)
+
+    def apart_from(self, block: Array) -> Partial:
+        """With copies of what shares memory with a block, which the next one is read into."""
+        if not isinstance(block, np.ndarray):
+            block = block.numpy() if block.device.type == "cpu" else np.empty(0)
+        found = {
+            k: v.copy() if isinstance(v, np.ndarray) and np.may_share_memory(v, block) else v
+            for k, v in self.sums.items()
+        }
+        return Partial(found, self.largest)
 
     def to_numpy(self) -> Partial:
         """With arrays that can be sent to another process."""
@@ -125,8 +137,20 @@ def run_group(source: BlockSource, boxes: Sequence[Box], form: Form, kernel: Ker
     """Sum of a kernel over some blocks, one after the other."""
     total = Partial()
     for box in boxes:
-        total.add(kernel(form(source.read(box)), box))
+        total.add(computed(kernel, form(source.read(box)), box))
     return total
+
+
+def computed(kernel: Kernel, block: Array, box: Box) -> Partial:
+    """What a kernel gives for a block; nothing of it shares memory with the block.
+
+    Large NumPy blocks go through torch, whose matrix products are faster.
+    """
+    if not (isinstance(block, np.ndarray) and block.size >= LARGE_BLOCK):
+        return kernel(block, box).apart_from(block)
+    if not block.flags.writeable:  # torch knows no other memory
+        block = np.array(block)
+    return kernel(torch.from_numpy(block), box).to_numpy().apart_from(block)
 
 
 class Reducer(Protocol):

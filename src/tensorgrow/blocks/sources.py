@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from ..errors import DataError, MemoryLimitError
-from .grid import Box, block_grid
+from .chunk_files import ChunkFiles
+from .grid import Box, block_grid, part_grid
 
 __all__ = ["ArraySource", "BlockSource", "as_source", "is_lazy"]
 
@@ -45,22 +46,23 @@ class BlockSource:
         """Bytes of a number as stored."""
         return int(self.dtype.itemsize)
 
-    def boxes(self, max_entries: int) -> list[Box]:
-        """Blocks of at most so many entries."""
+    def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
+        """Blocks of at most so many entries; of about as many as are wanted where chunks allow it."""
         least = math.prod(min(c, n) for c, n in zip(self.chunks, self.shape))
         if least > max_entries:
             raise MemoryLimitError(
                 f"{self.label} is stored in chunks of {least:,} entries, but the memory limit allows blocks "
                 f"of {max_entries:,}. Raise memory_limit, use fewer threads, or store it in smaller chunks"
             )
-        return block_grid(self.shape, self.chunks, max_entries)
+        wanted = max_entries if wanted is None else min(wanted, max_entries)
+        return block_grid(self.shape, self.chunks, max(wanted, least))
 
     def load(self) -> Array:
         """All entries."""
         return self.read(tuple((0, n) for n in self.shape))
 
     def read(self, box: Box) -> Array:
-        """The entries of a block."""
+        """The entries of a block, valid until the same thread reads another."""
         try:
             return self._read(box)
         except Exception as error:
@@ -129,6 +131,14 @@ class ZarrSource(BlockSource):
         chunks = getattr(array, "shards", None) or array.chunks
         super().__init__(array.shape, np.dtype(array.dtype), chunks, f"the zarr array {_zarr_name(array)}")
         self.array = array
+        self._files = ChunkFiles.of(array)
+
+    def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
+        """Blocks of whole chunks; of parts of chunks where these can be read by themselves."""
+        size = max_entries if wanted is None else min(wanted, max_entries)
+        if self._files is None or math.prod(self.chunks) <= size:
+            return super().boxes(max_entries, wanted)
+        return part_grid(self.shape, self.chunks, size)
 
     def name(self, box: Box) -> str:
         """The key of the chunk in the store."""
@@ -137,7 +147,8 @@ class ZarrSource(BlockSource):
         return f"chunk {encode(coordinates) if encode else '.'.join(map(str, coordinates))}"
 
     def _read(self, box: Box) -> Array:
-        return self.array[_slices(box)]
+        found = None if self._files is None else self._files.read(box)
+        return self.array[_slices(box)] if found is None else found
 
 
 def _zarr_name(array: Any) -> str:
@@ -202,7 +213,7 @@ class DaskSource(BlockSource):
         self._ready: dict[Box, Any] = {}
         self._number = [{edge: k for k, edge in enumerate(edges)} for edges in self._edges]
 
-    def boxes(self, max_entries: int) -> list[Box]:
+    def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
         """The chunks of the array."""
         if math.prod(self.chunks) > max_entries:
             raise MemoryLimitError(

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any
 
-from ..blocks import BlockSource, Box, Form, Kernel, Partial, groups_of, run_group
+from ..blocks import BlockSource, Box, Form, Kernel, Partial, computed, groups_of, run_group
 from ..blocks.sources import DaskSource
 from ..errors import ClusterError, DataError
 
@@ -134,7 +134,7 @@ def _step(total: Partial | None, chunk: Any, argument: Opaque, kernel: Kernel) -
     found = Partial()
     if total is not None:
         found.add(Partial({k: _copied(v) for k, v in total.sums.items()}, total.largest))
-    found.add(kernel(form(chunk), box))
+    found.add(computed(kernel, form(chunk), box))
     return found.to_numpy()
 
 
@@ -144,7 +144,10 @@ def _copied(value: Any) -> Any:
 
 
 def results_of(
-    client: Any, submit: Callable[[], list[Any]], explain: Callable[[int, Exception], Exception]
+    client: Any,
+    submit: Callable[[], list[Any]],
+    explain: Callable[[int, Exception], Exception],
+    together: int = 1,
 ) -> Iterator[Any]:
     """Results of futures in their order, each forgotten on the cluster once it is here.
 
@@ -154,13 +157,18 @@ def results_of(
         Gives the futures.
     explain
         What to raise for an error of the future with a number.
+    together
+        Results fetched at once: each message takes a while, however short it is.
     """
     futures: list[Any] = []
     try:
         futures = submit()
-        for k in range(len(futures)):
-            yield _result(client, futures[k], partial(explain, k))
-            futures[k] = None  # its memory on the worker is free now
+        for first in range(0, len(futures), together):
+            some = range(first, min(first + together, len(futures)))
+            found = _results(client, [futures[k] for k in some], [partial(explain, k) for k in some])
+            for k in some:
+                futures[k] = None  # its memory on the worker is free now
+            yield from found
     except Exception as error:
         if not isinstance(error, CancelledError | OSError) and client.status == "running":
             raise
@@ -173,19 +181,30 @@ def results_of(
             client.cancel([f for f in futures if f is not None])
 
 
-def _result(client: Any, future: Any, explain: Callable[[Exception], Exception]) -> Any:
+def _results(
+    client: Any, futures: Sequence[Any], explain: Sequence[Callable[[Exception], Exception]]
+) -> list[Any]:
+    """Results of some futures; the first error among them is raised."""
+    from distributed import wait
+
     lonely_since: float | None = None
     while True:
         try:
-            return future.result(timeout=LOOK_EVERY)
+            with client.as_current():  # that is whom `wait` asks
+                wait(list(futures), timeout=LOOK_EVERY)
+            break
         except TimeoutError:
-            if future.done():
-                raise
             lonely_since = _check_workers(client, lonely_since)
+    for future, explained in zip(futures, explain):
+        if future.status == "finished":
+            continue
+        try:
+            future.result(timeout=LOOK_EVERY)
         except (DataError, CancelledError, OSError):
             raise
         except Exception as error:
-            raise explain(error) from error
+            raise explained(error) from error
+    return list(client.gather(list(futures)))
 
 
 def _check_workers(client: Any, lonely_since: float | None) -> float | None:

@@ -16,6 +16,7 @@ from ..blocks import ArraySource, BlockSource, Form, Partial, Reducer, ThreadRed
 from ..data import GPU_ENTRIES, as_dtype, check_memory, choose_device, compute_dtype, free_memory, scale_for
 from ..decomposing import Request, Target
 from ..errors import DataError, OptionError, check_choice
+from ..linalg import one_thread
 from ..network import RandomState, TensorNetwork
 from ..objectives import BlockedLeastSquares, CompressedLeastSquares, Model, SquaredResidual, Survey
 from ..objectives.blocked import COPIES_OF_A_BLOCK
@@ -32,9 +33,10 @@ Method = Literal["auto", "compress", "stream"]
 
 # Copies of the tensor that a decomposition in memory takes: the data, another order, the residual, products.
 COPIES_IN_MEMORY = 5
-# Half of the memory is for blocks; blocks larger than this many entries are not faster.
+# Half of the memory is for blocks. Where chunks allow it they have at most so many entries: what is read stays
+# in the cache until it is computed with.
 BLOCK_SHARE = 0.5
-BLOCK_ENTRIES = 1 << 24
+BLOCK_ENTRIES = 1 << 21
 # On a GPU, starting kernels takes longer than small blocks are read.
 DEVICE_BLOCK_ENTRIES = 1 << 28
 # Numbers of double precision per entry of the core while it is cut and searched.
@@ -141,6 +143,20 @@ def decompose_blocks(
 ) -> Result:
     """As `decompose`, for arguments that are parsed already."""
     check_choice("method", method, ("auto", "compress", "stream"))
+    with one_thread():  # blocks are worked on by threads of ours
+        return _decomposed(x, request, device, dtype, memory_limit, method, client, threads)
+
+
+def _decomposed(
+    x: Any,
+    request: Request,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+    memory_limit: float | None,
+    method: Method,
+    client: Any,
+    threads: int | None,
+) -> Result:
     source = as_source(x)
     computed = compute_dtype(source.dtype, dtype)
     shape = source.shape
@@ -232,19 +248,20 @@ def _reducer(source: BlockSource, form: Form, limit: float, client: Any, threads
     item = max(source.itemsize, np.dtype(form.dtype).itemsize)
     if client is not None:
         limit = min(limit, checked(client, lambda: least_memory(client)))
-        boxes = source.boxes(_block_entries(limit, checked(client, lambda: most_threads(client)), item, form))
+        boxes = source.boxes(*_block_entries(limit, checked(client, lambda: most_threads(client)), item, form))
         return ClientReducer(source, boxes, form, client)
     if threads is None:
         here = form.device is not None and _device_of(source).type != "cpu"
         threads = 1 if here else max(2, os.cpu_count() or 1) if form.device is None else 2
     if threads < 1:
         raise OptionError(f"threads={threads} must be at least 1")
-    return ThreadReducer(source, source.boxes(_block_entries(limit, threads, item, form)), form, threads)
+    return ThreadReducer(source, source.boxes(*_block_entries(limit, threads, item, form)), form, threads)
 
 
-def _block_entries(limit: float, at_once: int, item: int, form: Form) -> int:
+def _block_entries(limit: float, at_once: int, item: int, form: Form) -> tuple[int, int]:
+    """Entries that a block may have, and should have."""
     allowed = BLOCK_SHARE * limit / (at_once * (COPIES_OF_A_BLOCK + 1) * item)
-    return int(max(1.0, min(allowed, BLOCK_ENTRIES if form.device is None else DEVICE_BLOCK_ENTRIES)))
+    return int(max(1.0, allowed)), BLOCK_ENTRIES if form.device is None else DEVICE_BLOCK_ENTRIES
 
 
 def _compressed(

@@ -322,14 +322,13 @@ def _positions(column: Any, name: str) -> Any:
 
 
 def _numbers(column: Any, name: str, what: str = "numbers") -> Any:
-    array = column.to_numpy()
-    if array.dtype.kind == "O":  # nullable columns with missing values, or no numbers at all
-        try:
-            array = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        except (TypeError, ValueError):
-            raise DataError(f"the column {name!r} holds {column.dtype}; it must hold {what}") from None
-    if array.dtype.kind not in "biufc":
+    from pandas.api.types import is_numeric_dtype
+
+    if not is_numeric_dtype(column.dtype) and not column.isna().all():
         raise DataError(f"the column {name!r} holds {column.dtype}; it must hold {what}")
+    array = column.to_numpy()
+    if array.dtype.kind == "O":  # a nullable column with missing values
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
     return array
 
 

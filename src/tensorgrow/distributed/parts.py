@@ -10,11 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ..errors import ClusterError, DataError
-from .cluster import RETRIES, Opaque, most_threads, results_of, same
+from .cluster import RETRIES, Opaque, results_of
 
 __all__ = ["ClientParts", "ThreadParts"]
 
 Load = Callable[[], Any]
+
+# Results that are fetched from a cluster at once.
+TOGETHER = 8
 
 
 class ThreadParts:
@@ -128,35 +131,24 @@ class ClientParts:
     @property
     def at_once(self) -> int:
         """Results that this process holds at the same time."""
-        return 1
-
-    @property
-    def threads(self) -> int:
-        """Partitions that a worker works on at the same time."""
-        return most_threads(self._client)
+        return min(TOGETHER, len(self))
 
     def map(self, task: Callable[[Any], Any]) -> Iterator[Any]:
         """Results of a task for all partitions, in their order."""
         self.rounds += 1
-        return results_of(self._client, lambda: self._submit(task), self._explained)
+        return results_of(self._client, lambda: self._applied(task), self._explained, TOGETHER)
 
-    def _submit(self, task: Callable[[Any], Any]) -> list[Any]:
-        found: list[Any] = self._client.compute(self._applied(task), retries=RETRIES)
+    def _applied(self, task: Callable[[Any], Any], chosen: Sequence[int] | None = None) -> list[Any]:
+        """Futures of a task for all partitions or some; it goes out with each, for cores are small."""
+        parts = self._futures if chosen is None else [self._futures[k] for k in chosen]
+        packed = [Opaque(task)] * len(parts)
+        found: list[Any] = self._client.map(_apply, packed, parts, pure=False, retries=RETRIES)
         return found
-
-    def _applied(self, task: Callable[[Any], Any]) -> list[Any]:
-        from dask.delayed import delayed
-
-        # The task is a task of dask's itself: sent once to each worker, and again to one that replaces it.
-        shared = delayed(same, pure=False)(Opaque(task))
-        apply = delayed(_apply, pure=False)
-        return [apply(shared, part) for part in self._futures]
 
     def made(self, make: Callable[[Any], Any], chosen: Sequence[int]) -> ClientParts:
         """Some of the partitions in another form."""
-        applied = self._applied(make)
-        futures = self._client.compute([applied[k] for k in chosen], retries=RETRIES)
-        found = ClientParts(self._client, futures, [self._names[k] for k in chosen])
+        names = [self._names[k] for k in chosen]
+        found = ClientParts(self._client, self._applied(make, chosen), names)
         found.rounds = self.rounds
         return found
 
@@ -169,5 +161,5 @@ class ClientParts:
         return DataError(f"{self._names[k]} cannot be computed ({type(error).__name__}: {error})")
 
 
-def _apply(task: Callable[[Any], Any], part: Any) -> Any:
-    return task(part)
+def _apply(task: Opaque, part: Any) -> Any:
+    return task.value(part)

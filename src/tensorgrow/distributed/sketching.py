@@ -64,11 +64,11 @@ class Sketch:
         matrix = block.reshape(math.prod(sizes[:half]), -1)
         first, last = [k for k in self.modes if k < half], [k for k in self.modes if k >= half]
         if first:
-            left = matrix @ _products(factors[half:])
+            left = (matrix @ _products(factors[half:])).T
             for k in first:
                 found.sums["range", k, box[k]] = _but_one(left, factors[:half], k)
         if last:
-            right = (_products(factors[:half]).T @ matrix).T
+            right = _products(factors[:half]).T @ matrix
             for k in last:
                 found.sums["range", k, box[k]] = _but_one(right, factors[half:], k - half)
         return found
@@ -83,18 +83,13 @@ def _products(factors: Sequence[Array]) -> Array:
 
 
 def _but_one(matrix: Array, factors: Sequence[Array], kept: int) -> Array:
-    """Sum over all row indices but one, weighted by the factors, column by column."""
-    sizes = [f.shape[0] for f in factors]
-    before, after = math.prod(sizes[:kept]), math.prod(sizes[kept + 1 :])
-    columns = matrix.shape[-1]
-    found = matrix.reshape(before, sizes[kept], after, columns)
-    if before > 1:
-        found = (found * _products(factors[:kept])[:, None, None, :]).sum(0)[None]
-    elif kept:
-        found = found * _products(factors[:kept])[:, None, None, :]
-    if kept + 1 < len(sizes):
-        found = found * _products(factors[kept + 1 :])[None, None, :, :]
-    return found.sum(2)[0]
+    """Sum over all column indices but one, weighted by the factors, row by row; the index kept comes first."""
+    rows = matrix.shape[0]
+    for f in factors[:kept]:
+        matrix = (f.T[:, None, :] @ matrix.reshape(rows, f.shape[0], -1))[:, 0]
+    for f in factors[:kept:-1]:
+        matrix = (matrix.reshape(rows, -1, f.shape[0]) @ f.T[:, :, None])[:, :, 0]
+    return matrix.T
 
 
 @dataclass(frozen=True)

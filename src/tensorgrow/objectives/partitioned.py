@@ -213,7 +213,8 @@ class PartitionedLeastSquares:
         cores = Cores.of(structure, self.to_arrays(network))
         fit = replace(self.fit, ridge=0.0)  # rows in full precision
         size = structure.leg_dim(node)
-        columns, gram, rhs = added(self.parts.map(NodeSums(fit, cores, node, 0, size)))
+        columns, *sums = added(self.parts.map(NodeSums(fit, cores, node, 0, size)))
+        gram, rhs = map(torch.from_numpy, sums)
         sizes, k = [structure.ranks[e] for e in columns], len(columns)
         back = [columns.index(e) for e in _edges(structure, node)]
         gram = gram.reshape(size, *sizes, *sizes)

@@ -184,7 +184,7 @@ def test_streaming_takes_the_path_of_the_dense_search(options, monkeypatch):
     x = ring(noise=1e-3, shape=(8, 9, 7, 6))
     arguments = {"max_error": 0.02, "random_state": 0, "options": options}
     dense = tg.decompose(x, **arguments)
-    monkeypatch.setattr("tensorgrow.distributed.decomposing.BLOCK_ENTRIES", 1600)
+    monkeypatch.setattr("tensorgrow.distributed.opening.BLOCK_ENTRIES", 1600)
     streamed = tg.distributed.decompose(x, method="stream", **arguments)
     assert path(streamed) == path(dense)
     assert streamed.relative_error == pytest.approx(dense.relative_error, abs=1e-10)
@@ -447,3 +447,123 @@ def test_memory_stays_within_the_limit_for_a_tensor_ten_times_larger(method, tmp
     assert used == method
     assert blocks > 10
     assert error < (0.02 if method == "compress" else 1.0)
+
+
+# -- parts of chunks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_plain_zarr_chunks_are_read_in_parts(version, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    x = ring(shape=(12, 14, 10, 11)).astype(np.float32)
+    stored = zarr.create_array(
+        str(tmp_path / "x.zarr"),
+        shape=x.shape,
+        chunks=(5, 7, 10, 11),
+        dtype=x.dtype,
+        compressors=None,
+        fill_value=2.0,
+        zarr_format=version,
+    )
+    stored[:10] = x[:10]  # the last chunks do not exist: they count as filled
+    expected = np.concatenate([x[:10], np.full_like(x[10:], 2.0)])
+    source = as_source(stored)
+    for most in (10**6, 4000, 900, 100, 7):
+        boxes = source.boxes(10**6, most)
+        assert max(map(entries_of, boxes)) <= max(most, 1)
+        seen = np.zeros(x.shape, dtype=int)
+        for box in boxes:
+            where = tuple(slice(*r) for r in box)
+            seen[where] += 1
+            assert np.array_equal(source.read(box), expected[where])
+        assert (seen == 1).all()
+    file = next(
+        p for p in sorted((tmp_path / "x.zarr").rglob("*")) if p.is_file() and p.stat().st_size > 10**4
+    )
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(
+        tg.DataError, match=r"chunk .* of the zarr array .* cannot be read .*bytes instead of"
+    ):
+        tg.distributed.decompose(stored, max_error=0.1, memory_limit=1e5)
+
+
+def test_what_a_kernel_keeps_is_not_the_memory_of_the_next_block(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    from tensorgrow.blocks import Partial, run_group
+
+    x = np.arange(6.0 * 4).reshape(6, 4)
+    stored = zarr.create_array(
+        str(tmp_path / "x.zarr"), shape=x.shape, chunks=(6, 4), dtype="f8", compressors=None
+    )
+    stored[:] = x
+    source = as_source(stored)
+    boxes = source.boxes(10**6, 8)
+    assert len(boxes) == 3
+    found = run_group(source, boxes, Form("float64"), lambda block, box: Partial({box: block}))
+    assert np.array_equal(np.concatenate([found.sums[b] for b in boxes]), x)
+
+
+def test_large_blocks_through_torch_give_the_same_numbers(monkeypatch):
+    x = random_array(np.random.default_rng(1), SHAPE, torch.float64)
+    network = random_network(STRUCTURE, 2)
+    plain = blocked(x.numpy(), 160)
+    losses = [
+        plain.sweep(STRUCTURE, plain.to_arrays(network), 1e-14),
+        plain.loss(STRUCTURE, plain.to_arrays(network)),
+    ]
+    monkeypatch.setattr("tensorgrow.blocks.reducing.LARGE_BLOCK", 1)
+    through = blocked(x.numpy(), 160)
+    assert through.sweep(STRUCTURE, through.to_arrays(network), 1e-14) == pytest.approx(losses[0])
+    assert through.loss(STRUCTURE, through.to_arrays(network)) == pytest.approx(losses[1])
+    x.numpy().flags.writeable = False
+
+
+def test_several_networks_are_measured_in_one_pass():
+    x = random_array(np.random.default_rng(1), SHAPE, torch.float64)
+    blocks = blocked(x)
+    networks = [random_network(STRUCTURE, k) for k in range(3)]
+    before = blocks.reducer.passes
+    found = blocks.losses_of(networks)
+    assert blocks.reducer.passes == before + 1
+    for (loss, held_out), network in zip(found, networks):
+        assert loss == pytest.approx(blocks.loss(STRUCTURE, blocks.to_arrays(network)))
+        assert held_out is None
+    assert blocks.losses_of([]) == []
+
+
+# -- fits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [1e-3, 0.0])
+def test_fits_of_lazy_arrays(noise, tmp_path):
+    """On the core where that suffices; on all blocks where it leaves out what matters, or nothing compresses."""
+    x = ring(noise=noise)
+    structure = tg.Structure.tensor_ring(x.shape, (2, 3, 2, 3))
+    arguments = {"random_state": 0, "max_sweeps": 200}
+    stored = in_zarr(tmp_path, x)
+    dense = tg.fit(x, structure, **arguments)
+    loaded = tg.fit(stored, structure, **arguments)
+    assert loaded.relative_error == dense.relative_error
+    blockwise = tg.fit(stored, structure, memory_limit=6e5, **arguments)
+    assert blockwise.info["passes"] >= 3
+    assert blockwise.relative_error <= dense.relative_error * 1.01 + 1e-5
+    rest = np.linalg.norm(blockwise.network.to_dense().numpy() - x) / np.linalg.norm(x)
+    assert blockwise.relative_error == pytest.approx(rest, rel=1e-6, abs=1e-9)
+    with pytest.raises(tg.DataError, match="the structure is for"):
+        tg.fit(stored, tg.Structure.tensor_ring((3, 4, 5), 2), memory_limit=6e5)
+
+
+def test_fits_of_what_does_not_compress():
+    x = np.random.default_rng(0).standard_normal((40, 30, 20))
+    structure = tg.Structure.tensor_train(x.shape, 3)
+    from tensorgrow.distributed import fit_blocks
+    from tensorgrow.fitting import FitRequest
+
+    request = FitRequest(structure, None, 5, 0.0, None, None, 0)
+    streamed = fit_blocks(x, request, device=None, dtype=None, memory_limit=1.2e6)
+    dense = tg.fit(x, structure, max_sweeps=5, tolerance=0.0, random_state=0)
+    assert streamed.info["method"] == "stream"
+    assert streamed.relative_error == pytest.approx(dense.relative_error, abs=1e-10)
+    assert streamed.stop == dense.stop
+    zero = fit_blocks(np.zeros(x.shape), request, device=None, dtype=None, memory_limit=None)
+    assert zero.relative_error == 0.0

@@ -218,7 +218,9 @@ def test_a_cluster_of_two_processes(client, parts, frame, reference, short, tmp_
     assert path(result) == path(short)
     assert result.relative_error == pytest.approx(short.relative_error, abs=1e-10)
     if parts == 4:  # the same partitions: the same bits
-        again = tg.complete(PartitionedObservations.from_parquet(parquet(tmp_path, frame, 4), client=client), **SHORT)
+        again = tg.complete(
+            PartitionedObservations.from_parquet(parquet(tmp_path, frame, 4), client=client), **SHORT
+        )
         assert again.relative_error == short.relative_error
         assert all(map(torch.equal, again.network.cores, short.network.cores))
 
@@ -336,7 +338,8 @@ def test_shapes_scales_and_empty_partitions(frame):
     assert result.structure.dims == (10, 8, 7, 6)
     with pytest.warns(tg.DataWarning):
         plain = tg.complete(
-            PartitionedObservations.from_frame(dd.from_pandas(frame, npartitions=4), shape=(10, 8, 7, 6)), **SHORT
+            PartitionedObservations.from_frame(dd.from_pandas(frame, npartitions=4), shape=(10, 8, 7, 6)),
+            **SHORT,
         )
     assert result.validation_error == pytest.approx(plain.validation_error, rel=1e-6)
     swapped = PartitionedObservations.from_frame(x, index=["b", "a", "c", "d"])
@@ -396,7 +399,11 @@ def spoiled(frame, column: str, row: int, value) -> object:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("a", np.nan, r"part1.parquet: 1 of \d+ rows have no value in the index column 'a'; the first is row 5"),
+        (
+            "a",
+            np.nan,
+            r"part1.parquet: 1 of \d+ rows have no value in the index column 'a'; the first is row 5",
+        ),
         ("b", 1.5, "part1.parquet: the index column 'b' has other values than whole numbers"),
         ("c", -1, r"part1.parquet: 1 of \d+ positions lie outside"),
         ("c", 7, r"part1.parquet: 1 of \d+ positions lie outside the shape \(9, 8, 7, 6\)"),
@@ -414,7 +421,9 @@ def test_bad_rows_are_named_with_their_partition(column, value, message, frame, 
 def test_other_bad_input(frame, tmp_path):
     parts = dd.from_pandas(frame, npartitions=2)
     names = frame.assign(a=frame["a"].astype(str))
-    with pytest.raises(tg.DataError, match=r"partition 0 of the dask dataframe: the column 'a' holds .* whole"):
+    with pytest.raises(
+        tg.DataError, match=r"partition 0 of the dask dataframe: the column 'a' holds .* whole"
+    ):
         tg.complete(dd.from_pandas(names, npartitions=2), **RUN)
     with pytest.raises(tg.DataError, match="no parquet file"):
         tg.complete(str(tmp_path / "nothing"))

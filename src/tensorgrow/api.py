@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterable
-from contextlib import nullcontext
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -18,27 +15,22 @@ from .data import as_dtype, check_memory, free_memory
 from .decomposing import Request, Target
 from .density import DensityResult
 from .density_model import DENSITY_KIND, DensityModel
-from .distributed import decompose_blocks, fits_in_memory, is_partitioned
-from .errors import DataError, OptionError, StructureError
+from .distributed import decompose_blocks, fit_blocks, fits_in_memory, is_partitioned
+from .errors import OptionError, StructureError
+from .fitting import FitRequest
 from .io import read_file
-from .linalg import one_thread
-from .network import NETWORK_KIND, RandomState, TensorNetwork, as_generator
+from .network import NETWORK_KIND, RandomState, TensorNetwork
 from .objectives import DenseLeastSquares
 from .observations import is_listed
-from .results import RESULT_KIND, PathPoint, Result, Step, StopReason
+from .results import RESULT_KIND, Result
 from .running import (
     all_zero,
-    bring_home,
     check_init,
-    describe,
     exact_error,
     positive_limit,
     prepare,
-    scaled,
-    seed_of,
 )
 from .search import CutBounds, Effort, GreedyOptions, Limits
-from .solvers import ALSSettings, als
 from .structure import Edge, Structure
 
 __all__ = ["decompose", "fit", "load"]
@@ -182,8 +174,9 @@ def fit(
     Parameters
     ----------
     x
-        The tensor; its shape must be ``structure.dims``. Or some of its entries: `Observations`, a sparse
-        array, or a dense tensor with a `mask`.
+        The tensor; its shape must be ``structure.dims``. Arrays that are not in memory are read block by
+        block where they do not fit, as by `decompose`. Or some of its entries: `Observations`, a sparse
+        array, a dense tensor with a `mask`, or partitions as for `complete`.
     structure
         Graph and ranks. ``Structure.tensor_train(shape, rank)`` with a mask is TT-ALS completion, and
         ``Structure.tensor_ring`` TR-ALS.
@@ -233,66 +226,33 @@ def fit(
         )
     if weights is not None or ridge is not None or truth is not None:
         raise OptionError("weights, ridge and truth go with a mask or listed entries; all of x is known here")
-    max_sweeps = FIT_SWEEPS if max_sweeps is None else max_sweeps
-    tolerance = FIT_TOLERANCE if tolerance is None else tolerance
-    limits = Limits(max_error=max_error, max_seconds=max_seconds, max_steps=1)
+    Limits(max_error=max_error, max_seconds=max_seconds, max_steps=1)  # refuses what is out of range
+    request = FitRequest(
+        structure,
+        max_error,
+        FIT_SWEEPS if max_sweeps is None else int(max_sweeps),
+        FIT_TOLERANCE if tolerance is None else tolerance,
+        max_seconds,
+        init,
+        random_state,
+    )
+    limit = None if memory_limit is None else positive_limit(memory_limit)
+    if is_lazy(x):
+        if not fits_in_memory(x, as_dtype(dtype), limit):
+            return fit_blocks(x, request, device=device, dtype=as_dtype(dtype), memory_limit=limit)
+        x = as_source(x).load()
     target, home, scale = prepare(x, as_dtype(dtype), device)
-    if tuple(target.shape) != structure.dims:
-        raise DataError(f"the tensor has shape {tuple(target.shape)}, the structure is for {structure.dims}")
+    request.check(tuple(target.shape))
     check_init(init, structure.dims, target)
-    if init is not None and init.structure != structure:
-        raise OptionError(f"init has the structure {init.structure}, not the one to fit: {structure}")
     if not bool(target.any()):
         return all_zero(structure, target, home)
-    limit = free_memory(target.device) if memory_limit is None else positive_limit(memory_limit)
+    limit = free_memory(target.device) if limit is None else limit
     objective = DenseLeastSquares(target)
     check_memory(
         objective.memory_needed(structure), limit, f"fitting {structure.num_parameters:,} parameters"
     )
-    generator = as_generator(random_state)
-    network = scaled(init, 1.0 / scale) or TensorNetwork.random(
-        structure, random_state=generator, dtype=target.dtype
-    )
-    begin = time.perf_counter()
-    settings = ALSSettings(max_sweeps=max_sweeps, tolerance=tolerance)
-    goal = None if max_error is None else max_error * objective.norm
-    deadline = math.inf if max_seconds is None else begin + max_seconds
-    with one_thread() if objective.use_numpy else nullcontext():
-        fitted = als(
-            objective,
-            network.to(target.device, target.dtype),
-            settings,
-            target=goal,
-            deadline=deadline,
-            keep_on_interrupt=True,
-        )
-    seconds = time.perf_counter() - begin
-    stop = StopReason.CONVERGED
-    if fitted.interrupted:
-        stop = StopReason.INTERRUPTED
-    elif goal is not None and fitted.loss <= goal:
-        stop = StopReason.TARGET_REACHED
-    elif fitted.num_sweeps == max_sweeps:
-        stop = StopReason.MAX_STEPS
-    elif seconds >= (limits.max_seconds or math.inf):
-        stop = StopReason.MAX_SECONDS
-    error = exact_error(target, fitted.network)
-    step = Step(
-        index=0,
-        kind="fit",
-        edge=None,
-        num_parameters=structure.num_parameters,
-        loss=fitted.loss * scale,
-        relative_error=fitted.loss / objective.norm,
-        validation_error=None,
-        seconds=seconds,
-        structure=structure,
-    )
-    final = bring_home(fitted.network, scale, home)
-    details = describe(
-        target, sweeps=fitted.num_sweeps, seconds=seconds, seed=seed_of(random_state, generator)
-    )
-    return Result(final, error, (step,), stop, (PathPoint(final, error),), details)
+    about = Target(target, home, scale, lambda network: exact_error(target, network))
+    return request.solve([objective], about)
 
 
 def load(path: str | Path) -> TensorNetwork | Result | DensityModel:

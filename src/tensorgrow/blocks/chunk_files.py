@@ -55,7 +55,7 @@ class ChunkFiles:
         return cls(Path(root) / path, keys, array.shape, array.chunks, dtype, array.fill_value)
 
     def read(self, box: Box) -> Array | None:
-        """A part of one chunk that lies in one piece, valid until this thread reads again; None for others."""
+        """A part of one chunk that lies in one piece, until this thread reads again; None for others."""
         where = [start // c for (start, _), c in zip(box, self._chunks)]
         first = [start - k * c for (start, _), k, c in zip(box, where, self._chunks)]
         sizes = [stop - start for start, stop in box]

@@ -21,7 +21,17 @@ import torch
 from .grid import Box
 from .sources import BlockSource
 
-__all__ = ["Form", "Kernel", "Partial", "Reducer", "ThreadReducer", "computed", "groups_of", "run_group", "widen"]
+__all__ = [
+    "Form",
+    "Kernel",
+    "Partial",
+    "Reducer",
+    "ThreadReducer",
+    "computed",
+    "groups_of",
+    "run_group",
+    "widen",
+]
 
 Array = Any
 

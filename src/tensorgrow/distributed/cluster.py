@@ -191,7 +191,7 @@ def _results(
     while True:
         try:
             with client.as_current():  # that is whom `wait` asks
-                wait(list(futures), timeout=LOOK_EVERY)
+                wait(list(futures), timeout=LOOK_EVERY)  # type: ignore[no-untyped-call]
             break
         except TimeoutError:
             lonely_since = _check_workers(client, lonely_since)

@@ -83,7 +83,7 @@ def _products(factors: Sequence[Array]) -> Array:
 
 
 def _but_one(matrix: Array, factors: Sequence[Array], kept: int) -> Array:
-    """Sum over all column indices but one, weighted by the factors, row by row; the index kept comes first."""
+    """Sum over all column indices but one, weighted by the factors, row by row; that index comes first."""
     rows = matrix.shape[0]
     for f in factors[:kept]:
         matrix = (f.T[:, None, :] @ matrix.reshape(rows, f.shape[0], -1))[:, 0]

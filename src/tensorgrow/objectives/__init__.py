@@ -1,6 +1,6 @@
 """What is minimised."""
 
-from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SliceFit
+from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SharesPasses, SliceFit
 from .blocked import BlockedLeastSquares
 from .blocked_kernels import Model, SquaredResidual, Survey
 from .classification import Classification, logits
@@ -36,6 +36,7 @@ __all__ = [
     "ReweightedLeastSquares",
     "Samples",
     "Screening",
+    "SharesPasses",
     "SliceFit",
     "SquaredResidual",
     "Survey",

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["HeldOutLeastSquares", "LeastSquares", "NormalEquations", "PairProblem", "SliceFit"]
+__all__ = [
+    "HeldOutLeastSquares",
+    "LeastSquares",
+    "NormalEquations",
+    "PairProblem",
+    "SharesPasses",
+    "SliceFit",
+]
 
 Array = Any
 
@@ -115,6 +122,14 @@ class LeastSquares(Protocol):
 
     def memory_needed(self, structure: Structure) -> int:
         """Bytes one sweep and one scoring step take beyond the data itself, estimated."""
+
+
+@runtime_checkable
+class SharesPasses(Protocol):
+    """Data that is costly to go through, so that several networks are measured at once."""
+
+    def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
+        """Losses of every network on the fitted and on the held-out data, in one pass."""
 
 
 class HeldOutLeastSquares(LeastSquares, Protocol):

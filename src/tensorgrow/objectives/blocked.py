@@ -30,7 +30,7 @@ from ..linalg import solve_normal
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
-from .blocked_kernels import Model, PairGradients, PartialTarget, SquaredResidual
+from .blocked_kernels import Model, PairGradients, PartialTarget, SquaredResidual, SquaredResiduals
 from .pairs import DensePairProblem, PairContext
 
 __all__ = ["BlockedLeastSquares"]
@@ -102,6 +102,14 @@ class BlockedLeastSquares:
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> None:
         """Nothing is held out."""
+
+    def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, None]]:
+        """Norms of the residuals of several networks: one pass."""
+        if not networks:
+            return []
+        models = tuple(Model(n.structure, tuple(self.to_arrays(n))) for n in networks)
+        sums = self.reducer.reduce(SquaredResiduals(models, self._minus)).sums
+        return [(math.sqrt(sums[k]), None) for k in range(len(models))]
 
     def residual(self, network: TensorNetwork) -> BlockedLeastSquares:
         """Objective whose target is what the network does not explain; it is formed block by block."""
@@ -226,8 +234,11 @@ class BlockedLeastSquares:
         """Flops of a sweep, as if the target were in memory."""
         return sweep_plan(structure, self.is_complex).program.flops
 
-    def memory_needed(self, structure: Structure) -> int:
-        """Blocks at work, sums on their way, and the partial target or the gradients of all pairs."""
+    def memory_needed(self, structure: Structure, *, pairs: bool = True) -> int:
+        """Blocks at work, sums on their way, and the partial target or the gradients of all pairs.
+
+        Without `pairs` what a fit needs, which scores no edges.
+        """
         item = torch.empty((), dtype=self.dtype).element_size()
         wide = 16 if self.is_complex else 8
         box = max(self.reducer.boxes, key=entries_of)
@@ -239,8 +250,10 @@ class BlockedLeastSquares:
             block = max(block, here)
             whole = math.prod(plan.shape) * (2 * wide + item) + plan.program.peak_entries * item
             sums = max(sums, whole)
-        sums = max(sums, _pair_entries(structure) * (wide + item) + _largest_pair(structure) * wide)
         block = (COPIES_OF_A_BLOCK * entries_of(box) + block) * item
+        if not pairs:
+            return self.reducer.at_once * block + 2 * sums
+        sums = max(sums, _pair_entries(structure) * (wide + item) + _largest_pair(structure) * wide)
         waiting = _pair_entries(part) * wide
         return self.reducer.at_once * (block + waiting) + sums
 

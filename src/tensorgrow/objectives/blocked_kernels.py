@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,30 @@ from ..blocks import Box, Partial
 from ..contraction import dense_plan, pair_gradient_plan, partial_target_plan
 from ..structure import Edge, Structure
 
-__all__ = ["Model", "PairGradients", "PartialTarget", "SquaredResidual", "Survey", "sum_of_squares"]
+__all__ = [
+    "Model",
+    "PairGradients",
+    "PartialTarget",
+    "SquaredResidual",
+    "SquaredResiduals",
+    "Survey",
+    "sum_of_squares",
+]
+    "Model",
+    "PairGradients",
+    "PartialTarget",
+    "SquaredResidual",
+    "SquaredResiduals",
+    "Survey",
+    "sum_of_squares",
+]
 
 Array = Any
 
 # Squares are added in runs of this many before the sum goes on in double precision.
 RUN = 1024
+# Entries of a block that are looked at together.
+PIECE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -61,8 +79,28 @@ class SquaredResidual:
 
     def __call__(self, block: Array, box: Box) -> Partial:
         """Both for one block."""
-        rest = _without(block, box, self.models)
-        return Partial({"residual": sum_of_squares(rest), "data": sum_of_squares(block)})
+        residual = data = 0.0
+        for piece, where in _pieces(block, box):
+            residual += sum_of_squares(_without(piece, where, self.models))
+            data += sum_of_squares(piece)
+        return Partial({"residual": residual, "data": data})
+
+
+@dataclass(frozen=True)
+class SquaredResiduals:
+    """Squared norm of what each of several networks leaves of the data, less some models."""
+
+    networks: tuple[Model, ...]
+    minus: tuple[Model, ...] = ()
+
+    def __call__(self, block: Array, box: Box) -> Partial:
+        """By the number of the network."""
+        found = dict.fromkeys(range(len(self.networks)), 0.0)
+        for piece, where in _pieces(block, box):
+            left = _without(piece, where, self.minus)
+            for k, network in enumerate(self.networks):
+                found[k] += sum_of_squares(_without(left, where, (network,)))
+        return Partial(dict(found))
 
 
 @dataclass(frozen=True)
@@ -99,6 +137,16 @@ class PairGradients:
         return Partial(
             {(e.edge, full[e.edge[0]], full[e.edge[1]]): e.gradient for e in plan.run(target, arrays)}
         )
+
+
+def _pieces(block: Array, box: Box) -> Iterator[tuple[Array, Box]]:
+    """A block on the CPU in pieces that stay in the cache while they are looked at more than once."""
+    on_gpu = isinstance(block, torch.Tensor) and block.device.type != "cpu"
+    (start, stop), *others = box
+    step = stop - start if on_gpu else max(1, PIECE // math.prod(b - a for a, b in others))
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        yield block[first - start : last - start], ((first, last), *others)
 
 
 def _without(block: Array, box: Box, models: Sequence[Model]) -> Array:

@@ -24,6 +24,7 @@ __all__ = [
     "Cores",
     "EntryPart",
     "Fit",
+    "ManyNorms",
     "NodeNorm",
     "NodeSums",
     "Norms",
@@ -200,6 +201,18 @@ class Norms:
             arrays = part.arrays(self.cores, objective.values.dtype)
             fitted, held_out = objective.losses(self.cores.structure, arrays)
         return fitted**2, (held_out or 0.0) ** 2
+
+
+@dataclass(frozen=True)
+class ManyNorms:
+    """Squared norms of what several networks leave of fitted and held-out values."""
+
+    fit: Fit
+    networks: tuple[Cores, ...]
+
+    def __call__(self, part: EntryPart) -> list[tuple[float, float]]:
+        """Both squares for each."""
+        return [Norms(self.fit, cores)(part) for cores in self.networks]
 
 
 # -- cores ---------------------------------------------------------------------------------------------

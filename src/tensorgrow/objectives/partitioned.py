@@ -20,7 +20,7 @@ from ..contraction import best_tree, leaves
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
-from .entry_parts import Cores, Fit, NodeNorm, NodeSums, Norms, PairGradient, Parts
+from .entry_parts import Cores, Fit, ManyNorms, NodeNorm, NodeSums, Norms, PairGradient, Parts
 from .observed import CANCELLATION_SINGLE, ROW_FLOPS, SINGLE, SINGLE_ABOVE
 from .partitioned_pairs import PairBatch
 from .reduced_sums import ReducedSums, added, total_of
@@ -174,6 +174,17 @@ class PartitionedLeastSquares:
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
         """Norm of the residual on the held-out entries."""
         return self.losses(structure, arrays)[1] if self.num_held_out else None
+
+    def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
+        """Losses of several networks: one round."""
+        cores = tuple(Cores.of(n.structure, self.to_arrays(n)) for n in networks)
+        if not cores:
+            return []
+        held_out = self.num_held_out > 0
+        return [
+            (math.sqrt(math.fsum(f)), math.sqrt(math.fsum(h)) if held_out else None)
+            for f, h in (zip(*one) for one in zip(*self.parts.map(ManyNorms(self.fit, cores))))
+        ]
 
     def residual(self, network: TensorNetwork) -> PartitionedLeastSquares:
         """Objective whose values are what the network does not explain; parts subtract it when asked."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
 from .. import moves
 from ..network import TensorNetwork
+from ..objectives import SharesPasses
 from ..structure import Edge, Structure
 from .cuts import CutBounds
 from .growth import Fitted, Problem, grow_once, refit
@@ -38,26 +39,36 @@ def _itself(network: TensorNetwork) -> TensorNetwork:
     return network
 
 
+def _losses(problem: Problem, networks: Sequence[TensorNetwork]) -> list[float]:
+    """What the search goes by, without a refit; in one pass where data is costly to go through."""
+    objective = problem.objective
+    if isinstance(objective, SharesPasses):
+        both = objective.losses_of(networks)
+        return [fitted if held_out is None else held_out for fitted, held_out in both]
+    return [_loss(problem, network) for network in networks]
+
+
 def _loss(problem: Problem, network: TensorNetwork) -> float:
-    """What the search goes by, without a refit."""
     arrays = problem.objective.to_arrays(network)
     held_out = problem.objective.validation_loss(network.structure, arrays)
     return problem.objective.loss(network.structure, arrays) if held_out is None else held_out
 
 
-def _shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds | None) -> Iterator[Reduction]:
+def _shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds | None) -> list[Reduction]:
     """Every edge that `bounds` leave open, with its weakest component dropped in the balanced gauge."""
     structure = network.structure
     balanced = network.balanced()
     open_edges = None if bounds is None else bounds.reducible_edges(structure)
-    for i, j in structure.edges:
-        if open_edges is not None and (i, j) not in open_edges:
-            continue
-        smaller = TensorNetwork(
-            *moves.shrink(structure, balanced.cores, i, j, range(structure.rank(i, j) - 1))
-        )
-        saved = network.num_parameters - smaller.num_parameters
-        yield Reduction("shrink", (i, j), saved, _loss(problem, smaller), partial(_itself, smaller))
+    edges = [e for e in structure.edges if open_edges is None or e in open_edges]
+    smaller = [
+        TensorNetwork(*moves.shrink(structure, balanced.cores, i, j, range(structure.rank(i, j) - 1)))
+        for i, j in edges
+    ]
+    size = network.num_parameters
+    return [
+        Reduction("shrink", edge, size - small.num_parameters, loss, partial(_itself, small))
+        for edge, small, loss in zip(edges, smaller, _losses(problem, smaller))
+    ]
 
 
 def _may_split(problem: Problem, structure: Structure) -> bool:

@@ -536,7 +536,7 @@ def test_several_networks_are_measured_in_one_pass():
 
 @pytest.mark.parametrize("noise", [1e-3, 0.0])
 def test_fits_of_lazy_arrays(noise, tmp_path):
-    """On the core where that suffices; on all blocks where it leaves out what matters, or nothing compresses."""
+    """On the core where that suffices, else on all blocks."""
     x = ring(noise=noise)
     structure = tg.Structure.tensor_ring(x.shape, (2, 3, 2, 3))
     arguments = {"random_state": 0, "max_sweeps": 200}

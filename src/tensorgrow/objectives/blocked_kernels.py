@@ -23,14 +23,6 @@ __all__ = [
     "Survey",
     "sum_of_squares",
 ]
-    "Model",
-    "PairGradients",
-    "PartialTarget",
-    "SquaredResidual",
-    "SquaredResiduals",
-    "Survey",
-    "sum_of_squares",
-]
 
 Array = Any
 

@@ -29,15 +29,12 @@ class TimedSource(BlockSource):
 
 @dataclass(frozen=True)
 class Timed:
-    """A kernel with its seconds and those of the read before, and a wait that stands for slow messages."""
+    """A kernel with its seconds and those of the read before."""
 
     kernel: Any
-    latency: float = 0.0
 
     def __call__(self, block: Any, box: Box) -> Partial:
         """The kernel's sums, and the seconds under keys of their own."""
-        if self.latency:
-            time.sleep(self.latency)
         begin = time.perf_counter()
         found: Partial = self.kernel(block, box)
         found.sums["kernel"] = time.perf_counter() - begin

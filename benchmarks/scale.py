@@ -6,7 +6,7 @@ Parts (``--only``):
 * disk: a zarr tensor of ``--gigabytes`` written to ``--folder`` (deleted afterwards), decomposed in a process
   that may take 1 GB; the page cache is emptied before every pass.
 * video: the same with the frames of a real video, repeated.
-* workers: weak and strong scaling over one and two workers, with latency added to every block.
+* workers: weak and strong scaling over one and two workers; with every message of dask delayed.
 * gpu: a tensor of 32 GB on the GPU and in host memory (needs only torch, NumPy and opt_einsum).
 
     python benchmarks/scale.py --only same disk workers
@@ -262,7 +262,7 @@ def measure_disk(params: Row, folder_of: str | None = None) -> Row:
         env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(Path(tg.__file__).parents[1])])}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
         if done.returncode:
-            raise RuntimeError(done.stderr[-2000:])
+            raise RuntimeError(done.stderr[-3000:])
         row: Row = json.loads(done.stdout.splitlines()[-1])
         rates.append(read_rate(files, params["threads"]))
     size = array.size * 4
@@ -287,8 +287,10 @@ def measure_workers(params: Row) -> Row:
     import zarr
 
     from _scale_kernels import Timed, TimedSource
+    from _scale_latency import latency
     from tensorgrow.blocks import Form, as_source
     from tensorgrow.distributed.cluster import ClientReducer
+    from tensorgrow.distributed.opening import BLOCK_ENTRIES
     from tensorgrow.distributed.sketching import find_ranges
     from tensorgrow.objectives import BlockedLeastSquares
 
@@ -299,7 +301,7 @@ def measure_workers(params: Row) -> Row:
 
     class Reducer(ClientReducer):
         def reduce(self, kernel: Any) -> Any:
-            found = super().reduce(Timed(kernel, params["latency"]))
+            found = super().reduce(Timed(kernel))
             spent.append({name: float(found.sums.pop(name)) for name in ("kernel", "read")})
             return found
 
@@ -321,10 +323,15 @@ def measure_workers(params: Row) -> Row:
         for start in range(0, shape[0], 8):
             array[start : start + 8] = smooth_block(shape, start, start + 8)
         source = TimedSource(as_source(array))
-        boxes = source.boxes(math.prod((8, *shape[1:])))
+        boxes = source.inner.boxes(math.prod((8, *shape[1:])), BLOCK_ENTRIES)
         with (
+            latency(params["latency"]) as preload,
             distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=":0", memory_limit=0
+                n_workers=workers,
+                threads_per_worker=1,
+                dashboard_address=":0",
+                memory_limit=0,
+                preload=preload,
             ) as cluster,
             distributed.Client(cluster) as client,
         ):
@@ -349,9 +356,9 @@ def worker_cases(args: argparse.Namespace) -> list[Case]:
                 "repeats": args.repeats,
             }
             cases.append(Case(f"workers/{kind}/{workers}", params))
-        for latency in (0.01, 0.1):
-            params = {"workers": workers, "shape": base, "latency": latency, "repeats": args.repeats}
-            cases.append(Case(f"workers/latency {latency}/{workers}", params))
+        for delay in (0.001, 0.01, 0.05):
+            params = {"workers": workers, "shape": base, "latency": delay, "repeats": args.repeats}
+            cases.append(Case(f"workers/latency {delay}/{workers}", params))
     return cases
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from .grid import Box
+from .grid import Box, entries_of
 from .sources import BlockSource
 
 __all__ = [
@@ -37,6 +37,9 @@ Array = Any
 
 # Tasks per pass at most: enough for a hundred workers, few enough for one scheduler.
 MAX_GROUPS = 512
+# Entries that are worth a task, as long as there are some tasks for everyone.
+TASK_ENTRIES = 1 << 23
+MIN_GROUPS = 16
 # Entries of a block from which starting operations of torch takes no time to speak of.
 LARGE_BLOCK = 1 << 18
 
@@ -138,8 +141,9 @@ class Form:
 
 
 def groups_of(boxes: Sequence[Box]) -> list[Sequence[Box]]:
-    """Blocks dealt into at most `MAX_GROUPS` runs: one task each."""
-    size = -(-len(boxes) // MAX_GROUPS)
+    """Blocks dealt into at most `MAX_GROUPS` runs: one task each, small ones together."""
+    together = TASK_ENTRIES // entries_of(boxes[0])
+    size = max(-(-len(boxes) // MAX_GROUPS), min(together, len(boxes) // MIN_GROUPS), 1)
     return [boxes[k : k + size] for k in range(0, len(boxes), size)]
 
 

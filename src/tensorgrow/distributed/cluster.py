@@ -20,6 +20,8 @@ RETRIES = 2
 # Seconds between two looks at the workers while waiting, and without any worker before giving up.
 LOOK_EVERY = 5.0
 PATIENCE = 60.0
+# Bytes of results that are fetched at once.
+FETCH_BYTES = 1 << 25
 
 
 def active_client() -> Any:
@@ -147,9 +149,10 @@ def results_of(
     client: Any,
     submit: Callable[[], list[Any]],
     explain: Callable[[int, Exception], Exception],
-    together: int = 1,
 ) -> Iterator[Any]:
-    """Results of futures in their order, each forgotten on the cluster once it is here.
+    """Results of futures in their order, forgotten on the cluster once they are here.
+
+    A message takes a while, however short it is: so many are fetched at once as `FETCH_BYTES` allow.
 
     Parameters
     ----------
@@ -157,18 +160,18 @@ def results_of(
         Gives the futures.
     explain
         What to raise for an error of the future with a number.
-    together
-        Results fetched at once: each message takes a while, however short it is.
     """
     futures: list[Any] = []
     try:
         futures = submit()
-        for first in range(0, len(futures), together):
+        first, together = 0, 1
+        while first < len(futures):
             some = range(first, min(first + together, len(futures)))
             found = _results(client, [futures[k] for k in some], [partial(explain, k) for k in some])
             for k in some:
                 futures[k] = None  # its memory on the worker is free now
             yield from found
+            first, together = some.stop, int(max(1, FETCH_BYTES // max(map(_size, found))))
     except Exception as error:
         if not isinstance(error, CancelledError | OSError) and client.status == "running":
             raise
@@ -205,6 +208,17 @@ def _results(
         except Exception as error:
             raise explained(error) from error
     return list(client.gather(list(futures)))
+
+
+def _size(found: Any) -> int:
+    """Bytes of arrays in a result, at least one."""
+    if isinstance(found, Partial):
+        found = found.sums
+    if isinstance(found, dict):
+        found = list(found.values())
+    if isinstance(found, list | tuple):
+        return 1 + sum(map(_size, found))
+    return int(getattr(found, "nbytes", 1))
 
 
 def _check_workers(client: Any, lonely_since: float | None) -> float | None:

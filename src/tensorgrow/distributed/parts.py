@@ -16,9 +16,6 @@ __all__ = ["ClientParts", "ThreadParts"]
 
 Load = Callable[[], Any]
 
-# Results that are fetched from a cluster at once.
-TOGETHER = 8
-
 
 class ThreadParts:
     """Partitions in this process.
@@ -130,13 +127,13 @@ class ClientParts:
 
     @property
     def at_once(self) -> int:
-        """Results that this process holds at the same time."""
-        return min(TOGETHER, len(self))
+        """Results that this process holds at the same time, where they are large."""
+        return 1
 
     def map(self, task: Callable[[Any], Any]) -> Iterator[Any]:
         """Results of a task for all partitions, in their order."""
         self.rounds += 1
-        return results_of(self._client, lambda: self._applied(task), self._explained, TOGETHER)
+        return results_of(self._client, lambda: self._applied(task), self._explained)
 
     def _applied(self, task: Callable[[Any], Any], chosen: Sequence[int] | None = None) -> list[Any]:
         """Futures of a task for all partitions or some; it goes out with each, for cores are small."""

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import combinations
 
 from .. import moves
+from ..contraction import gram_plan
 from ..network import TensorNetwork
 from ..objectives import SharesPasses
 from ..structure import Edge, Structure
@@ -20,6 +21,8 @@ __all__ = ["Reduction", "merge_internal", "prune_once", "regrow", "split_exactly
 # Noise on the order of removals in a randomised prune, and on the choice of what to ruin.
 PRUNE_NOISE = 0.2
 RUIN_NOISE = 0.7
+# Share of the memory that looking for splits may take.
+SPLIT_SHARE = 0.5
 # A ruined network may grow this much beyond the best before the cycle is given up.
 REGROW_ROOM = 1.3
 
@@ -76,13 +79,21 @@ def _may_split(problem: Problem, structure: Structure) -> bool:
     return problem.split_nodes and added < problem.options.max_internal_nodes + structure.order
 
 
+def _splittable(problem: Problem, network: TensorNetwork) -> list[int]:
+    """Nodes whose environment Gram, which weighs the error of a split, fits in memory."""
+    structure, item = network.structure, network.cores[0].element_size()
+    most = SPLIT_SHARE * problem.memory_limit / item
+    plans = (gram_plan(structure, k, network.is_complex).program for k in range(structure.num_nodes))
+    return [k for k, program in enumerate(plans) if program.peak_entries <= most]
+
+
 def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
     """The most promising approximate splits; their loss is estimated from the dropped singular values."""
     network, structure = current.network, current.network.structure
     if not _may_split(problem, structure) or problem.is_costly(structure):
         return []
     found = []
-    for node in range(structure.num_nodes):
+    for node in _splittable(problem, network):
         for s in moves.propose_splits(structure, network.cores, node, options_per_cut=4, threshold=0.0):
             loss = math.hypot(current.measure, s.dropped * problem.scale)
             make = partial(network.split_node, s.node, s.axes, rank=s.rank)
@@ -100,7 +111,7 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
     limit = threshold / problem.objective.norm
     found = [
         s
-        for node in range(structure.num_nodes)
+        for node in _splittable(problem, network)
         for s in moves.propose_splits(structure, network.cores, node, threshold=limit)
         if s.dropped <= limit
     ]

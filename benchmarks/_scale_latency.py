@@ -1,7 +1,7 @@
 """Messages of dask that take longer: a network with latency, on one machine.
 
 Every message between client, scheduler and workers waits before it is sent. Messages that come meanwhile wait
-beside it and go out with the next batch, as dask does on a slow network. Workers take this module as a preload.
+beside it and go out with the next batch, as they do on a slow network. Workers take this module as preload.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def dask_setup(worker: Any) -> None:
 
 @contextmanager
 def latency(seconds: float) -> Iterator[list[str]]:
-    """A context in which messages of this process and of workers started in it are slow; gives the preloads."""
+    """A context in which messages of this process and of workers started in it are slow; the preloads."""
     if not seconds:
         yield []
         return

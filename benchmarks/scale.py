@@ -197,7 +197,7 @@ def measure_same(params: Row) -> Row:
 # -- disk ----------------------------------------------------------------------------------------------
 
 
-def limited(path: str, max_error: float, threads: int) -> None:
+def limited(path: str, max_error: float, threads: int, max_seconds: float) -> None:
     """In a process of its own: decompose a zarr array within the memory limit, and print what it took."""
     import zarr
 
@@ -226,7 +226,13 @@ def limited(path: str, max_error: float, threads: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (used + LIMIT, used + LIMIT))
     begin, cpu = time.perf_counter(), time.process_time()
     r = tg.distributed.decompose(
-        array, max_error=max_error, memory_limit=LIMIT, threads=threads, random_state=0, effort="fast"
+        array,
+        max_error=max_error,
+        max_seconds=max_seconds,
+        memory_limit=LIMIT,
+        threads=threads,
+        random_state=0,
+        effort="fast",
     )
     row = {
         "shape": list(array.shape),
@@ -237,6 +243,7 @@ def limited(path: str, max_error: float, threads: int) -> None:
         "blocks": r.info["blocks"],
         "parameters": r.num_parameters,
         "relative_error": r.relative_error,
+        "stop": r.stop.name,
         "cpu_seconds": time.process_time() - cpu,
         "max_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "bytes_before": used,
@@ -258,7 +265,8 @@ def measure_disk(params: Row, folder_of: str | None = None) -> Row:
         path = folder / f"{params['kind']}.zarr"
         files = files_of(path)
         rates = [read_rate(files, params["threads"]) for _ in range(2)]
-        code = f"import scale; scale.limited({str(path)!r}, {params['max_error']}, {params['threads']})"
+        given = f"{str(path)!r}, {params['max_error']}, {params['threads']}, {params['max_seconds']}"
+        code = f"import scale; scale.limited({given})"
         env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(Path(tg.__file__).parents[1])])}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
         if done.returncode:
@@ -268,6 +276,7 @@ def measure_disk(params: Row, folder_of: str | None = None) -> Row:
     size = array.size * 4
     rate = float(np.median(rates))
     per_pass = sum(p["seconds"] for p in row["passes"]) / len(row["passes"])
+    by_kernel = {p["kernel"]: p["seconds"] * rate / size for p in row["passes"]}
     return row | {
         "bytes": size,
         "write_seconds": written,
@@ -275,6 +284,8 @@ def measure_disk(params: Row, folder_of: str | None = None) -> Row:
         "seconds_per_pass": per_pass,
         "seconds_per_plain_read": size / rate,
         "pass_over_read": per_pass * rate / size,
+        "pass_over_read_by_kernel": by_kernel,
+        "cpu_seconds_per_pass": sum(p["cpu_seconds"] for p in row["passes"]) / len(row["passes"]),
     }
 
 
@@ -416,7 +427,7 @@ def main() -> None:
     """Measure the chosen parts and report."""
     args = arguments()
     results = open_results(args, args.only)
-    disk = {"threads": args.read_threads}
+    disk = {"threads": args.read_threads, "max_seconds": 600.0}
     on_disk = partial(measure_disk, folder_of=args.folder)  # where it lay is no part of the result
     if "same" in args.only:
         run_cases(results, [Case("same/ring", {"seed": 0})], measure_same)

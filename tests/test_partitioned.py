@@ -201,7 +201,7 @@ def client():
         yield client
 
 
-SHORT = RUN | {"max_steps": 2}
+SHORT = RUN | {"max_steps": 1}
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def short(frame):
 def test_a_cluster_of_two_processes(client, parts, frame, reference, short, tmp_path):
     with client.as_current():
         result = tg.complete(dd.from_pandas(frame, npartitions=parts), **SHORT)
-    assert path(result)[:3] == path(reference)[:3]
+    assert path(result)[:2] == path(reference)[:2]
     assert path(result) == path(short)
     assert result.relative_error == pytest.approx(short.relative_error, abs=1e-10)
     if parts == 4:  # the same partitions: the same bits
@@ -229,7 +229,7 @@ def test_a_worker_that_dies_takes_nothing_along(client, frame, short):
     victim = min(client.run(os.getpid).values())
 
     def kill_soon(step):
-        if step.index == 1:
+        if step.index == 0:
             threading.Timer(0.05, os.kill, (victim, signal.SIGKILL)).start()
 
     where = PartitionedObservations.from_frame(dd.from_pandas(frame, npartitions=4), client=client)
@@ -361,7 +361,7 @@ def test_fit_truth_and_checkpoints(data, frame, tmp_path):
     rest = (fitted.network.to_dense().numpy() - x)[~seen]
     assert fitted.test_error == pytest.approx(np.linalg.norm(rest) / np.linalg.norm(x[~seen]))
     file = tmp_path / "run.safetensors"
-    tg.complete(parts, checkpoint=file, **(RUN | {"max_steps": 1}))
+    tg.complete(parts, checkpoint=file, **(RUN | {"max_steps": 0}))
     resumed = tg.complete(parts, checkpoint=file, **SHORT)
     straight = tg.complete(parts, **SHORT)
     assert resumed.relative_error == pytest.approx(straight.relative_error, rel=1e-12)

@@ -41,6 +41,14 @@ folder = tempfile.mkdtemp()
 small = np.random.default_rng(0).random((4, 5, 6))
 axes = np.ogrid[0:1:120j, 0:1:100j, 0:1:90j]
 stored = zarr.create_array(f"{folder}/simulation.zarr", shape=(120, 100, 90), chunks=(20, 50, 45), dtype="f4")
+pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+import os
+os.mkdir(f"{folder}/measurements")
+rng = np.random.default_rng(0)
+y = np.einsum("ia,ja,ka->ijk", *(rng.random((n, 2)) for n in (30, 20, 10)))
+for k, where in enumerate(np.array_split(rng.permutation(np.argwhere(rng.random(y.shape) < 0.4)), 3)):
+    named = {name: where[:, m] for m, name in enumerate("ijk")} | {"value": y[tuple(where.T)]}
+    pandas.DataFrame(named).to_parquet(f"{folder}/measurements/{k}.parquet")
 stored[:] = 1 / (1 + axes[0] + 2 * axes[1] + 3 * axes[2]) + 0.1 * np.sin(9 * axes[0]) * np.cos(7 * axes[2])
 """,
     "completion": """

@@ -386,6 +386,33 @@ def test_partitions_that_do_not_fit_are_read_again(frame, short, tmp_path):
     assert again.relative_error == short.relative_error
 
 
+def test_what_comes_back_does_not_grow_with_the_entries(frame, monkeypatch):
+    """The bound on the memory of the process that runs the search: sums of one core, however many entries."""
+    from tensorgrow.distributed import cluster
+
+    largest = []
+    plain = ThreadParts.map
+
+    def watched(self, task):
+        for found in plain(self, task):
+            largest[-1] = max(largest[-1], cluster._size(found))
+            yield found
+
+    monkeypatch.setattr(ThreadParts, "map", watched)
+    for share in (0.5, 1.0):
+        largest.append(0)
+        some = frame.iloc[: int(share * len(frame))]
+        where = PartitionedObservations.from_frame(
+            dd.from_pandas(some, npartitions=2), shape=(9, 8, 7, 6), threads=1
+        )
+        result = tg.complete(where, **(SHORT | {"options": FAST.replace(sweeps=2)}))
+        s = result.structure
+        widest = max(s.leg_dim(k) * (s.bond_product(k) + 1) ** 2 for k in range(s.num_nodes))
+        # Normal equations of new slices come for all edges at once, in runs of at most `GRAM_BYTES`.
+        assert largest[-1] <= 8 * widest * 6 + 1000
+    assert largest[0] == largest[1]
+
+
 # -- errors --------------------------------------------------------------------------------------------
 
 

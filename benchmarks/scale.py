@@ -197,6 +197,12 @@ def measure_same(params: Row) -> Row:
 # -- disk ----------------------------------------------------------------------------------------------
 
 
+def status(name: str) -> int:
+    """Bytes that Linux counts for this process; `ru_maxrss` would count those of its parent too."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
+
+
 def limited(path: str, max_error: float, threads: int, max_seconds: float) -> None:
     """In a process of its own: decompose a zarr array within the memory limit, and print what it took."""
     import zarr
@@ -221,8 +227,7 @@ def limited(path: str, max_error: float, threads: int, max_seconds: float) -> No
     a = np.ones((600, 600), dtype=np.float32)
     with ThreadPoolExecutor(4) as pool:  # BLAS takes a buffer per thread, which is not ours to limit
         list(pool.map(lambda _: a @ a, range(16)))
-    with open("/proc/self/status", encoding="ascii") as file:
-        used = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmData"))
+    used = status("VmData")
     resource.setrlimit(resource.RLIMIT_DATA, (used + LIMIT, used + LIMIT))
     begin, cpu = time.perf_counter(), time.process_time()
     r = tg.distributed.decompose(
@@ -245,7 +250,7 @@ def limited(path: str, max_error: float, threads: int, max_seconds: float) -> No
         "relative_error": r.relative_error,
         "stop": r.stop.name,
         "cpu_seconds": time.process_time() - cpu,
-        "max_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "max_resident_bytes": status("VmHWM"),
         "bytes_before": used,
     }
     print(json.dumps(row))

@@ -20,23 +20,7 @@ from ..structure import Edge, Structure
 from .observed import ObservedLeastSquares
 from .observed_pairs import ObservedPairProblem
 
-__all__ = [
-    "Cores",
-    "EntryPart",
-    "Fit",
-    "ManyNorms",
-    "NodeNorm",
-    "NodeSums",
-    "Norms",
-    "PairGains",
-    "PairGradient",
-    "PairSides",
-    "PairSums",
-    "Parts",
-    "Sums",
-    "Task",
-    "Wish",
-]
+__all__ = ["Cores", "EntryPart", "Fit", "Parts", "Task", "as_tensor"]
 
 Array = Any
 T = TypeVar("T")
@@ -85,7 +69,7 @@ class EntryPart:
     def arrays(self, cores: Cores, dtype: torch.dtype) -> list[torch.Tensor]:
         """Cores where the entries are."""
         device = self._objective.values.device
-        return [_tensor(a).to(device, dtype) for a in cores.arrays]
+        return [as_tensor(a).to(device, dtype) for a in cores.arrays]
 
     def tree(self, fit: Fit, cores: Cores) -> RowTree:
         """Contractions at the entries; those with unchanged cores are the ones made before."""
@@ -129,7 +113,7 @@ class Cores:
     @property
     def network(self) -> TensorNetwork:
         """The network itself."""
-        return TensorNetwork(self.structure, [_tensor(a) for a in self.arrays])
+        return TensorNetwork(self.structure, [as_tensor(a) for a in self.arrays])
 
     def same(self, other: Cores) -> bool:
         """Whether the other one has the same numbers."""
@@ -177,175 +161,6 @@ class Parts(Protocol):
         """Results of a task for all parts, in their order."""
 
 
-def _tensor(array: Array) -> torch.Tensor:
+def as_tensor(array: Array) -> torch.Tensor:
     """A tensor of its own: what came from another process may not be written to."""
     return torch.from_numpy(np.array(array))
-
-
-# -- losses --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Norms:
-    """Squared norms of fitted and held-out values, or of what a network leaves of them."""
-
-    fit: Fit
-    cores: Cores | None = None
-
-    def __call__(self, part: EntryPart) -> tuple[float, float]:
-        """Both squares."""
-        objective = part.objective(self.fit)
-        if self.cores is None:
-            fitted, held_out = objective.norm, objective.validation_norm
-        else:
-            arrays = part.arrays(self.cores, objective.values.dtype)
-            fitted, held_out = objective.losses(self.cores.structure, arrays)
-        return fitted**2, (held_out or 0.0) ** 2
-
-
-@dataclass(frozen=True)
-class ManyNorms:
-    """Squared norms of what several networks leave of fitted and held-out values."""
-
-    fit: Fit
-    networks: tuple[Cores, ...]
-
-    def __call__(self, part: EntryPart) -> list[tuple[float, float]]:
-        """Both squares for each."""
-        return [Norms(self.fit, cores)(part) for cores in self.networks]
-
-
-# -- cores ---------------------------------------------------------------------------------------------
-
-Sums = tuple[tuple[Edge, ...], Array, Array]
-"""Bonds in the order of the columns, Gram matrices and right-hand sides."""
-
-
-@dataclass(frozen=True)
-class NodeSums:
-    """Normal equations of some slices of one core."""
-
-    fit: Fit
-    cores: Cores
-    node: int
-    first: int
-    last: int
-
-    def __call__(self, part: EntryPart) -> Sums:
-        """Sums over the fitted entries of the part."""
-        objective = part.objective(self.fit)
-        source = part.tree(self.fit, self.cores).environment(self.node)
-        table = objective.index.table(self.node)
-        gram, rhs = table.sums(source, objective.values, self.first, self.last)
-        return source.edges, gram.cpu().numpy(), rhs.cpu().numpy()
-
-
-@dataclass(frozen=True)
-class NodeNorm:
-    """Sum of the diagonals of a core's Gram matrices."""
-
-    fit: Fit
-    cores: Cores
-    node: int
-
-    def __call__(self, part: EntryPart) -> float:
-        """Its share."""
-        source = part.tree(self.fit, self.cores).environment(self.node)
-        return part.objective(self.fit).index.table(self.node).squared_norm(source)
-
-
-# -- edges ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Wish:
-    """A slice on one side of an edge is looked for, given that on the other."""
-
-    edge: Edge
-    side: int
-    given: Array
-
-
-@dataclass(frozen=True)
-class PairSums:
-    """Normal equations of new slices, for several edges."""
-
-    fit: Fit
-    cores: Cores
-    wishes: tuple[Wish, ...]
-    range: tuple[int, int] | None = None
-
-    def __call__(self, part: EntryPart) -> list[Sums]:
-        """Sums for each edge, over all slices or some."""
-        found = []
-        for wish in self.wishes:
-            problem, table, source = _environment(part, self.fit, self.cores, wish)
-            first, last = self.range or (0, table.size)
-            gram, rhs = table.sums(source, problem.residual, first, last)
-            found.append((source.edges, gram.cpu().numpy(), rhs.cpu().numpy()))
-        return found
-
-
-@dataclass(frozen=True)
-class PairSides:
-    """Right-hand sides of new slices, for several edges; or squared norms of their environment rows."""
-
-    fit: Fit
-    cores: Cores
-    wishes: tuple[Wish, ...]
-    norms: bool = False
-
-    def __call__(self, part: EntryPart) -> list[Any]:
-        """Bonds in the order of the columns and right-hand sides, or numbers."""
-        found: list[Any] = []
-        for wish in self.wishes:
-            problem, table, source = _environment(part, self.fit, self.cores, wish)
-            if self.norms:
-                found.append(table.squared_norm(source))
-            else:
-                rhs = table.right_hand_side(source, problem.residual)
-                found.append((source.edges, rhs.cpu().numpy()))
-        return found
-
-
-def _environment(part: EntryPart, fit: Fit, cores: Cores, wish: Wish) -> tuple[ObservedPairProblem, Any, Any]:
-    problem = part.pair(fit, cores, wish.edge)
-    given = _tensor(wish.given).to(problem.residual.device)
-    table = part.objective(fit).index.table(wish.edge[wish.side])
-    return problem, table, problem.source(wish.side, given)
-
-
-@dataclass(frozen=True)
-class PairGains:
-    """By how much new slices lower the squared residual on held-out entries."""
-
-    fit: Fit
-    cores: Cores
-    slices: tuple[tuple[Edge, Array, Array], ...]
-
-    def __call__(self, part: EntryPart) -> list[float]:
-        """One number per edge."""
-        held_out = part.objective(self.fit).index.held_out
-        found = []
-        for edge, left, right in self.slices:
-            problem = part.pair(self.fit, self.cores, edge)
-            a, b = (_tensor(x).to(problem.residual.device) for x in (left, right))
-            found.append(problem.explained(a, b, held_out) if len(held_out) else 0.0)
-        return found
-
-
-@dataclass(frozen=True)
-class PairGradient:
-    """Values, or residuals, contracted with all cores but two."""
-
-    fit: Fit
-    cores: Cores
-    edge: Edge
-    of_residual: bool
-
-    def __call__(self, part: EntryPart) -> Array:
-        """A matrix, left slice by right slice."""
-        objective = part.objective(self.fit)
-        if self.of_residual:
-            return part.pair(self.fit, self.cores, self.edge).gradient.cpu().numpy()
-        return objective.pair_gradient(self.cores.network, self.edge).cpu().numpy()

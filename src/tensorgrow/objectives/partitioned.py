@@ -20,8 +20,9 @@ from ..contraction import best_tree, leaves
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
-from .entry_parts import Cores, Fit, ManyNorms, NodeNorm, NodeSums, Norms, PairGradient, Parts
+from .entry_parts import Cores, Fit, Parts
 from .observed import CANCELLATION_SINGLE, ROW_FLOPS, SINGLE, SINGLE_ABOVE
+from .part_tasks import ManyNorms, NodeNorm, NodeSums, Norms, PairGradient
 from .partitioned_pairs import PairBatch
 from .reduced_sums import ReducedSums, added, total_of
 from .slice_solve import solve_core

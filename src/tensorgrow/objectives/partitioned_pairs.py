@@ -10,8 +10,9 @@ import torch
 
 from ..structure import Edge
 from .base import SliceFit
-from .entry_parts import Cores, PairGains, PairSides, PairSums, Sums, Wish
+from .entry_parts import Cores
 from .observed_pairs import SLICE_RIDGE, first_slice, in_core_order, largest, slice_edges, slice_shape
+from .part_tasks import PairGains, PairSides, PairSums, Sums, Wish
 from .reduced_sums import ReducedSums, Total, added
 from .slice_solve import solve_core
 from .slices import GRAM_BYTES, ranges_of

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..structure import Edge
-from .entry_parts import Sums
+from .part_tasks import Sums
 from .slices import ranges_of
 
 __all__ = ["ReducedSums", "added", "total_of"]

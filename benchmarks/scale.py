@@ -203,6 +203,11 @@ def status(name: str) -> int:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
 
 
+def page_faults() -> int:
+    """Pages of memory that this process had mapped anew."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
 def limited(path: str, max_error: float, threads: int, max_seconds: float) -> None:
     """In a process of its own: decompose a zarr array within the memory limit, and print what it took."""
     import zarr
@@ -216,10 +221,11 @@ def limited(path: str, max_error: float, threads: int, max_seconds: float) -> No
 
     def reduce(self: Any, kernel: Any) -> Any:
         forget(files)
-        begin, cpu = time.perf_counter(), time.process_time()
+        begin, cpu, faults = time.perf_counter(), time.process_time(), page_faults()
         found = plain(self, kernel)
         seconds, spent = time.perf_counter() - begin, time.process_time() - cpu
-        passes.append({"kernel": type(kernel).__name__, "seconds": seconds, "cpu_seconds": spent})
+        row = {"kernel": type(kernel).__name__, "seconds": seconds, "cpu_seconds": spent}
+        passes.append(row | {"page_faults": page_faults() - faults})
         return found
 
     ThreadReducer.reduce = reduce  # type: ignore[method-assign]

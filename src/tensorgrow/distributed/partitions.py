@@ -159,18 +159,18 @@ class PartitionedObservations:
 
 def is_partitioned(x: Any) -> bool:
     """Whether `x` lists entries in partitions."""
-    return isinstance(x, PartitionedObservations | str | os.PathLike) or _is_dask_frame(x)
+    if isinstance(x, str):  # any other text is a mistake of another kind
+        return os.sep in x or x.endswith(".parquet") or Path(x).exists()
+    return isinstance(x, PartitionedObservations | os.PathLike) or _is_dask_frame(x)
 
 
 def as_partitions(x: Any) -> PartitionedObservations | None:
     """Partitions from whatever form they come in; None for anything else."""
-    if isinstance(x, PartitionedObservations):
-        return x
-    if _is_dask_frame(x):
-        return PartitionedObservations.from_frame(x)
+    if not is_partitioned(x) or isinstance(x, PartitionedObservations):
+        return x if isinstance(x, PartitionedObservations) else None
     if isinstance(x, str | os.PathLike):
         return PartitionedObservations.from_parquet(x)
-    return None
+    return PartitionedObservations.from_frame(x)
 
 
 def _is_dask_frame(x: Any) -> bool:

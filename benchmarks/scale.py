@@ -279,6 +279,7 @@ def measure_disk(params: Row, folder_of: str | None = None) -> Row:
         given = f"{str(path)!r}, {params['max_error']}, {params['threads']}, {params['max_seconds']}"
         code = f"import scale; scale.limited({given})"
         env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(Path(tg.__file__).parents[1])])}
+        env.pop("MALLOC_TRIM_THRESHOLD_", None)  # dask sets it for its workers, and for this process too
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
         if done.returncode:
             raise RuntimeError(done.stderr[-3000:])

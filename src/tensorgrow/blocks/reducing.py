@@ -42,10 +42,6 @@ TASK_ENTRIES = 1 << 23
 MIN_GROUPS = 16
 # Entries of a block from which starting operations of torch takes no time to speak of.
 LARGE_BLOCK = 1 << 18
-# Bytes per entry of a block, and at most, of temporary arrays whose memory is used again; more than 32 MiB
-# the C library always returns.
-REUSED_ITEMS = 16
-REUSED_BYTES = 31 << 20
 
 
 @dataclass
@@ -155,26 +151,8 @@ def run_group(source: BlockSource, boxes: Sequence[Box], form: Form, kernel: Ker
     """Sum of a kernel over some blocks, one after the other."""
     total = Partial()
     for box in boxes:
-        block = form(source.read(box))
-        _reuse_memory(entries_of(box))
-        total.add(computed(kernel, block, box))
+        total.add(computed(kernel, form(source.read(box)), box))
     return total
-
-
-_reused = 0
-
-
-def _reuse_memory(entries: int) -> None:
-    """Keep freed memory of the size of a block in this process: mapping it anew costs more than computing.
-
-    The C library of Linux learns from the largest freed array up to which size to keep memory; one array that
-    is never written to teaches it.
-    """
-    global _reused
-    size = min(REUSED_ITEMS * entries, REUSED_BYTES)
-    if size > _reused:
-        _reused = size
-        np.empty(size, dtype=np.uint8)
 
 
 def computed(kernel: Kernel, block: Array, box: Box) -> Partial:

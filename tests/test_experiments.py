@@ -170,6 +170,29 @@ def test_the_command_line_runs_an_experiment(tmp_path, monkeypatch, capsys):
     assert "choose one of" in capsys.readouterr().err
 
 
+def test_all_runs_what_it_can_and_names_what_it_leaves_out(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("typer")
+    from tensorgrow.cli import reproduce as command
+    from tensorgrow.cli import run
+
+    monkeypatch.delenv("TENSORGROW_DATA", raising=False)
+    monkeypatch.setattr(ablation, "TRAIN", SMALL)
+    monkeypatch.setattr(ablation, "QUICK_RUNS", 1)
+    monkeypatch.setattr(command, "EXPERIMENTS", {k: EXPERIMENTS[k] for k in ("images", "ablation", "mnist")})
+    assert run(["reproduce", "all", "--quick", "-o", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert "| weights kept | 1 | 1 |" in said.out  # after images, which needs data
+    assert "left out for lack of data: images, mnist" in said.err
+    assert run(["reproduce", "all", "--quick", "-o", str(tmp_path), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [e["name"] for e in document["experiments"]] == ["ablation"]
+    assert [(e["name"], "bsd_tnga4" in e["reason"]) for e in document["skipped"]] == [
+        ("images", True),
+        ("mnist", False),
+    ]
+    assert run(["reproduce", "images", "--quick", "-o", str(tmp_path)]) == 2  # asked for by name: refused
+
+
 def test_the_growing_layer_in_small(tmp_path, monkeypatch):
     rng = torch.Generator().manual_seed(0)
     x, y = torch.randn(80, 1024, generator=rng), torch.randint(10, (80,), generator=rng)

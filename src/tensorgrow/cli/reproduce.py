@@ -7,15 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import OptionError
+from ..errors import DataError, OptionError
 from ..experiments import EXPERIMENTS, reproduce
 from . import options as opt
-from .console import emit_json, err, out
+from .console import emit_json, err, note, out
 
 __all__ = ["NAME", "run"]
 
 NAME = "reproduce"
 ALL = "all"
+# Exit code where cases failed or experiments were left out.
+INCOMPLETE = 1
 
 
 def run(
@@ -30,10 +32,11 @@ def run(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what is there.")] = False,
     as_json: opt.JsonOutput = False,
-) -> int:
+) -> None:
     """Run an experiment of the paper again, or go on with one that was stopped.
 
-    Cases that are in the folder already are not run again.
+    Cases that are in the folder already are not run again. "all" leaves out what lacks its data. Ends with 1
+    where cases failed or experiments were left out.
     """
     names = list(EXPERIMENTS) if name == ALL else [name]
     if unknown := [n for n in names if n not in EXPERIMENTS]:
@@ -41,16 +44,24 @@ def run(
             f"there is no experiment {unknown[0]!r}; choose one of {', '.join(EXPERIMENTS)}, {ALL}"
         )
     written: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
     for each in names:
-        done = reproduce(
-            each,
-            quick=quick,
-            folder=folder,
-            processes=processes,
-            data=data,
-            fresh=fresh,
-            say=lambda text: err.print(text, markup=False, soft_wrap=True),
-        )
+        try:
+            done = reproduce(
+                each,
+                quick=quick,
+                folder=folder,
+                processes=processes,
+                data=data,
+                fresh=fresh,
+                say=lambda text: err.print(text, markup=False, soft_wrap=True),
+            )
+        except DataError as error:
+            if name != ALL:
+                raise
+            skipped.append({"name": each, "reason": str(error)})
+            note(f"{each} is left out: {error}")
+            continue
         written.append(
             {
                 "name": done.name,
@@ -65,5 +76,9 @@ def run(
             for path in (done.results, done.report, *done.figures):
                 out.print(f"wrote {path}", markup=False, soft_wrap=True)
     if as_json:
-        emit_json({"schema": "tensorgrow.reproduce/1", "experiments": written})
-    return 1 if any(w["failures"] for w in written) else 0
+        emit_json({"schema": "tensorgrow.reproduce/1", "experiments": written, "skipped": skipped})
+    elif skipped:
+        # Said again where it cannot be missed: the notes are far up by now.
+        note(f"left out for lack of data: {', '.join(s['name'] for s in skipped)}")
+    if skipped or any(w["failures"] for w in written):
+        raise typer.Exit(INCOMPLETE)

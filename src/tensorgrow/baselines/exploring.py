@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -224,10 +225,24 @@ class Exploration(Search):
         return chosen
 
     def _worth_fitting(self, structure: Structure) -> bool:
-        if not self.problem.goal.admits(structure):
+        goal = self.problem.goal
+        if not goal.admits(structure):
+            return False
+        # Even an exact fit would lose against a network without edges, which costs nothing to fit.
+        if goal.fitness(Outcome(structure, 0.0)) > self._without_edges:
             return False
         needed = self.problem.fit.objective.memory_needed(structure)
         return needed <= self.problem.memory_limit
+
+    @cached_property
+    def _without_edges(self) -> float:
+        """Fitness of rank one; infinite where the error alone counts."""
+        if self.problem.goal.error_weight is None:
+            return math.inf
+        fit = self.problem.fit
+        structure = Structure.rank_one(fit.target.shape)
+        _, loss, _ = fit(FitTask(structure, seed=0))
+        return self.problem.goal.fitness(Outcome(structure, loss / (fit.objective.norm or 1.0)))
 
     def _task(self, p: Proposal) -> FitTask:
         seed = int(torch.randint(2**62, (), generator=self.problem.generator))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -105,6 +105,12 @@ class InnerFit:
 
     def __call__(self, task: FitTask) -> tuple[list[Any], float, int]:
         """Fit one structure: cores, loss, sweeps or steps."""
+        lean = without_surplus(task.structure) if task.cores is None else task.structure
+        cores, loss, rounds = self._fit(replace(task, structure=lean))
+        whole = padded_cores(lean, task.structure, cores)
+        return [c.numpy() if c.device.type == "cpu" else c for c in whole], loss, rounds
+
+    def _fit(self, task: FitTask) -> tuple[tuple[torch.Tensor, ...], float, int]:
         deadline = time.perf_counter() + task.seconds
         generator = torch.Generator().manual_seed(task.seed)
         best: tuple[TensorNetwork, float] | None = None
@@ -118,8 +124,7 @@ class InnerFit:
                 if best[1] <= EXACT * self.objective.norm or time.perf_counter() > deadline:
                     break
         assert best is not None
-        cores = best[0].cores
-        return [c.numpy() if c.device.type == "cpu" else c for c in cores], best[1], rounds
+        return tuple(best[0].cores), best[1], rounds
 
     def _start(self, task: FitTask, generator: torch.Generator) -> TensorNetwork:
         like = self.target
@@ -162,6 +167,30 @@ class InnerFit:
         network = TensorNetwork(start.structure, [c.detach() for c in leaves])
         arrays = self.objective.to_arrays(network)
         return network, self.objective.loss(network.structure, arrays), made.epochs
+
+
+def without_surplus(structure: Structure) -> Structure:
+    """Ranks lowered to what their ends can use: the same tensors, and fewer numbers to fit.
+
+    Searches with one rank for all edges put, say, rank 6 on a leaf of dimension 4; the normal equations of
+    its neighbour are singular then, and slow to solve.
+    """
+    while surplus := [(e, u) for e, r in structure.ranks.items() if r > (u := structure.useful_rank(*e))]:
+        (edge, useful) = surplus[0]
+        structure = structure.with_rank(*edge, useful)
+    return structure
+
+
+def padded_cores(
+    lean: Structure, structure: Structure, cores: Sequence[torch.Tensor]
+) -> Iterator[torch.Tensor]:
+    """Cores of a structure of larger ranks for the same tensor: zeros beyond the lean ones."""
+    for node, core in enumerate(cores):
+        shape = [lean.leg_dim(node)] if not lean.is_internal(node) else []
+        shape += [lean.rank(node, k) for k in structure.neighbours[node]]
+        whole = core.new_zeros(structure.core_shape(node))
+        whole[tuple(slice(n) for n in shape)] = core.reshape(shape)
+        yield whole
 
 
 def _rebuild(target: np.ndarray, device: str, options: FitOptions) -> InnerFit:

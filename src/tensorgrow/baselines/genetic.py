@@ -62,7 +62,8 @@ def genetic(
     Notes
     -----
     Structures with more parameters than the data, than `max_parameters`, or than memory can take are not
-    fitted: they count as if they explained nothing. A structure that comes back is not fitted again; ``info``
+    fitted: they count as if they explained nothing. So do those that even an exact fit would leave behind a
+    network without edges. A structure that comes back is not fitted again; ``info``
     holds the number of fits. The published text leaves the exact probabilities open; the defaults are ours.
     """
     settings = Evolution(population, generations, elites, removed, mutation, density)

@@ -26,7 +26,7 @@ __all__ = ["svd_ins_tn"]
 # Sparsity weights that are tried, strongest first, where none is given.
 LADDER = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # A first sweep may take so many flops: a complete graph of high rank is out of reach.
-MAX_FLOPS = 1e10
+MAX_FLOPS = 1e9
 # Passes of coordinate descent over a diagonal; it has a handful of entries.
 PASSES = 20
 # Sweeps before the penalties begin: random cores have nearly nothing in common with the data.

@@ -119,7 +119,7 @@ def test_the_decomposition_experiment_in_small(tmp_path, monkeypatch):
     assert all(r[0]["size"] <= 90 for r in rows.values())
     assert done.report.read_text(encoding="utf-8") == done.text
     assert "| TT 2,3,6,5 (48) | tensorgrow, default | 1 | 1 | 48 | 1 |" in done.text
-    assert "the paper's preset is" in done.text
+    assert "the default ends there in 1 of 1" in done.text
     assert all(f.stat().st_size > 1000 for f in done.figures)
     again = reproduce("decomposition", quick=True, folder=tmp_path, say=said.append)
     assert again.text == done.text

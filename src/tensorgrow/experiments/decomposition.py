@@ -15,7 +15,14 @@ __all__ = ["EXPERIMENT"]
 
 MAX_ERROR = 1e-6
 BUDGET = 3000
-METHODS = ("default", "greedy", "greedy_int", "tt", "tucker", "cp", "random_walk")
+BASELINES = ("tt", "tucker", "cp", "random_walk")
+METHODS = ("default", "greedy", "greedy_int", *BASELINES)
+# The paper's absolute tolerance ends fits a little above 1e-6; such a structure has been found all the same.
+NEARLY = 1e-5
+# Means closer than this are the same.
+TIE = 0.02
+# Sizes at which mean errors are compared and drawn.
+GRID = np.unique(np.geomspace(35, BUDGET, 80).astype(int))
 SIZES = (100, 200, 400, 800, 1600, 3000)
 RUNS, QUICK_RUNS = 20, 2
 CP_RANKS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 28, 38, 52, 70, 85)
@@ -95,17 +102,62 @@ def _verdicts(rows: dict[tuple[Any, ...], list[Row]]) -> list[str]:
     """What of the paper's description holds, in words."""
     out = []
     for target, structure in TARGETS.items():
-        at = structure.num_parameters
-        errors = {
-            m: mean_and_deviation(best_error(r, at) for r in rows.get((target, m), ())) for m in METHODS
-        }
-        ours, rivals = errors["greedy"], ("tt", "tucker", "cp", "random_walk")
-        if ours is None:
+        size = structure.num_parameters
+        found = {m: rows.get((target, m), []) for m in METHODS}
+        if not found["greedy"]:
             continue
-        losing = [LABELS[m] for m in rivals if (e := errors[m]) is not None and e[0] < ours[0]]
-        text = "below all baselines, as in the paper" if not losing else f"NOT below {', '.join(losing)}"
-        out.append(f"{NAMES[target]}: at the true size ({at}) the paper's preset is {text}.")
+        parts = [
+            f"{LABELS[m]} {_where_above(m, found)}, ends at the true size ({size}) or below in "
+            f"{_exact(found[m], size)} of {len(found[m])} runs (median {_median_size(found[m])}) and passes "
+            f"through it with an error of at most {NEARLY:g} in {sum(_meets(r, size) for r in found[m])}"
+            for m in ("greedy", "greedy_int")
+            if found[m]
+        ]
+        if ours := found["default"]:
+            parts.append(f"the default ends there in {_exact(ours, size)} of {len(ours)}")
+        out.append(f"{NAMES[target]}: {'; '.join(parts)}.")
     return out
+
+
+def _where_above(method: str, found: dict[str, list[Row]]) -> str:
+    """Sizes at which the mean error of some baseline is lower; errors below the one asked for are equal."""
+    above: dict[str, list[int]] = {}
+    for n in (int(n) for n in GRID):
+        ours = mean_and_deviation(best_error(r, n) for r in found[method])
+        for m in BASELINES:
+            theirs = mean_and_deviation(best_error(r, n) for r in found[m])
+            if ours and theirs and max(theirs[0], MAX_ERROR) < (1 - TIE) * ours[0]:
+                above.setdefault(m, []).append(n)
+    if not above:
+        return "lies below all baselines at every size"
+    parts = (f"{LABELS[m]} at {_ranges(sizes)}" for m, sizes in above.items())
+    return f"lies below all baselines but {', '.join(parts)}"
+
+
+def _ranges(sizes: list[int]) -> str:
+    """Runs of neighbours on the grid of sizes, as text."""
+    grid = [int(n) for n in GRID]
+    runs: list[list[int]] = []
+    for n in sizes:
+        if runs and grid.index(n) == grid.index(runs[-1][-1]) + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return " and ".join(f"{r[0]}" if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs) + " parameters"
+
+
+def _exact(rows: list[Row], size: int) -> int:
+    return sum(bool(r["reached"]) and r["size"] <= size for r in rows)
+
+
+def _meets(row: Row, size: int) -> bool:
+    error = best_error(row, size)
+    return error is not None and error <= NEARLY
+
+
+def _median_size(rows: list[Row]) -> str:
+    size = median(r["size"] for r in rows if r["reached"])
+    return "-" if size is None else f"{size:g}"
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
@@ -114,13 +166,12 @@ def draw(results: Results, folder: Path) -> list[Path]:
     rows = groups(results, "target", "method")
     if plt is None or not rows:
         return []
-    grid = np.unique(np.geomspace(35, BUDGET, 80).astype(int))
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for axis, target in zip(axes.ravel(), TARGETS):
         for number, method in enumerate(METHODS):
             found = rows.get((target, method), [])
-            stats = [mean_and_deviation(best_error(r, n) for r in found) for n in grid]
-            known = [(n, *s) for n, s in zip(grid, stats) if s is not None]
+            stats = [mean_and_deviation(best_error(r, n) for r in found) for n in GRID]
+            known = [(n, *s) for n, s in zip(GRID, stats) if s is not None]
             if not known:
                 continue
             size, mean, deviation = (np.array(v, dtype=float) for v in zip(*known))

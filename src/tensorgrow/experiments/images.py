@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .base import LABELS, Experiment, Report, Settings, groups, run_method
-from .runner import Case, Results, Row, geometric_mean
+from .runner import Case, Results, Row, geometric_mean, pyplot
 
 __all__ = ["EXPERIMENT"]
 
@@ -95,38 +95,82 @@ def report(results: Results) -> Report:
     out = Report("Images")
     out.say(
         "Table 1 of the paper prints logarithms of compression ratios: natural ones for Greedy, decimal ones "
-        "for GA, without saying so. Here are parameters. TNGA, TNLS, TnALE and SVDinsTN ran once per image, "
-        "for the smallest error; their sizes at larger ones are the smallest they met there. A run that "
-        "ended at its time limit shows the best error it had by then."
+        "for GA, without saying so. Here are parameters. The paper's preset, TNGA, TNLS, TnALE and SVDinsTN "
+        "ran once per image, for the smallest error; their sizes at larger ones are the smallest they met "
+        "there. A run that ended at its time limit (*) shows the best it had by then."
     )
-    rows = groups(results, "image", "method")
-    lines: list[list[Any]] = []
-    ratios: list[float] = []
-    for image in sorted({image for image, _ in rows}):
-        found = rows.get((image, "default"), [])
-        for error in sorted({r["params"]["max_error"] for r in found}, reverse=True):
-            sizes = {m: at_error(rows.get((image, m), []), error) for m in ("default", *RIVALS)}
-            lines += [_line(image, error, m, known, sizes["default"]) for m, known in sizes.items() if known]
-            ours = sizes["default"]
-            rivals = [known[0] for m, known in sizes.items() if m != "default" and known and known[0]]
-            if ours and ours[0] and rivals:
-                ratios.append(min(n for n in rivals if n is not None) / ours[0])
+    compared = _compared(groups(results, "image", "method"))
     out.tabulate(
         "Parameters at equal error",
         ["image", "method", "parameters", "x ours", "structures fitted", "s", "published"],
-        lines,
+        [
+            _line(image, error, m, known, sizes.get("default"))
+            for (image, error), sizes in compared.items()
+            for m, known in sizes.items()
+        ],
     )
-    if ratios:
-        out.say(
-            f"Best rival that reached the error / ours: {min(ratios):.2f} to {max(ratios):.2f}, geometric "
-            f"mean {geometric_mean(ratios):.2f}, over {len(ratios)} pairs of image and error."
-        )
+    for text in _verdicts(compared):
+        out.say(text)
     return out
 
 
-def at_error(rows: list[Row], error: float) -> tuple[int | None, Row] | None:
-    """Smallest size that runs met within an error (None where none did), and the run."""
-    best: tuple[int | None, Row] | None = None
+Known = tuple[int | None, Row]  # smallest size within the error, None where there was none; and the run
+
+
+def _compared(rows: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[str, float], dict[str, Known]]:
+    """What every method needed, by image and error."""
+    out: dict[tuple[str, float], dict[str, Known]] = {}
+    # A and C first: the paper's table.
+    for image in sorted({image for image, _ in rows}, key=lambda i: (i.isdigit(), i)):
+        for error in sorted(
+            {r["params"]["max_error"] for r in rows.get((image, "default"), [])}, reverse=True
+        ):
+            sizes = {m: at_error(rows.get((image, m), []), error) for m in ("default", *RIVALS)}
+            out[(image, error)] = {m: known for m, known in sizes.items() if known}
+    return out
+
+
+def _verdicts(compared: dict[tuple[str, float], dict[str, Known]]) -> list[str]:
+    """Who needs fewer parameters than ours, and who is faster, in words."""
+    ratios: list[float] = []
+    smaller: list[str] = []
+    faster: list[str] = []
+    unmet: list[str] = []
+    published: list[float] = []
+    for (image, error), sizes in compared.items():
+        name = f"{image} at {error}"
+        ours = sizes["default"][0] if "default" in sizes else None
+        if ours is None:
+            unmet.append(name)
+            continue
+        rivals = {m: n / ours for m, (n, _) in sizes.items() if m != "default" and n}
+        if rivals:
+            ratios.append(min(rivals.values()))
+        smaller += [f"{LABELS[m]} on {name}" for m, ratio in rivals.items() if ratio <= 1]
+        seconds = sizes["default"][1]["seconds"]
+        faster += [
+            f"{LABELS[m]} on {name}" for m in SEARCHES if m in sizes and sizes[m][1]["seconds"] <= seconds
+        ]
+        published += [n / ours for (i, _), (n, e) in PUBLISHED.items() if i == image and e == error]
+    out = []
+    if ratios:
+        out.append(
+            f"Best rival that reached the error / ours: {min(ratios):.2f} to {max(ratios):.2f}, geometric "
+            f"mean {geometric_mean(ratios):.2f}, at least 1.5 in {sum(r >= 1.5 for r in ratios)} of "
+            f"{len(ratios)} pairs of image and error."
+        )
+        out.append(f"Rivals that need no more parameters than ours: {', '.join(smaller) or 'none'}.")
+        out.append(f"Searches that took no longer than ours: {', '.join(faster) or 'none'}.")
+    if published:
+        out.append(f"Published sizes / ours at the same error: {min(published):.2f} to {max(published):.2f}.")
+    if unmet:
+        out.append(f"Ours did not reach the error within {OURS:g} s: {', '.join(unmet)}.")
+    return out
+
+
+def at_error(rows: list[Row], error: float) -> Known | None:
+    """Smallest size that runs met within an error, and the run."""
+    best: Known | None = None
     for row in rows:
         if row["params"]["max_error"] > error:
             continue
@@ -137,9 +181,7 @@ def at_error(rows: list[Row], error: float) -> tuple[int | None, Row] | None:
     return best
 
 
-def _line(
-    image: str, error: float, method: str, known: tuple[int | None, Row], ours: tuple[int | None, Row] | None
-) -> list[Any]:
+def _line(image: str, error: float, method: str, known: Known, ours: Known | None) -> list[Any]:
     size, row = known
     published = PUBLISHED.get((image, method))
     reached = f"{size:,}" if size else f"not reached; {row['error']:.3f} at {row['size']:,}"
@@ -149,9 +191,47 @@ def _line(
         reached,
         size / ours[0] if size and ours and ours[0] else None,
         row["evaluations"],
-        row["seconds"],
+        f"{row['seconds']:.3g}{'*' if row.get('hit_limit') else ''}",
         f"{published[0]:,}" if published and published[1] == error else None,
     ]
 
 
-EXPERIMENT = Experiment("images", "grey images as 4^8", cases, work, report)
+def draw(results: Results, folder: Path) -> list[Path]:
+    """Sizes of the rivals in units of ours, at equal error."""
+    plt = pyplot()
+    compared = _compared(groups(results, "image", "method"))
+    found = {k: (sizes, ours) for k, sizes in compared.items() if (ours := sizes.get("default", (None,))[0])}
+    if plt is None or not found:
+        return []
+    figure, axis = plt.subplots(figsize=(9, 0.42 * len(found) + 2), layout="constrained")
+    for number, (method, marker) in enumerate(zip(RIVALS, "oDs^v<>P")):
+        points = [
+            (size / ours, row)
+            for row, (sizes, ours) in enumerate(found.values())
+            if method in sizes and (size := sizes[method][0])
+        ]
+        if points:
+            axis.scatter(*zip(*points), marker=marker, color=f"C{number}", label=LABELS[method])
+    known = [
+        (size / ours, row)
+        for row, ((image, error), (_, ours)) in enumerate(found.items())
+        for (i, _), (size, e) in PUBLISHED.items()
+        if (i, e) == (image, error)
+    ]
+    if known:
+        axis.scatter(*zip(*known), marker="x", color="k", label="published")
+    axis.axvline(1.0, color="k", linewidth=1)
+    axis.axvline(1.5, color="k", linewidth=1, linestyle=":")
+    labels = [f"{i} at {e}: {ours:,}" for (i, e), (_, ours) in found.items()]
+    axis.set_yticks(range(len(found)), labels)
+    axis.set(xscale="log", xlabel="parameters / those of tensorgrow (given at the left), at equal error")
+    axis.invert_yaxis()
+    axis.grid(True, alpha=0.3)
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    path = folder / f"{results.path.stem}.png"
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return [path]
+
+
+EXPERIMENT = Experiment("images", "grey images as 4^8", cases, work, report, draw)

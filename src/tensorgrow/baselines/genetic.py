@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Unpack
@@ -12,11 +14,14 @@ import numpy as np
 from ..errors import OptionError
 from ..results import Result
 from ..structure import Structure
-from .exploring import Proposal, Strategy
+from .exploring import Goal, Outcome, Proposal, Strategy
 from .fitting import Fit
 from .front import Common, Setting, explore, missing
 
 __all__ = ["genetic"]
+
+# A generation is fitted in so many parts.
+PARTS = 8
 
 
 def genetic(
@@ -62,9 +67,10 @@ def genetic(
     Notes
     -----
     Structures with more parameters than the data, than `max_parameters`, or than memory can take are not
-    fitted: they count as if they explained nothing. So do those that even an exact fit would leave behind a
-    network without edges. A structure that comes back is not fitted again; ``info``
-    holds the number of fits. The published text leaves the exact probabilities open; the defaults are ours.
+    fitted: they count as if they explained nothing. So do those that, by their size alone, could have no
+    children or lose against a network without edges. A structure that comes back is not fitted again;
+    ``info`` holds the number of fits. The published text leaves the exact probabilities open; the defaults
+    are ours.
     """
     settings = Evolution(population, generations, elites, removed, mutation, density)
     if rank < 2:
@@ -82,13 +88,36 @@ def genetic(
                 Structure(setting.dims, {e: rank for e, there in zip(pairs, bits) if there})
                 for bits in genomes
             ]
-            outcomes = yield [Proposal(s) for s in structures]
-            children.set("F", np.array([[setting.goal.fitness(o)] for o in outcomes]))
+            fitness = yield from _generation(structures, setting.goal, settings.parents)
+            children.set("F", np.array([[f] for f in fitness]))
             for child in children:
                 child.evaluated.add("F")
             algorithm.tell(infills=children)
 
     return explore(x, "genetic", strategy, common, fit=fit, error_weight=error_weight, rank=rank)
+
+
+def _generation(
+    structures: Sequence[Structure], goal: Goal, parents: int
+) -> Generator[Sequence[Proposal | Outcome], list[Outcome], list[float]]:
+    """Fitness of all, the smallest fitted first.
+
+    Those whose size alone is above the fitness of as many others as have children are not fitted: they would
+    have none, however well they fit.
+    """
+    least = [goal.fitness(Outcome(s, 0.0)) for s in structures]
+    most = [goal.fitness(Outcome(s, 1.0)) for s in structures]
+    values: dict[int, float] = {}
+    order = sorted(range(len(structures)), key=lambda k: least[k])
+    step = math.ceil(len(order) / PARTS)
+    for begin in range(0, len(order), step):
+        known = sorted(values.values())
+        bound = known[parents - 1] if len(known) >= parents else math.inf
+        worth = [k for k in order[begin : begin + step] if least[k] < bound]
+        if worth:
+            outcomes = yield [Proposal(structures[k]) for k in worth]
+            values |= {k: goal.fitness(o) for k, o in zip(worth, outcomes)}
+    return [values.get(k, most[k]) for k in range(len(structures))]
 
 
 @dataclass(frozen=True)
@@ -110,6 +139,11 @@ class Evolution:
             )
         if not (0 <= self.removed < 1 and 0 <= self.mutation <= 1 and 0 <= self.density <= 1):
             raise OptionError("removed must lie in [0, 1), mutation and density in [0, 1]")
+
+    @property
+    def parents(self) -> int:
+        """How many have children."""
+        return max(1, round((1.0 - self.removed) * self.population))
 
     def algorithm(self, bits: int, rng: np.random.Generator) -> Any:
         """A pymoo algorithm that is driven by `ask` and `tell`."""
@@ -142,7 +176,7 @@ class Evolution:
     def _selection(self) -> Any:
         from pymoo.core.selection import Selection
 
-        removed = self.removed
+        left = self.parents
 
         class ByRank(Selection):  # type: ignore[misc]
             """Parents drawn with a probability that falls linearly with their rank; the worst have none."""
@@ -150,7 +184,6 @@ class Evolution:
             def _do(self, _: Any, pop: Any, n_select: int, n_parents: int, **keywords: Any) -> Any:
                 rng = keywords["random_state"]
                 order = np.argsort([i.F[0] for i in pop], kind="stable")
-                left = max(1, round((1.0 - removed) * len(pop)))
                 weights = np.arange(left, 0, -1.0)
                 return rng.choice(order[:left], (n_select, n_parents), p=weights / weights.sum())
 

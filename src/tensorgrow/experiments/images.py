@@ -97,7 +97,8 @@ def report(results: Results) -> Report:
         "Table 1 of the paper prints logarithms of compression ratios: natural ones for Greedy, decimal ones "
         "for GA, without saying so. Here are parameters. The paper's preset, TNGA, TNLS, TnALE and SVDinsTN "
         "ran once per image, for the smallest error; their sizes at larger ones are the smallest they met "
-        "there. A run that ended at its time limit (*) shows the best it had by then."
+        "there. Structures fitted are, for ours and the preset, the steps of the search, each of which "
+        "scores all edges. A run that ended at its time limit (*) shows the best it had by then."
     )
     compared = _compared(groups(results, "image", "method"))
     out.tabulate(

@@ -14,7 +14,8 @@ from .. import baselines
 from ..api import decompose
 from ..errors import DataError
 from ..results import Result
-from .runner import Case, Results, Row, table
+from ..search import Effort
+from .runner import Case, Results, Row, stopwatch, table
 
 __all__ = [
     "LABELS",
@@ -126,11 +127,13 @@ class Experiment:
 
 def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
     """Run ours or a baseline on a dense tensor; the result and a row of plain numbers."""
-    if method in _OURS:
-        result = decompose(x, effort="balanced" if method == "default" else "fast", progress=False, **options)
-    else:
-        name, implied = _IMPLIED.get(method, (method, {}))
-        result = baselines.run(name, x, progress=False, **{**implied, **options})
+    with stopwatch() as watch:
+        if method in _OURS:
+            effort: Effort = "balanced" if method == "default" else "fast"
+            result = decompose(x, effort=effort, progress=False, **options)
+        else:
+            name, implied = _IMPLIED.get(method, (method, {}))
+            result = baselines.run(name, x, progress=False, **{**implied, **options})
     goal = options.get("max_error")
     row = {
         "size": result.num_parameters,
@@ -138,6 +141,7 @@ def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
         "reached": None if goal is None else result.relative_error <= goal * (1 + 1e-9),
         "hit_limit": result.stop.name == "MAX_SECONDS",
         "seconds": result.info.get("seconds"),
+        "cpu_seconds": watch.cpu,
         "evaluations": result.info.get("evaluations", len(result.history)),
         "fitness": result.info.get("fitness"),
         "stop": result.stop.name,

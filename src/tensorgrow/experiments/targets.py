@@ -10,7 +10,7 @@ import torch
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["DIMS", "TARGETS", "planted_tensor", "random_graph"]
+__all__ = ["DIMS", "TARGETS", "planted_tensor", "positive_tensor", "random_graph"]
 
 DIMS = (7,) * 5
 # The four targets of the paper.
@@ -26,6 +26,14 @@ def planted_tensor(structure: Structure, seed: int, is_complex: bool = False) ->
     """The tensor of a network with standard normal cores, scaled to norm 1."""
     dtype = torch.complex128 if is_complex else torch.float64
     x = TensorNetwork.random(structure, random_state=seed, dtype=dtype).to_dense()
+    return x.div_(torch.linalg.vector_norm(x))
+
+
+def positive_tensor(structure: Structure, seed: int) -> torch.Tensor:
+    """The tensor of a network with cores uniform between 0 and 1, scaled to norm 1."""
+    generator = torch.Generator().manual_seed(seed)
+    cores = [torch.rand(s, dtype=torch.float64, generator=generator) for s in structure.core_shapes]
+    x = TensorNetwork(structure, cores).to_dense()
     return x.div_(torch.linalg.vector_norm(x))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 import tensorgrow as tg
-from tensorgrow.experiments import EXPERIMENTS, ablation, decomposition, images, mnist, reproduce
+from tensorgrow.experiments import EXPERIMENTS, ablation, decomposition, demos, images, mnist, reproduce
 from tensorgrow.experiments.base import Settings, best_error, front, groups, mean_and_deviation, run_method
 from tensorgrow.experiments.high_order import target
 from tensorgrow.experiments.runner import Case, Results, run_cases, table, tidy
@@ -94,7 +95,7 @@ def test_the_targets_are_those_of_the_paper():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("quick", [True, False])
 def test_cases_have_names_and_plain_parameters(name, quick, tmp_path):
-    for folder in ("bsd_tnga4", "einstein", "mnist"):
+    for folder in ("bsd_tnga4", "einstein", "mnist", "tn_demo"):
         (tmp_path / folder).mkdir()
     cases = EXPERIMENTS[name].cases(Settings(quick, tmp_path))
     assert len({c.key for c in cases}) == len(cases) > 0
@@ -191,6 +192,25 @@ def test_all_runs_what_it_can_and_names_what_it_leaves_out(tmp_path, monkeypatch
         ("mnist", False),
     ]
     assert run(["reproduce", "images", "--quick", "-o", str(tmp_path)]) == 2  # asked for by name: refused
+
+
+def test_a_demo_tensor_is_read_and_found(tmp_path, monkeypatch):
+    hidden = tg.Structure((2,) * 4, {(0, 1): 2, (2, 3): 2})
+    ranks = torch.zeros(4, 4, dtype=torch.int64)
+    ranks[0, 1], ranks[2, 3] = 2, 2
+    (tmp_path / "tn_demo").mkdir()
+    np.savez(
+        tmp_path / "tn_demo" / "tnga_demo_2pow4.npz",
+        goal=planted_tensor(hidden, 0).float().numpy(),
+        adj_matrix=(ranks + ranks.T + 2 * torch.eye(4, dtype=torch.int64)).numpy(),
+    )
+    monkeypatch.setattr(demos, "FILES", {"TNGA 2^4": "tnga_demo_2pow4.npz"})
+    monkeypatch.setattr(demos, "OURS", ("default",))
+    done = reproduce("demos", quick=True, folder=tmp_path, data=tmp_path)
+    assert done.failures == 0
+    found = {r["params"]["method"]: r["found"] for r in Results(done.results).cases.values()}
+    assert found == {"default": True, "genetic": True, "tnls": True, "tnale": True, "svd_ins_tn": True}
+    assert "| TNGA 2^4 | TNLS | 1 of 1 | 16 |" in done.text
 
 
 def test_the_growing_layer_in_small(tmp_path, monkeypatch):

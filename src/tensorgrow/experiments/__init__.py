@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import OptionError
-from . import ablation, completion, decomposition, high_order, images, mnist, timing
+from . import ablation, completion, decomposition, demos, high_order, images, mnist, timing
 from .base import Experiment, Settings
 from .runner import Results, Row, Say, run_cases
 
@@ -18,7 +18,7 @@ __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
     {
         module.EXPERIMENT.name: module.EXPERIMENT
-        for module in (decomposition, ablation, timing, high_order, images, completion, mnist)
+        for module in (decomposition, ablation, timing, high_order, demos, images, completion, mnist)
     }
 )
 

@@ -31,6 +31,7 @@ __all__ = [
 LABELS = {
     "default": "tensorgrow, default",
     "fast": "tensorgrow, fast",
+    "thorough": "tensorgrow, thorough",
     "greedy": "Greedy (paper preset)",
     "greedy_int": "Greedy-int (paper preset)",
     "random_walk": "random walk",
@@ -46,7 +47,7 @@ LABELS = {
     "tnale": "TnALE",
     "svd_ins_tn": "SVDinsTN",
 }
-_OURS = ("default", "fast")
+_OURS: dict[str, Effort] = {"default": "balanced", "fast": "fast", "thorough": "thorough"}
 # What stands for a method beside its baseline: options that its name implies.
 _IMPLIED: dict[str, tuple[str, Row]] = {
     "greedy": ("greedy", {"split_nodes": False}),
@@ -129,8 +130,7 @@ def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
     """Run ours or a baseline on a dense tensor; the result and a row of plain numbers."""
     with stopwatch() as watch:
         if method in _OURS:
-            effort: Effort = "balanced" if method == "default" else "fast"
-            result = decompose(x, effort=effort, progress=False, **options)
+            result = decompose(x, effort=_OURS[method], progress=False, **options)
         else:
             name, implied = _IMPLIED.get(method, (method, {}))
             result = baselines.run(name, x, progress=False, **{**implied, **options})

@@ -41,7 +41,7 @@ OPTIONS: dict[str, Row] = {
     "svd_ins_tn": {"max_rank": 3},
 }
 # Seconds: ours on A and C; rivals there and ours on the other images; rivals there; anything in a quick run.
-OURS, LONG, SHORT, QUICK = 900.0, 300.0, 60.0, 40.0
+OURS, LONG, SHORT, QUICK = 900.0, 180.0, 60.0, 40.0
 
 
 @lru_cache(maxsize=4)

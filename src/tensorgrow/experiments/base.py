@@ -134,13 +134,15 @@ def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
         else:
             name, implied = _IMPLIED.get(method, (method, {}))
             result = baselines.run(name, x, progress=False, **{**implied, **options})
-    goal = options.get("max_error")
+    goal, limit = options.get("max_error"), options.get("max_seconds")
+    seconds = result.info.get("seconds")
     row = {
         "size": result.num_parameters,
         "error": result.relative_error,
         "reached": None if goal is None else result.relative_error <= goal * (1 + 1e-9),
-        "hit_limit": result.stop.name == "MAX_SECONDS",
-        "seconds": result.info.get("seconds"),
+        # A search that had reached the error by then stops for that reason.
+        "hit_limit": limit is not None and seconds is not None and seconds >= limit,
+        "seconds": seconds,
         "cpu_seconds": watch.cpu,
         "evaluations": result.info.get("evaluations", len(result.history)),
         "fitness": result.info.get("fitness"),

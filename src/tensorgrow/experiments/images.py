@@ -14,8 +14,8 @@ from .runner import Case, Results, Row, geometric_mean, pyplot
 __all__ = ["EXPERIMENT"]
 
 FILES = {"A": "live_0_image_A.png", "C": "live_5_image_C.png"}
-# Relative errors of GA at ranks 6 and 7 and of the paper's Greedy.
-ERRORS = {"A": (0.137, 0.115, 0.105), "C": (0.087, 0.083, 0.080)}
+# Relative errors of GA at ranks 6 and 7 and of the paper's Greedy; on A also two that the other searches reach.
+ERRORS = {"A": (0.215, 0.18, 0.137, 0.115, 0.105), "C": (0.087, 0.083, 0.080)}
 LIVE_ERROR = 0.15
 # True parameter counts behind table 1: its Greedy column is a natural logarithm of the compression ratio, its
 # GA columns are decimal ones, which its text does not say.
@@ -42,6 +42,8 @@ OPTIONS: dict[str, Row] = {
 }
 # Seconds: ours on A and C; rivals there and ours on the other images; rivals there; anything in a quick run.
 OURS, LONG, SHORT, QUICK = 900.0, 180.0, 60.0, 40.0
+
+TICKS = (1, 1.5, 2, 3, 4, 6)
 
 
 @lru_cache(maxsize=4)
@@ -242,6 +244,8 @@ def draw(results: Results, folder: Path) -> list[Path]:
     labels = [f"{i} at {e}: {ours:,}" for (i, e), (_, ours) in found.items()]
     axis.set_yticks(range(len(found)), labels)
     axis.set(xscale="log", xlabel="parameters / those of tensorgrow (given at the left), at equal error")
+    axis.set_xticks(TICKS, [f"{t:g}" for t in TICKS])
+    axis.minorticks_off()
     axis.invert_yaxis()
     axis.grid(True, alpha=0.3)
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))

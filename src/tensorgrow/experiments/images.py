@@ -14,7 +14,7 @@ from .runner import Case, Results, Row, geometric_mean, pyplot
 __all__ = ["EXPERIMENT"]
 
 FILES = {"A": "live_0_image_A.png", "C": "live_5_image_C.png"}
-# Relative errors of GA at ranks 6 and 7 and of the paper's Greedy; on A also two that the other searches reach.
+# Relative errors of GA at ranks 6 and 7 and of the paper's Greedy; on A also two that other searches reach.
 ERRORS = {"A": (0.215, 0.18, 0.137, 0.115, 0.105), "C": (0.087, 0.083, 0.080)}
 LIVE_ERROR = 0.15
 # True parameter counts behind table 1: its Greedy column is a natural logarithm of the compression ratio, its

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..contraction import PairEnvironment, dense_plan, inner_plan, slice_gram_plan
-from ..linalg import leading_pair, solve_normal
+from ..linalg import is_single, leading_pair, solve_normal
 from ..structure import Structure
 from .base import SliceFit
 
@@ -28,8 +28,6 @@ SEPARABLE_RIDGE = 1e-6
 SEPARABLE_ITERATIONS = 10
 # Stands in for zero where something is divided by; single precision holds it too.
 TINY = 1e-35
-# Largest entry below which a slice is rescaled.
-TINY_SLICE = 1e-12
 
 
 @dataclass
@@ -76,11 +74,10 @@ class DensePairProblem:
             return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
         for _ in range(sweeps):
             left, _ = self._solve(0, right, self.gradient @ right.conj())
-            # In single precision the Gram of a tiny slice would vanish. Others keep their scale: the sweeps that
-            # follow extrapolate, and where all of it lies in the right slice networks become larger.
-            largest = float(abs(left).max())
-            if largest < TINY_SLICE:
-                left = left / max(largest, 1e-30)
+            # In single precision the Gram of a tiny slice would vanish. In double it keeps its scale: the sweeps
+            # that follow extrapolate, and with all of it in the right slice networks become larger.
+            if is_single(left.dtype):
+                left = left / max(float(abs(left).max()), 1e-30)
             right, explained = self._solve(1, left, left.conj() @ self.gradient)
         return SliceFit(left, right, explained)
 

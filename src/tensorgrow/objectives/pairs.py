@@ -74,8 +74,8 @@ class DensePairProblem:
             return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
         for _ in range(sweeps):
             left, _ = self._solve(0, right, self.gradient @ right.conj())
-            # In single precision the Gram of a tiny slice would vanish. In double it keeps its scale: the sweeps
-            # that follow extrapolate, and with all of it in the right slice networks become larger.
+            # In single precision the Gram of a tiny slice would vanish. In double it keeps its scale: the
+            # sweeps that follow extrapolate, and with all of it in the right slice networks become larger.
             if is_single(left.dtype):
                 left = left / max(float(abs(left).max()), 1e-30)
             right, explained = self._solve(1, left, left.conj() @ self.gradient)

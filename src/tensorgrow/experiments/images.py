@@ -176,10 +176,9 @@ def _verdicts(compared: dict[tuple[str, float], dict[str, Known]]) -> list[str]:
 def at_error(rows: list[Row], error: float) -> Known | None:
     """Smallest size that runs met within an error, and the run."""
     best: Known | None = None
-    # A run for this very error before those for smaller ones.
-    for row in sorted(rows, key=lambda r: -r["params"]["max_error"]):
-        if row["params"]["max_error"] > error:
-            continue
+    # Where a run was made for this very error, that is what a user would get.
+    own = [r for r in rows if r["params"]["max_error"] == error]
+    for row in own or [r for r in rows if r["params"]["max_error"] < error]:
         points = [(row["size"], row["error"]), *row["curve"]]
         size = min((int(n) for n, e in points if e <= error * (1 + 1e-9)), default=None)
         if best is None or (size is not None and (best[0] is None or size < best[0])):

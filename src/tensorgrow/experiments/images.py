@@ -154,7 +154,7 @@ def _verdicts(compared: dict[tuple[str, float], dict[str, Known]]) -> list[str]:
         smaller += [f"{LABELS[m]} on {name}" for m, ratio in rivals.items() if ratio <= 1]
         seconds = sizes["default"][1]["seconds"]
         faster += [
-            f"{LABELS[m]} on {name}" for m in SEARCHES if m in sizes and sizes[m][1]["seconds"] <= seconds
+            f"{LABELS[m]} on {name}" for m in SEARCHES if m in rivals and sizes[m][1]["seconds"] <= seconds
         ]
         published += [n / ours for (i, _), (n, e) in PUBLISHED.items() if i == image and e == error]
     out = []
@@ -165,7 +165,7 @@ def _verdicts(compared: dict[tuple[str, float], dict[str, Known]]) -> list[str]:
             f"{len(ratios)} pairs of image and error."
         )
         out.append(f"Rivals that need no more parameters than ours: {', '.join(smaller) or 'none'}.")
-        out.append(f"Searches that took no longer than ours: {', '.join(faster) or 'none'}.")
+        out.append(f"Searches that reached it in no more time than ours: {', '.join(faster) or 'none'}.")
     if published:
         out.append(f"Published sizes / ours at the same error: {min(published):.2f} to {max(published):.2f}.")
     if unmet:

@@ -43,7 +43,7 @@ OPTIONS: dict[str, Row] = {
 # Seconds: ours on A and C; rivals there and ours on the other images; rivals there; anything in a quick run.
 OURS, LONG, SHORT, QUICK = 900.0, 180.0, 60.0, 40.0
 
-TICKS = (1, 1.5, 2, 3, 4, 6)
+TICKS = (1, 1.5, 2, 3, 4, 6, 8)
 
 
 @lru_cache(maxsize=4)

@@ -119,7 +119,9 @@ def modules() -> list[Path]:
 def test_modules(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    assert not calls & {"print", "eval", "exec", "breakpoint"}
+    # main() runs an empty string after Ctrl-C; test_cli.py says why.
+    allowed = {"exec"} if path == SOURCE / "cli" / "__init__.py" else set()
+    assert not calls & {"print", "eval", "exec", "breakpoint"} - allowed
     imports = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

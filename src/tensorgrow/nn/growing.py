@@ -6,6 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,7 +88,7 @@ def grow(
     edges
         Pairs of legs that may be joined, in every layer.
     layers
-        Names of the layers to grow; by default all `TNLinear` ones.
+        Names of the layers to grow; by default all `TNLinear` ones but those whose cores are all frozen.
     edge_score
         "drop": the best score wins, as in the paper. "per_parameter": the gain per added parameter.
     noise
@@ -117,10 +118,7 @@ def grow(
         far.
     """
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=True)
-    if patience is not None and (isinstance(patience, bool) or patience < 1):
-        raise OptionError(f"patience={patience!r} must be a whole number of at least 1, or None")
-    if batch_size < 1 or not noise > 0:
-        raise OptionError(f"batch_size={batch_size} and noise={noise} must be positive")
+    _check_options(loss, patience, batch_size, noise, training)
     options = PAPER_TRAINING if training is None else training
     own = copy.deepcopy(model)
     chosen = _chosen(own, layers)
@@ -316,13 +314,49 @@ def _chosen(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLinear
     found = tn_layers(model)
     if not found:
         raise OptionError("the model has no TNLinear layer to grow; put tensorgrow.nn.TNLinear layers in it")
+    shared = _sharing(found)
+    if shared:
+        raise OptionError(
+            f"the layers {shared} have cores in common, so that none can grow alone; use one TNLinear module in "
+            "several places instead"
+        )
+    if not any(p.requires_grad for p in model.parameters()):
+        raise OptionError(
+            "all parameters of the model are frozen; set requires_grad where it is to be trained"
+        )
     if names is None:
-        return found
+        free = {n: m for n, m in found.items() if any(c.requires_grad for c in m.cores)}
+        if not free:
+            raise OptionError(f"all cores of {list(found)} are frozen: set requires_grad, or name `layers`")
+        return free
     wanted = [names] if isinstance(names, str) else list(names)
     unknown = [n for n in wanted if n not in found]
     if unknown or not wanted:
         raise OptionError(f"layers={wanted} are not TNLinear layers of the model; it has {list(found)}")
     return {n: found[n] for n in wanted}
+
+
+def _sharing(layers: Mapping[str, TNLinear]) -> list[str]:
+    """Layers that have a core in common with another one."""
+    owners: dict[int, list[str]] = {}
+    for name, layer in layers.items():
+        for core in layer.cores:
+            owners.setdefault(id(core), []).append(name)
+    return sorted({name for names in owners.values() if len(names) > 1 for name in names})
+
+
+def _check_options(loss: Any, patience: Any, batch_size: Any, noise: Any, training: Any) -> None:
+    if loss is not None and not callable(loss):
+        raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
+    for name, value, may_miss in (("patience", patience, True), ("batch_size", batch_size, False)):
+        whole = isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
+        if not whole and not (may_miss and value is None):
+            more = ", or None" if may_miss else ""
+            raise OptionError(f"{name}={value!r} must be a whole number of at least 1{more}")
+    if not isinstance(noise, Real) or not noise > 0:
+        raise OptionError(f"noise={noise!r} must be a positive number")
+    if training is not None and not isinstance(training, TrainingOptions):
+        raise OptionError(f"training must be TrainingOptions, not {type(training).__name__}")
 
 
 def _identity(run: GrowRun, batch_size: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -60,6 +61,9 @@ class Layout:
         paired: bool = True,
     ) -> Layout:
         """The layout asked for; dims that are not given are chosen near 4."""
+        for name, size in (("in_features", in_features), ("out_features", out_features)):
+            if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+                raise StructureError(f"{name}={size!r} must be a whole number of at least 1")
         count = max(1, round(math.log(max(in_features, out_features, 2), DIGIT)))
         if paired:
             given = in_dims if in_dims is not None else out_dims

@@ -267,8 +267,10 @@ class TNLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to rows: ``(..., in_features)`` to ``(..., out_features)``."""
-        if x.shape[-1] != self.in_features:
-            raise DataError(f"the input has {x.shape[-1]} features, the layer is for {self.in_features}")
+        if x.dim() == 0 or x.shape[-1] != self.in_features:
+            raise DataError(
+                f"the input has shape {tuple(x.shape)}; its last axis must have {self.in_features} features"
+            )
         cores = self._current()
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
         if self.input_scale is not None:

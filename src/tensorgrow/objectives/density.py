@@ -161,10 +161,15 @@ class DensityLoss:
 def scaled(network: TensorNetwork) -> tuple[TensorNetwork, float]:
     """The network with cores of norm one, and the logarithm of what the tensor was divided by."""
     with torch.no_grad():
-        norms = torch.stack([torch.linalg.vector_norm(c) for c in network.cores]).tolist()
+        norms = torch.stack([_norm(c) for c in network.cores]).tolist()
     norms = [n if 0.0 < n < math.inf else 1.0 for n in norms]
     cores = [c / n for c, n in zip(network.cores, norms)]
     return TensorNetwork(network.structure, cores), sum(map(math.log, norms))
+
+
+def _norm(core: torch.Tensor) -> torch.Tensor:
+    """In double precision, where squares of single-precision numbers neither overflow nor vanish."""
+    return torch.linalg.vector_norm(core.to(torch.complex128 if core.is_complex() else torch.float64))
 
 
 def log_partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:

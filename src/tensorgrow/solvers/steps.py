@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from ..errors import DataError
+
 __all__ = ["CapturedStep", "PlainStep"]
 
 # Plain steps on a shape of batch before it is recorded: libraries and the optimiser set themselves up.
@@ -65,6 +67,11 @@ class PlainStep:
         def closure() -> torch.Tensor:
             self.optimizer.zero_grad()
             value = self.loss(batch)
+            if not value.requires_grad:
+                raise DataError(
+                    "the loss does not depend on what is trained, so that it has no gradient: compute it in "
+                    "torch, without `detach`, `item`, `numpy` or `no_grad` on the way"
+                )
             value.backward()  # type: ignore[no-untyped-call]
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.leaves, self.clip)

@@ -48,9 +48,7 @@ def sample_mask(count: int, validation: Any) -> torch.Tensor:
     try:
         held = torch.as_tensor(validation)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise OptionError(
-            f"validation={validation!r:.80} must be a share, a boolean mask, or False"
-        ) from error
+        raise OptionError(f"validation={validation!r:.60} must be a share, a mask, or False") from error
     if held.dtype != torch.bool or tuple(held.shape) != (count,):
         raise OptionError(
             f"validation must be a share, False, or a boolean mask of shape ({count},); "

@@ -6,7 +6,6 @@ import copy
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from torch import nn
 
 from ..callbacks import as_callbacks, progress_callback
 from ..data import choose_device
-from ..errors import OptionError
 from ..network import RandomState, as_generator
 from ..results import StopReason
 from ..running import describe
@@ -25,9 +23,10 @@ from ..structure import Edge, Structure
 from .batches import as_batches
 from .grown import GrowResult, GrowStep, model_tensors
 from .keeping import GrowCheckpoint
-from .linear import TNLinear, tn_layers
+from .linear import TNLinear
 from .scoring import EdgeScore, best_candidate, growable
 from .showing import GrowLine
+from .targets import check_grow_options, layers_to_grow
 from .training import Loss, Score, Trainer
 
 __all__ = ["GrowRun", "grow"]
@@ -118,10 +117,10 @@ def grow(
         far.
     """
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=True)
-    _check_options(loss, patience, batch_size, noise, training)
+    check_grow_options(loss, patience, batch_size, noise, training)
     options = PAPER_TRAINING if training is None else training
     own = copy.deepcopy(model)
-    chosen = _chosen(own, layers)
+    chosen = layers_to_grow(own, layers)
     like = next(own.parameters())
     where = choose_device(device, like, gpu_from=0)
     own.to(where)
@@ -308,55 +307,6 @@ def _drive(run: GrowRun, listeners: list[Any]) -> None:
     finally:
         for listener in listeners:
             listener.on_end(run)
-
-
-def _chosen(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLinear]:
-    found = tn_layers(model)
-    if not found:
-        raise OptionError("the model has no TNLinear layer to grow; put tensorgrow.nn.TNLinear layers in it")
-    shared = _sharing(found)
-    if shared:
-        raise OptionError(
-            f"the layers {shared} have cores in common, so that none can grow alone; use one TNLinear module in "
-            "several places instead"
-        )
-    if not any(p.requires_grad for p in model.parameters()):
-        raise OptionError(
-            "all parameters of the model are frozen; set requires_grad where it is to be trained"
-        )
-    if names is None:
-        free = {n: m for n, m in found.items() if any(c.requires_grad for c in m.cores)}
-        if not free:
-            raise OptionError(f"all cores of {list(found)} are frozen: set requires_grad, or name `layers`")
-        return free
-    wanted = [names] if isinstance(names, str) else list(names)
-    unknown = [n for n in wanted if n not in found]
-    if unknown or not wanted:
-        raise OptionError(f"layers={wanted} are not TNLinear layers of the model; it has {list(found)}")
-    return {n: found[n] for n in wanted}
-
-
-def _sharing(layers: Mapping[str, TNLinear]) -> list[str]:
-    """Layers that have a core in common with another one."""
-    owners: dict[int, list[str]] = {}
-    for name, layer in layers.items():
-        for core in layer.cores:
-            owners.setdefault(id(core), []).append(name)
-    return sorted({name for names in owners.values() if len(names) > 1 for name in names})
-
-
-def _check_options(loss: Any, patience: Any, batch_size: Any, noise: Any, training: Any) -> None:
-    if loss is not None and not callable(loss):
-        raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
-    for name, value, may_miss in (("patience", patience, True), ("batch_size", batch_size, False)):
-        whole = isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
-        if not whole and not (may_miss and value is None):
-            more = ", or None" if may_miss else ""
-            raise OptionError(f"{name}={value!r} must be a whole number of at least 1{more}")
-    if not isinstance(noise, Real) or not noise > 0:
-        raise OptionError(f"noise={noise!r} must be a positive number")
-    if training is not None and not isinstance(training, TrainingOptions):
-        raise OptionError(f"training must be TrainingOptions, not {type(training).__name__}")
 
 
 def _identity(run: GrowRun, batch_size: int) -> dict[str, Any]:

@@ -113,6 +113,10 @@ class Layout:
             return (*range(0, 2 * n, 2), *range(1, 2 * n, 2))
         return tuple(range(len(self.dims)))
 
+    def __str__(self) -> str:
+        sign = "x" if self.paired else " | "
+        return f"{'.'.join(map(str, self.out_dims))}{sign}{'.'.join(map(str, self.in_dims))}"
+
     def to_matrix(self, tensor: torch.Tensor) -> torch.Tensor:
         """The weight ``(out_features, in_features)`` of a tensor of shape `dims`."""
         split = tensor.reshape(self.split_dims).permute(self.matrix_order)

@@ -169,7 +169,9 @@ def scaled(network: TensorNetwork) -> tuple[TensorNetwork, float]:
 
 def _norm(core: torch.Tensor) -> torch.Tensor:
     """In double precision, where squares of single-precision numbers neither overflow nor vanish."""
-    return torch.linalg.vector_norm(core.to(torch.complex128 if core.is_complex() else torch.float64))
+    wide = core.to(torch.complex128 if core.is_complex() else torch.float64)
+    norm: torch.Tensor = torch.linalg.vector_norm(wide)
+    return norm
 
 
 def log_partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:

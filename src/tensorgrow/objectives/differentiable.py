@@ -146,6 +146,4 @@ def as_score(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"a score must be one real number, lower is better; it returned {value!r:.80}"
-        ) from error
+        raise DataError(f"a score must be one real number; it returned {value!r:.80}") from error

@@ -442,3 +442,28 @@ def test_bad_input_is_refused(change, error, text):
     arguments = {"samples": x, "validation": False, "max_steps": 1, **change}
     with pytest.raises(error, match=text):
         tg.learn_density(arguments.pop("samples"), **arguments)
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e30])
+def test_single_precision_cores_of_any_size(factor):
+    """Squares of such numbers vanish or overflow in single precision."""
+    network = random_network(RING, 0, torch.float32)
+    cores = [c * factor for c in network.cores]
+    model = tg.DensityModel(tg.TensorNetwork(RING, cores))
+    x = everything(RING.dims)
+    want = table(tg.DensityModel(network.to(dtype=torch.float64)))
+    np.testing.assert_allclose(to_numpy(model.prob(x)), want.reshape(-1), atol=1e-6)
+    assert model.log_partition() == pytest.approx(
+        tg.DensityModel(network).log_partition() + 8 * math.log(factor), rel=1e-5
+    )
+
+
+def test_tables_with_nullable_columns():
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).integers(0, 2, (40, 3))
+    frame = pandas.DataFrame(x).astype("Int64")
+    options = {"max_steps": 0, "random_state": 0}
+    assert tg.learn_density(frame, **options).train_nll == tg.learn_density(x, **options).train_nll
+    frame.iloc[3, 1] = pandas.NA
+    with pytest.raises(tg.DataError):
+        tg.learn_density(frame, **options)

@@ -307,3 +307,34 @@ def test_loss_function_takes_means_over_batches():
     assert objective.total(network) == 2.0
     assert objective.num_batches == 2 and not objective.is_whole and not objective.holds_out
     assert objective.validate(network) is None
+
+
+def test_a_plateau_schedule_sees_the_measure():
+    """With no gain from the second epoch on, the rate is halved every other epoch."""
+    x = torch.ones((), dtype=DOUBLE, requires_grad=True)
+    rates = []
+
+    def plateau(optimizer):
+        made = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+        rates.append(lambda: optimizer.param_groups[0]["lr"])
+        return made
+
+    options = TrainingOptions(optimizer="sgd", learning_rate=0.1, epochs=7, patience=9, schedule=plateau)
+    train([x], lambda: (None,), lambda _: x**2, options, measure=lambda: 1.0)
+    assert rates[0]() == pytest.approx(0.1 / 2**3)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"loss": lambda net: net.to_dense().detach().sum()}, "does not depend on what is trained"),
+        ({"loss": lambda net: torch.ones(())}, "does not depend on what is trained"),
+        ({"validation": lambda net: None}, "a score must be one real number"),
+        ({"validation": lambda net: net.to_dense()}, "a score must be one real number"),
+        ({"batches": 5}, "batches must be a DataLoader"),
+    ],
+)
+def test_losses_and_scores_that_cannot_be_used_are_refused(options, match):
+    settings = {"loss": lambda net, *batch: (net.to_dense() ** 2).sum(), "max_steps": 1}
+    with pytest.raises(ValueError, match=match):
+        tg.learn(dims=(2, 3), **(settings | options))

@@ -7,7 +7,7 @@ from .classification import Classification, logits
 from .compressed import CompressedLeastSquares
 from .dense import DenseLeastSquares
 from .density import DensityLoss, Samples
-from .differentiable import Differentiable, LossFunction, Screening
+from .differentiable import Differentiable, LossFunction, Screening, Sharing
 from .observed import ObservedLeastSquares
 from .regression import RegressionLeastSquares
 from .reweighted import ReweightedLeastSquares
@@ -30,6 +30,7 @@ __all__ = [
     "ReweightedLeastSquares",
     "Samples",
     "Screening",
+    "Sharing",
     "SliceFit",
     "SquaredResidual",
     "Survey",

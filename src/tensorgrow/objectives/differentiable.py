@@ -11,7 +11,7 @@ from ..errors import DataError
 from ..network import TensorNetwork
 from ..structure import Edge
 
-__all__ = ["Differentiable", "LossFunction", "Screening", "Slices", "as_score", "scalar"]
+__all__ = ["Differentiable", "LossFunction", "Screening", "Sharing", "Slices", "as_score", "scalar"]
 
 # The one batch of a loss that is not given any.
 WHOLE = (None,)
@@ -49,6 +49,16 @@ class Differentiable(Protocol):
 
     def validate(self, network: TensorNetwork) -> float | None:
         """Score on held-out data, lower is better; None when there is none."""
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """An objective that contracts what candidate edges leave frozen only once."""
+
+    def around(
+        self, network: TensorNetwork, edges: Sequence[Edge]
+    ) -> Callable[[Edge], Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor] | None]:
+        """For each edge its loss as a function of the new slices and a batch; None: no such shortcut."""
 
 
 @runtime_checkable

@@ -338,3 +338,39 @@ def test_losses_and_scores_that_cannot_be_used_are_refused(options, match):
     settings = {"loss": lambda net, *batch: (net.to_dense() ** 2).sum(), "max_steps": 1}
     with pytest.raises(ValueError, match=match):
         tg.learn(dims=(2, 3), **(settings | options))
+
+
+def test_growth_leaves_the_best_network_of_rank_one_whatever_the_size_of_its_cores():
+    """The loss does not depend on the norm, so that cores drift: slices must keep up, and so must L-BFGS."""
+    x = torch.rand(3, 3, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+
+    def angle(network):
+        y = network.to_dense()
+        return -(x * y).sum() / (x.norm() * y.norm())
+
+    best = tg.decompose(x, max_parameters=15, random_state=0).relative_error
+    for scale in (1.0, 1e3):
+        start = tg.TensorNetwork.random(Structure.rank_one((3, 3, 3)), random_state=0)
+        start = tg.TensorNetwork(start.structure, [c * scale for c in start.cores])
+        r = tg.learn(angle, x.shape, init=start, max_steps=1, effort="fast", dtype=DOUBLE, random_state=0)
+        assert r.num_parameters == 15
+        assert r.relative_error == pytest.approx(-math.sqrt(1 - best**2), abs=2e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_lbfgs_minimises_a_loss_of_any_size(unit):
+    a = torch.randn(30, 5, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    y = torch.randn(30, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+    exact = torch.linalg.lstsq(a, y).solution
+    x = torch.zeros(5, dtype=DOUBLE, requires_grad=True)
+
+    def loss(_):
+        return unit * ((a @ x - y) ** 2).mean()
+
+    def measure():
+        return float(loss(None).detach())
+
+    options = TrainingOptions(optimizer="lbfgs", epochs=30, tolerance=0.0, patience=30)
+    done = train([x], lambda: (None,), loss, options, measure=measure, whole=True)
+    assert float((x.detach() - exact).abs().max()) < 1e-4
+    assert done.measure == measure() <= done.loss <= unit * float((y**2).mean()) * (1 + 1e-12)

@@ -182,8 +182,7 @@ class LearningSearch(Search):
         for node, other in ((i, j), (j, i)):
             count = _slice_size(structure, node, other)
             noise = torch.randn(count, generator=problem.generator, dtype=torch.float64)
-            leaves.append((o.slice_noise * _size(network.cores[node]) * noise).to(network.cores[0]))
-        leaves = [leaf.requires_grad_() for leaf in leaves]
+            leaves.append((o.slice_noise * noise).to(network.cores[0]).requires_grad_())
         frozen = [c.detach() for c in network.cores]
 
         def now() -> TensorNetwork:
@@ -286,12 +285,6 @@ def _measure(objective: Differentiable, now: Callable[[], TensorNetwork]) -> Cal
     if objective.holds_out:
         return held_out
     return (lambda: objective.total(now())) if objective.is_whole else None
-
-
-def _size(core: torch.Tensor) -> float:
-    """Root mean square of the entries: new slices are small beside a core, whatever its units."""
-    size = float(core.abs().square().double().mean().sqrt())
-    return size if 0.0 < size < math.inf else 1.0
 
 
 def _slice_size(structure: Structure, node: int, other: int) -> int:

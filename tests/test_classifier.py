@@ -475,3 +475,25 @@ def test_the_example_of_the_page_runs_and_says_the_truth():
     names: dict[str, object] = {}
     exec(block.group(1), names)
     assert names["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("kind", ["polynomial", "cosine", "linear"])
+def test_feature_maps_of_fewer_samples_than_powers_and_of_any_units(kind):
+    x = np.random.default_rng(0).standard_normal((30, 3))
+    for count in (1, 2, 3):
+        made = FeatureMap.fit(x[:count], kind)(x)
+        assert bool(torch.isfinite(made).all())
+        assert made.shape[:2] == (30, 3)
+    want = FeatureMap.fit(x, kind)(x)
+    for power in (600, -600):  # squares of these overflow, or vanish
+        unit = 2.0**power
+        assert torch.equal(FeatureMap.fit(x * unit, kind)(x * unit), want)
+
+
+def test_two_samples_are_enough_to_fit():
+    x = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0]])
+    with pytest.warns(tg.DataWarning, match="only 2 samples"):
+        model = tg.TNClassifier(random_state=0).fit(x, ["a", "b"])
+    np.testing.assert_allclose(model.predict_proba(x).sum(1), 1.0)
+    with pytest.raises(tg.OptionError, match="validation='half'"):
+        tg.TNClassifier(validation="half").fit(np.tile(x, (10, 1)), ["a", "b"] * 10)

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 import tensorgrow as tg
 from oracles import random_network, to_numpy
 from strategies import seeds, structures
+from tensorgrow import moves
 from tensorgrow.density import _information
 from tensorgrow.objectives import DensityLoss, Samples
 from tensorgrow.objectives import density as objective_module
+from tensorgrow.objectives import density_pairs as pairs_module
 from tensorgrow.structure import Structure
 
 KINDS = ("born", "nonnegative")
@@ -442,3 +444,84 @@ def test_bad_input_is_refused(change, error, text):
     arguments = {"samples": x, "validation": False, "max_steps": 1, **change}
     with pytest.raises(error, match=text):
         tg.learn_density(arguments.pop("samples"), **arguments)
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e30])
+def test_single_precision_cores_of_any_size(factor):
+    """Squares of such numbers vanish or overflow in single precision."""
+    network = random_network(RING, 0, torch.float32)
+    cores = [c * factor for c in network.cores]
+    model = tg.DensityModel(tg.TensorNetwork(RING, cores))
+    x = everything(RING.dims)
+    want = table(tg.DensityModel(network.to(dtype=torch.float64)))
+    np.testing.assert_allclose(to_numpy(model.prob(x)), want.reshape(-1), atol=1e-6)
+    assert model.log_partition() == pytest.approx(
+        tg.DensityModel(network).log_partition() + 8 * math.log(factor), rel=1e-5
+    )
+
+
+def test_tables_with_nullable_columns():
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).integers(0, 2, (40, 3))
+    frame = pandas.DataFrame(x).astype("Int64")
+    options = {"max_steps": 0, "random_state": 0}
+    assert tg.learn_density(frame, **options).train_nll == tg.learn_density(x, **options).train_nll
+    frame.iloc[3, 1] = pandas.NA
+    with pytest.raises(tg.DataError):
+        tg.learn_density(frame, **options)
+
+
+@pytest.mark.parametrize("entries", [0, 1 << 17], ids=["listed", "dense"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("born", torch.float64), ("born", torch.complex128), ("nonnegative", torch.float64)]
+)
+@pytest.mark.parametrize(
+    "structure",
+    [
+        Structure.rank_one((2, 3)),
+        Structure((3, 2), {(0, 1): 2}),
+        Structure((2, 3, 2, 4), {(0, 1): 2, (1, 2): 3, (0, 3): 2, (2, 3): 2, (0, 2): 2}),
+        Structure((2, 3, 2, 4), {(0, 1): 2, (0, 4): 2, (2, 4): 2, (3, 4): 3}, num_nodes=5),
+    ],
+    ids=["rank one", "pair", "loops", "internal"],
+)
+def test_shared_environments_give_the_loss_of_the_grown_network(structure, kind, dtype, entries, monkeypatch):
+    monkeypatch.setattr(objective_module, "DENSE_ENTRIES", entries)
+    generator = torch.Generator().manual_seed(0)
+    dims = structure.dims
+    rows = torch.stack([torch.randint(d, (30,), generator=generator) for d in dims], 1)
+    weights = torch.rand(30, dtype=torch.float64, generator=generator)
+    objective = DensityLoss(Samples(rows, weights, dims), dims, kind)
+    network = random_network(structure, 3, dtype)
+    edges = list(itertools.combinations(range(len(dims)), 2))
+    shared = objective.around(network, edges)
+    for i, j in edges:
+        sizes = [structure.leg_dim(a) * structure.bond_product(a, without=b) for a, b in ((i, j), (j, i))]
+        slices = [torch.randn(n, dtype=dtype, generator=generator).requires_grad_() for n in sizes]
+        grown = tg.TensorNetwork(*moves.grow(structure, network.cores, i, j, *slices))
+        for batch in (None, torch.tensor([0, 2, 1])):
+            got, want = shared((i, j))(*slices, batch), objective.loss(grown, batch)
+            assert float(got.detach()) == pytest.approx(float(want.detach()), rel=1e-10)
+            for a, b in zip(*(torch.autograd.grad(v, slices, retain_graph=True) for v in (got, want))):
+                torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_environments_that_are_too_large_are_not_shared(monkeypatch):
+    x = np.random.default_rng(0).integers(0, 2, (60, 4))
+    x[:, 3] = x[:, 0]
+    monkeypatch.setattr(pairs_module, "MOST_ENTRIES", 0)
+    plain = tg.learn_density(x, max_steps=1, random_state=0)
+    monkeypatch.undo()
+    shared = tg.learn_density(x, max_steps=1, random_state=0)
+    assert plain.history[1].edge == shared.history[1].edge == (0, 3)
+    assert plain.train_nll == pytest.approx(shared.train_nll, abs=1e-3)
+
+
+def test_candidates_do_not_contract_the_network_again(monkeypatch):
+    x = np.random.default_rng(0).integers(0, 2, (60, 5))
+    calls = []
+    loss = DensityLoss.loss
+    monkeypatch.setattr(DensityLoss, "loss", lambda *args: calls.append(args[1].structure) or loss(*args))
+    result = tg.learn_density(x, max_steps=1, random_state=0)
+    trained = {step.structure for step in result.history}
+    assert set(calls) <= trained

@@ -158,9 +158,9 @@ def test_only_new_slices_get_gradients_while_an_edge_is_tried(monkeypatch):
     found = []
     original = LearningSearch._try
 
-    def spy(self, fitted, edge):
+    def spy(self, fitted, edge, *more):
         seen.clear()
-        out = original(self, fitted, edge)
+        out = original(self, fitted, edge, *more)
         found.append((edge, list(seen)))
         return out
 
@@ -307,3 +307,70 @@ def test_loss_function_takes_means_over_batches():
     assert objective.total(network) == 2.0
     assert objective.num_batches == 2 and not objective.is_whole and not objective.holds_out
     assert objective.validate(network) is None
+
+
+def test_a_plateau_schedule_sees_the_measure():
+    """With no gain from the second epoch on, the rate is halved every other epoch."""
+    x = torch.ones((), dtype=DOUBLE, requires_grad=True)
+    rates = []
+
+    def plateau(optimizer):
+        made = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+        rates.append(lambda: optimizer.param_groups[0]["lr"])
+        return made
+
+    options = TrainingOptions(optimizer="sgd", learning_rate=0.1, epochs=7, patience=9, schedule=plateau)
+    train([x], lambda: (None,), lambda _: x**2, options, measure=lambda: 1.0)
+    assert rates[0]() == pytest.approx(0.1 / 2**3)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"loss": lambda net: net.to_dense().detach().sum()}, "does not depend on what is trained"),
+        ({"loss": lambda net: torch.ones(())}, "does not depend on what is trained"),
+        ({"validation": lambda net: None}, "a score must be one real number"),
+        ({"validation": lambda net: net.to_dense()}, "a score must be one real number"),
+        ({"batches": 5}, "batches must be a DataLoader"),
+    ],
+)
+def test_losses_and_scores_that_cannot_be_used_are_refused(options, match):
+    settings = {"loss": lambda net, *batch: (net.to_dense() ** 2).sum(), "max_steps": 1}
+    with pytest.raises(ValueError, match=match):
+        tg.learn(dims=(2, 3), **(settings | options))
+
+
+def test_growth_leaves_the_best_network_of_rank_one_whatever_the_size_of_its_cores():
+    """The loss does not depend on the norm: cores drift, and gradients of small slices vanish."""
+    x = torch.rand(3, 3, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+
+    def angle(network):
+        y = network.to_dense()
+        return -(x * y).sum() / (x.norm() * y.norm())
+
+    best = tg.decompose(x, max_parameters=15, random_state=0).relative_error
+    for scale in (1.0, 30.0):
+        start = tg.TensorNetwork.random(Structure.rank_one((3, 3, 3)), random_state=0)
+        start = tg.TensorNetwork(start.structure, [c * scale for c in start.cores])
+        r = tg.learn(angle, x.shape, init=start, max_steps=1, effort="fast", dtype=DOUBLE, random_state=0)
+        assert r.num_parameters == 15
+        assert r.relative_error == pytest.approx(-math.sqrt(1 - best**2), abs=2e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_lbfgs_minimises_a_loss_of_any_size(unit):
+    a = torch.randn(30, 5, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    y = torch.randn(30, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+    exact = torch.linalg.lstsq(a, y).solution
+    x = torch.zeros(5, dtype=DOUBLE, requires_grad=True)
+
+    def loss(_):
+        return unit * ((a @ x - y) ** 2).mean()
+
+    def measure():
+        return float(loss(None).detach())
+
+    options = TrainingOptions(optimizer="lbfgs", epochs=30, tolerance=0.0, patience=30)
+    done = train([x], lambda: (None,), loss, options, measure=measure, whole=True)
+    assert float((x.detach() - exact).abs().max()) < 1e-4
+    assert done.measure == measure() <= done.loss <= unit * float((y**2).mean()) * (1 + 1e-12)

@@ -234,3 +234,15 @@ def test_results_with_a_loss_are_saved_and_resumed(tmp_path):
 def test_all_zero_counts():
     result = tg.complete(np.zeros((6, 6, 6)), np.ones((6, 6, 6), bool), loss="poisson", random_state=0)
     assert float(result.predict([[0, 0, 0]])[0]) < 0.05
+
+
+def test_a_loss_without_parabolas_is_refused_with_the_way_out():
+    class Quartic(tg.losses.EntryLoss):
+        name = "quartic"
+
+        def each(self, prediction, target):
+            return (prediction - target) ** 4
+
+    x = np.random.default_rng(0).standard_normal((4, 5, 3))
+    with pytest.raises(tg.OptionError, match="Quartic does not say how entries are fitted"):
+        tg.complete(x, np.ones(x.shape, bool), loss=Quartic(), max_steps=1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 import oracles
 import tensorgrow as tg
 from oracles import assert_close
-from tensorgrow.nn import Layout, TNLinear, choices, compress, load_compressed
+from tensorgrow.nn import Layout, TNLinear, choices, compress, compressing, load_compressed
 from tensorgrow.nn.choices import Choice, allocate, default_layouts, pareto
 from tensorgrow.nn.moments import Metric, input_moments, shrunk
 
@@ -29,6 +30,14 @@ def small(seed: int = 0) -> nn.Module:
 
 
 FAST = {"min_size": 1000, "max_seconds": 3.0, "measure": False}
+# Short without a limit of time, so that a busy machine changes nothing.
+QUICK = {
+    "min_size": 1000,
+    "measure": False,
+    "effort": "fast",
+    "dims": {"0": ((64,), (8, 8)), "2": ((64,), (8, 6))},
+    "paired": False,
+}
 
 
 def test_finds_a_planted_layer():
@@ -261,7 +270,106 @@ def test_interrupt_ends_the_search_and_keeps_the_budget(monkeypatch):
     assert result.num_parameters <= 3000
 
 
+def test_ctrl_c_outside_of_a_decomposition_keeps_finished_layers(monkeypatch):
+    model = small()
+    whole = compress(model, max_parameters=3000, **QUICK)
+    svds, calls = torch.linalg.svdvals, []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return svds(*args)
+
+    monkeypatch.setattr(torch.linalg, "svdvals", interrupted)
+    found = []
+    result = compress(model, max_parameters=3000, callbacks=found.append, **QUICK)
+    assert result.num_parameters <= 3000
+    assert result.info["interrupted"] and not whole.info["interrupted"]
+    assert [s.is_complete for s in found] == [True, False]
+    assert "network" in {kind for kind, _, _ in found[0].choices}
+    assert {kind for kind, _, _ in found[1].choices} == {"low rank", "dense"}
+
+
+def test_a_checkpoint_keeps_what_was_searched(tmp_path, monkeypatch):
+    model, path = small(), tmp_path / "run.safetensors"
+    x = torch.randn(80, 64, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.1, 1, 64)
+    options = {"max_parameters": 2500, "calibration": x, "checkpoint": path, **QUICK}
+    first = []
+    stopped = compress(model, callbacks=lambda s: first.append(s) or True, **options)
+    assert [s.name for s in first] == ["0", "2"]
+    assert [s.is_complete for s in first] == [True, False]
+    assert stopped.num_parameters <= 2500
+    second = []
+    whole = compress(model, callbacks=second.append, **options)
+    assert [(s.name, s.index, s.count, s.is_complete) for s in second] == [("2", 1, 2, True)]
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr(choices, "decompose", refuse)
+    again = compress(model, **options)
+    assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), whole.model.parameters()))
+    assert [r.parameters_after for r in again.layers] == [r.parameters_after for r in whole.layers]
+    for other in ({"max_parameters": 2000}, {"calibration": 2 * x}, {"effort": "balanced"}):
+        with pytest.raises(tg.OptionError, match="belongs to another run"):
+            compress(model, **{**options, **other})
+
+
+def test_progress_tells_of_batches_layers_and_networks(monkeypatch):
+    told = []
+    monkeypatch.setattr(compressing, "progress_callback", lambda progress: [object()])
+    monkeypatch.setattr(
+        compressing,
+        "StatusLine",
+        lambda: SimpleNamespace(start=lambda: None, say=told.append, stop=lambda: told.append("gone")),
+    )
+    compress(small(), max_parameters=3000, calibration=torch.randn(40, 64), **QUICK)
+    assert told[0] == "calibration: batch 1"
+    assert "0 (1 of 2): 64 to 64, truncated SVDs" in told
+    assert any(t.startswith("2 (2 of 2): ") and "parameters, error" in t for t in told)
+    assert told[-1] == "gone"
+
+
+def test_budgets_count_weights_that_stay_because_others_use_them():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(64, 64), nn.Linear(64, 64, bias=False)
+            self.head.weight = self.table.weight
+
+    with pytest.raises(tg.OptionError, match="other modules use too"):
+        compress(Tied(), max_ratio=0.5, layers=["head"], **FAST)
+    twice = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    twice[1].weight = twice[0].weight
+    result = compress(twice, max_ratio=0.5, layers=["0", "1"], **{**FAST, "max_seconds": 0.5})
+    assert result.num_parameters <= 0.5 * result.parameters_before
+
+
+def test_what_was_frozen_stays_frozen_and_aliases_are_known(tmp_path):
+    shared = planted().to_linear()
+    shared.weight.requires_grad_(False)
+    model = nn.ModuleDict({"a": shared, "b": shared})
+    result = compress(model, max_error=1e-3, layers=["b"], **FAST)
+    assert [r.name for r in result.layers] == ["a"]
+    result.save(tmp_path / "model.safetensors")
+    for found in (result.model, load_compressed(tmp_path / "model.safetensors", model).model):
+        assert not any(c.requires_grad for c in found["b"].cores)
+        assert found["b"].bias.requires_grad
+
+
+def test_calibration_with_arrays_and_with_what_the_model_does_not_take():
+    x = np.random.default_rng(0).standard_normal((60, 64))
+    result = compress(small(), max_error=0.5, calibration=x, **QUICK)
+    same = compress(small(), max_error=0.5, calibration=torch.from_numpy(x).float(), **QUICK)
+    assert [r.weighted_error for r in result.layers] == [r.weighted_error for r in same.layers]
+    with pytest.raises(tg.DataError, match="fails on calibration batch 2"):
+        compress(small(), max_error=0.5, calibration=[x, x[:, 1:]])
+
+
 def test_wrong_arguments_are_named():
+    with pytest.raises(tg.OptionError, match="not among the layers"):
+        compress(small(), max_error=0.1, dims={"nine": ((8, 8), (8, 8))}, **FAST)
     with pytest.raises(tg.OptionError, match="nothing says"):
         compress(small())
     with pytest.raises(tg.OptionError, match="it has \\['0', '2', '4'\\]"):

@@ -249,3 +249,58 @@ def test_wrong_arguments_are_named():
         run(patience=0)
     with pytest.raises(tg.OptionError, match="max_parameters"):
         run(max_parameters=3)
+
+
+def test_frozen_layers_do_not_grow():
+    net = nn.Sequential(model()[0], nn.ReLU(), model()[0])
+    net[0].requires_grad_(False)
+    before = [c.clone() for c in net[0].cores]
+    found = run(net)
+    assert {s.layer for s in found.history[1:]} == {"2"}
+    assert all(torch.equal(a, b) for a, b in zip(before, found.model[0].cores))
+    net.requires_grad_(False)
+    with pytest.raises(tg.OptionError, match="frozen"):
+        run(net)
+    net[0].bias.requires_grad_(True)
+    with pytest.raises(tg.OptionError, match="all cores of \\['0', '2'\\] are frozen"):
+        run(net)
+
+
+def test_layers_with_common_cores_are_refused_and_a_module_used_twice_is_not():
+    layer = model()[0]
+    other = model()[0]
+    other.cores[1] = layer.cores[1]
+    with pytest.raises(tg.OptionError, match="\\['0', '2'\\] have cores in common"):
+        run(nn.Sequential(layer, nn.ReLU(), other))
+    found = run(nn.Sequential(layer, nn.ReLU(), layer), max_steps=1)
+    assert found.model[0] is found.model[2]
+    assert found.num_parameters == found.model[0].num_parameters
+
+
+def test_a_last_batch_of_one_row_joins_the_one_before():
+    x, y = torch.arange(22.0)[:, None], torch.zeros(22)
+    for size, sizes in ((7, [7, 7, 8]), (11, [11, 11]), (30, [22]), (1, [1] * 20 + [2])):
+        batches = as_batches((x, y), "train_data", batch_size=size, device=x.device, dtype=x.dtype)
+        parts = [len(a) for a, _ in batches.shuffled(torch.Generator().manual_seed(0))]
+        assert parts == sizes
+    train, validation = regression(51)
+    options = {"loss": nn.functional.mse_loss, "training": OPTIONS, "batch_size": 50, "max_steps": 0}
+    assert math.isfinite(grow(model(nn.BatchNorm1d(16)), train, validation, **options).validation)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"loss": "mse"}, "loss must be a function"),
+        ({"loss": lambda made, wanted: made}, "one real number"),
+        ({"loss": lambda made, wanted: made.detach().sum()}, "does not depend on what is trained"),
+        ({"score": lambda made, wanted: None}, "a score must be one real number"),
+        ({"training": {"epochs": 3}}, "training must be TrainingOptions"),
+        ({"patience": "long"}, "patience='long'"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"noise": 0}, "noise=0"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(options, match):
+    with pytest.raises(ValueError, match=match):
+        run(**options)

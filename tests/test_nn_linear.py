@@ -312,3 +312,18 @@ def test_compiles_to_one_graph(dynamic):
     layer.grow_edge(1, 2, noise=1.0)
     assert_close(compiled(x), layer(x), 1e-5)
     torch.compiler.reset()
+
+
+def test_sizes_and_inputs_that_are_none_are_refused():
+    for sizes in ((4.0, 4), (4, True), (0, 4), (4, -1)):
+        with pytest.raises(tg.StructureError, match="whole number of at least 1"):
+            TNLinear(*sizes)
+    with pytest.raises(tg.DataError, match="must have 16 features"):
+        TNLinear(16, 16)(torch.tensor(1.0))
+
+
+def test_a_frozen_dense_layer_gives_a_frozen_one():
+    linear = nn.Linear(16, 16)
+    linear.weight.requires_grad_(False)
+    layer = TNLinear.from_linear(linear, in_dims=(4, 4), out_dims=(4, 4))
+    assert [n for n, p in layer.named_parameters() if p.requires_grad] == ["bias"]

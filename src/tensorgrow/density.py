@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -272,6 +273,9 @@ def _roots(init: TensorNetwork, kind: Kind) -> TensorNetwork:
 def _as_rows(samples: Any) -> torch.Tensor:
     given = samples.detach() if isinstance(samples, torch.Tensor) else np.asarray(samples)
     if isinstance(given, np.ndarray):
+        if given.dtype == object:  # a table of columns of different types
+            with suppress(TypeError, ValueError):  # refused below
+                given = given.astype(np.float64)
         if given.dtype.kind not in "biuf":
             raise DataError(f"samples have dtype {given.dtype}; whole numbers from 0 are needed. Encode them")
         given = torch.from_numpy(given.astype(np.float64 if given.dtype.kind == "f" else np.int64))

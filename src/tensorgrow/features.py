@@ -73,10 +73,12 @@ class FeatureMap:
             check_choice("feature_map", kind, MAPS)
         samples = _doubles(x)
         length = _size(kind, size, samples.shape[1])
-        mean, deviation = samples.mean(0), samples.std(0, correction=0)
+        # In units near the largest number of each feature: squares neither overflow nor vanish. Powers of two
+        # round nothing.
+        unit = torch.ldexp(torch.ones_like(samples[0]), torch.frexp(samples.abs().amax(0)).exponent - 1)
+        mean, deviation = unit * (samples / unit).mean(0), (samples / unit).std(0, correction=0)
         # What is left of a constant column is rounding.
-        flat = deviation <= 1e-12 * samples.abs().amax(0)
-        deviation = torch.where(flat, 1.0, deviation)
+        deviation = unit * torch.where(deviation <= 1e-12, 1.0, deviation)
         low, high = samples.amin(0), samples.amax(0)
         if kind in ("polynomial", "linear"):
             low = torch.maximum(low, mean - FARTHEST * deviation)
@@ -137,7 +139,9 @@ def _size(kind: FeatureMapName | Callable[[Any], Any], size: int | None, feature
 def _orthonormal(raw: torch.Tensor) -> torch.Tensor:
     """Basis in which powers become orthonormal polynomials; zero for degrees that samples cannot tell."""
     count, size = len(raw), raw.shape[-1]
-    _, r = torch.linalg.qr(raw.movedim(0, 1))
+    # Rows of zeros change nothing, but give a square factor where samples are fewer than powers.
+    rows = torch.cat([raw, raw.new_zeros(max(0, size - count), *raw.shape[1:])])
+    _, r = torch.linalg.qr(rows.movedim(0, 1))
     heights = r.diagonal(dim1=1, dim2=2)
     told = heights.abs() > LEAST_HEIGHT * math.sqrt(count)
     told = told.cumprod(1).bool()

@@ -83,7 +83,10 @@ def position_codes(indices: Any, seed: int) -> Any:
 
 def sample_mask(count: int, validation: Any) -> torch.Tensor:
     """A user's mask of samples, checked."""
-    held = torch.as_tensor(validation)
+    try:
+        held = torch.as_tensor(validation)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OptionError(f"validation={validation!r:.60} must be a share, a mask, or False") from error
     if held.dtype != torch.bool or tuple(held.shape) != (count,):
         raise OptionError(
             f"validation must be a share, False, or a boolean mask of shape ({count},); "

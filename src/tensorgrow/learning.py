@@ -92,6 +92,8 @@ def learn(
         raise OptionError(f"loss must be a function of a network, not {loss!r}")
     if validation is not None and not callable(validation):
         raise OptionError(f"validation must be a function of a network, not {validation!r}")
+    if batches is not None and not isinstance(batches, Iterable):
+        raise OptionError(f"batches must be a DataLoader or a list of batches, not {batches!r:.80}")
     sizes = _check_dims(dims)
     generator = as_generator(random_state)
     result = learn_objective(

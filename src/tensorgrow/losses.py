@@ -82,7 +82,10 @@ class EntryLoss:
 
     def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Parabola at the predictions: curvatures, and steps to their minima."""
-        raise OptionError(f"the {self.name} loss cannot be used for entries here")
+        raise OptionError(
+            f"{type(self).__name__} does not say how entries are fitted: give it a method `working`, or "
+            "minimise it with `tensorgrow.learn`"
+        )
 
     def level(self, values: torch.Tensor) -> float:
         """The constant prediction to start from."""

@@ -63,7 +63,7 @@ class PartialPlan:
                 core = core.sum(0)
             operands += [core, core.conj()] if self.squared else [core]
         value: torch.Tensor = opt_einsum.contract(self.equation, *operands, optimize=self.path)
-        return value.real if value.is_complex() else value
+        return value.real if self.squared and value.is_complex() else value
 
     def _role(self, node: int) -> str:
         return self.roles[node] if node < self.structure.order else SUMMED

@@ -6,14 +6,17 @@ from .growing import GrowRun, grow
 from .grown import GrowResult, GrowStep
 from .layout import Layout
 from .linear import TNLinear, tn_layers
+from .searching import CompressRun, LayerSearch
 from .shrunk import CompressResult, LayerReport, load_compressed
 
 __all__ = [
     "CompressResult",
+    "CompressRun",
     "GrowResult",
     "GrowRun",
     "GrowStep",
     "LayerReport",
+    "LayerSearch",
     "Layout",
     "TNLinear",
     "TrainingOptions",

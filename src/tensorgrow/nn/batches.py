@@ -52,7 +52,10 @@ class Batches:
             yield from self._loaded()
             return
         order = torch.randperm(len(self.inputs), generator=generator, device=generator.device)
-        for rows in torch.split(order.to(self.device), self.batch_size):
+        parts = list(torch.split(order.to(self.device), self.batch_size))
+        if len(parts) > 1 and len(parts[-1]) == 1:  # one row has no deviation for a batch norm to divide by
+            parts[-2:] = [torch.cat(parts[-2:])]
+        for rows in parts:
             yield self.inputs[rows], self.targets[rows]
 
     def fingerprint(self) -> list[Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import torch
 
@@ -37,6 +36,11 @@ class Clock:
         self._end = time.perf_counter() + seconds
 
     @property
+    def is_ended(self) -> bool:
+        """Whether it was ended, not just over."""
+        return self._end == -math.inf
+
+    @property
     def left(self) -> float:
         """Seconds, negative when over."""
         return self._end - time.perf_counter()
@@ -58,16 +62,28 @@ class Choice:
         Without the bias, an input scale included.
     error
         Relative, in the layer's `Metric`.
-    make
-        Gives the network, and the input scale where one is needed, from the layer's metric (which is not
-        kept: it is as large as the weight); None for dense.
+    layout
+        None for dense.
+    rank
+        Of a truncated SVD, which is not kept: it is made again from the layer's metric.
+    network, scale
+        The weight, or the weight divided by an input scale.
     """
 
     kind: str
     num_parameters: int
     error: float
     layout: Layout | None = None
-    make: Callable[[Metric], tuple[TensorNetwork, torch.Tensor | None]] | None = None
+    rank: int = 0
+    network: TensorNetwork | None = field(default=None, compare=False)
+    scale: torch.Tensor | None = field(default=None, compare=False)
+
+    def make(self, metric: Metric) -> tuple[TensorNetwork, torch.Tensor | None]:
+        """The network, and the input scale where one is needed."""
+        assert self.layout is not None
+        if self.network is None:
+            return _truncated(self.layout, self.rank, metric), None
+        return self.network, self.scale
 
 
 def default_layouts(in_features: int, out_features: int) -> list[Layout]:
@@ -90,6 +106,7 @@ def choices_for(
     clock: Clock,
     share: float,
     seed: int,
+    tell: Callable[[str], None],
 ) -> list[Choice]:
     """Choices that no other beats in size and error, by size; the dense weight is the last.
 
@@ -101,10 +118,13 @@ def choices_for(
         Larger ones are of no use.
     clock, share
         Part of the time left that networks may take; truncated SVDs are always made.
+    tell
+        Gets a line of text now and then.
     """
     mine = Clock(share * clock.left)
     weight = metric.weight
     found = [Choice("dense", weight.numel(), 0.0)]
+    tell(f"{weight.shape[1]} to {weight.shape[0]}, truncated SVDs")
     found += _low_rank(metric, min(max_parameters, weight.numel() - 1))
     searches = [(layout, scaling) for layout in layouts for scaling in _scalings(metric, layout)]
     for n, (layout, scaling) in enumerate(searches):
@@ -115,7 +135,7 @@ def choices_for(
         if max_error is not None:  # only what is smaller than the best so far is of interest
             room = min([room, *(c.num_parameters - 1 for c in found if c.error <= max_error)])
         found += _networks(
-            metric, layout, scaling, max_error, room, effort, left / (len(searches) - n), seed, clock
+            metric, layout, scaling, max_error, room, effort, left / (len(searches) - n), seed, clock, tell
         )
     return pareto(c for c in found if max_error is None or c.error <= max_error)
 
@@ -142,13 +162,13 @@ def _low_rank(metric: Metric, max_parameters: int) -> list[Choice]:
             rank * (rows + columns),
             tails[rank] / (metric.norm or 1.0),
             layout,
-            partial(_truncated, layout, rank),
+            rank,
         )
         for rank in range(1, min(len(s), max_parameters // (rows + columns)) + 1)
     ]
 
 
-def _truncated(layout: Layout, rank: int, metric: Metric) -> tuple[TensorNetwork, None]:
+def _truncated(layout: Layout, rank: int, metric: Metric) -> TensorNetwork:
     """The weight projected onto the leading directions of the outputs.
 
     Of all optima this one needs no inverse of the moment, and treats inputs unlike those seen as before.
@@ -160,7 +180,7 @@ def _truncated(layout: Layout, rank: int, metric: Metric) -> tuple[TensorNetwork
     structure = Structure(layout.dims, {(0, 1): rank})
     cores = [u * root, (right / root[:, None]).T]
     shaped = [c.reshape(shape).contiguous() for c, shape in zip(cores, structure.core_shapes)]
-    return TensorNetwork(structure, shaped), None
+    return TensorNetwork(structure, shaped)
 
 
 @dataclass(frozen=True)
@@ -226,6 +246,7 @@ def _networks(
     max_seconds: float,
     seed: int,
     clock: Clock,
+    tell: Callable[[str], None],
 ) -> list[Choice]:
     """Networks on the path of a decomposition.
 
@@ -256,6 +277,9 @@ def _networks(
                 init=init,
                 random_state=seed,
                 progress=False,
+                callbacks=lambda step: tell(
+                    f"{layout}, {step.num_parameters:,} parameters, error {step.relative_error:.3g}"
+                ),
             )
         except MemoryLimitError:
             break  # truncated SVDs need less
@@ -285,7 +309,7 @@ def _choice(metric: Metric, layout: Layout, scaling: _Scaling, network: TensorNe
     own, scale = scaling.undo(layout, network)
     dense = layout.to_matrix(own.to_dense()).to(metric.weight)
     error = metric.error(dense if scale is None else dense * scale)
-    return Choice("network", own.num_parameters + scaling.extra, error, layout, lambda _: (own, scale))
+    return Choice("network", own.num_parameters + scaling.extra, error, layout, network=own, scale=scale)
 
 
 def allocate(choices: Sequence[Sequence[Choice]], budget: int) -> list[int] | None:

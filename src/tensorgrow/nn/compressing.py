@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import copy
-import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..callbacks import progress_callback
-from ..errors import DataError, OptionError, check_choice
+from ..callbacks import as_callbacks, progress_callback
+from ..errors import OptionError, check_choice
 from ..network import RandomState, as_generator
 from ..running import describe
 from ..search import Effort, Limits
-from .choices import Choice, Clock, allocate, choices_for, default_layouts
-from .layout import Layout
+from .choices import Choice, allocate
+from .keeping import CompressCheckpoint
 from .linear import TNLinear
 from .measuring import layer_bytes, median_seconds
-from .moments import Inputs, Metric, apply, calibration_batches, input_moments
+from .moments import Metric, apply, calibration_batches, input_moments
+from .searching import CompressRun, Work, metric_of
 from .showing import StatusLine
 from .shrunk import CompressResult, LayerReport, replace
+from .targets import Dims, budget_of, layers_to_compress, layouts_of, parameters_that_stay
 
 __all__ = ["compress"]
 
@@ -32,8 +32,6 @@ __all__ = ["compress"]
 SECONDS_PER_LAYER = 60.0
 # Rows of the input that latencies of single layers are measured with.
 LATENCY_ROWS = 32
-
-Dims = tuple[Sequence[int], Sequence[int]]
 
 
 def compress(
@@ -51,6 +49,8 @@ def compress(
     max_seconds: float | None = None,
     random_state: RandomState = 0,
     progress: bool | None = None,
+    callbacks: Any = None,
+    checkpoint: str | Path | None = None,
     measure: bool = True,
 ) -> CompressResult:
     """Replace linear layers of a trained model by tensor networks.
@@ -87,11 +87,17 @@ def compress(
         Of the decompositions.
     max_seconds
         For everything; by default a minute for each layer. What is not searched by then, or at Ctrl-C, gets
-        truncated SVDs.
+        truncated SVDs; what was found before is kept.
     random_state
         Seed or generator.
     progress
         Show a live line; by default when the terminal is interactive and rich is installed.
+    callbacks
+        Functions of a `LayerSearch`, or objects with ``on_start(run)``, ``on_step(run, search)``,
+        ``on_end(run)``; called after every layer. A true answer ends the search as Ctrl-C does.
+    checkpoint
+        A file that what was found for each layer is kept in. When it exists, layers that were searched are
+        not searched again.
     measure
         Whether latencies are measured for the report.
 
@@ -100,43 +106,68 @@ def compress(
     CompressResult
         The new model with sizes, errors, latencies and memory before and after; ``print(result.table())``.
     """
-    budget = _budget(model, max_error, max_parameters, max_ratio)
+    budget = budget_of(model, max_error, max_parameters, max_ratio)
     Limits(max_error, max_parameters, None, max_seconds, held_out=True)
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
     own = copy.deepcopy(model)
-    chosen = _chosen(own, layers, min_size)
+    chosen = layers_to_compress(own, layers, min_size)
+    layouts = layouts_of(chosen, dims, paired)
     batches = None if calibration is None else calibration_batches(calibration)
-    moments = {} if batches is None else input_moments(own, chosen, batches)
-    seed = int(torch.randint(2**31, (), generator=as_generator(random_state)))
-    total = SECONDS_PER_LAYER * len(chosen) if max_seconds is None else max_seconds
-    others = sum(p.numel() for p in own.parameters()) - sum(m.weight.numel() for m in chosen.values())
-    room = math.inf if budget is None else budget - others
-    if room < 0:
+    others = parameters_that_stay(own, chosen.values())
+    room = None if budget is None else budget - others
+    if room is not None and room < 0:
         raise OptionError(
-            f"the budget of {budget:,} parameters is below the {others:,} that are not to be compressed; "
-            "raise it, or choose more layers"
+            f"the budget of {budget:,} parameters is below the {others:,} that are not to be compressed, or "
+            "that other modules use too; raise it, or choose more layers"
         )
-    begin = time.perf_counter()
-    clock = Clock(total)
-    works: list[_Work] = []
     with _told(progress) as tell:
-        for n, (name, layer) in enumerate(chosen.items()):
-            tell(f"{name}: layer {n + 1} of {len(chosen)}, {layer.in_features} to {layer.out_features}")
-            works.append(
-                _search(
-                    name,
-                    layer,
-                    moments.get(name),
-                    _layouts(name, layer, dims, paired),
-                    max_error=max_error,
-                    max_parameters=int(min(room, layer.weight.numel())),
-                    effort=effort,
-                    clock=clock,
-                    share=1.0 / (len(chosen) - n),
-                    seed=seed,
-                )
-            )
-    picks = _pick(works, room, max_error)
+        run = CompressRun(
+            chosen,
+            {} if batches is None else input_moments(own, chosen, batches, tell),
+            layouts,
+            max_error=max_error,
+            room=room,
+            effort=effort,
+            seconds=SECONDS_PER_LAYER * len(chosen) if max_seconds is None else max_seconds,
+            seed=int(torch.randint(2**31, (), generator=as_generator(random_state))),
+            tell=tell,
+        )
+        listeners: list[Any] = as_callbacks(callbacks)
+        if checkpoint is not None:
+            keeper = CompressCheckpoint(checkpoint, _identity(run))
+            keeper.load(run)
+            listeners.insert(0, keeper)
+        _drive(run, listeners)
+        works = [run.works[name] for name in chosen]
+        tell("choosing forms and measuring")
+        return _finished(model, own, run, works, batches, budget, measure=measure)
+
+
+def _drive(run: CompressRun, listeners: list[Any]) -> None:
+    for listener in listeners:
+        listener.on_start(run)
+    try:
+        for found in run:
+            answers = [listener.on_step(run, found) for listener in listeners]  # all of them are told
+            if any(answers):
+                run.stop()
+    finally:
+        for listener in listeners:
+            listener.on_end(run)
+
+
+def _finished(
+    model: nn.Module,
+    own: nn.Module,
+    run: CompressRun,
+    works: Sequence[Work],
+    batches: list[Any] | None,
+    budget: int | None,
+    *,
+    measure: bool,
+) -> CompressResult:
+    """The chosen forms put into the copy of the model, and the report."""
+    picks = _pick(works, run)
     before = None if batches is None or not measure else median_seconds(lambda: apply(own, batches[0]), own)
     reports = []
     for work, choice in zip(works, picks):
@@ -154,70 +185,47 @@ def compress(
         after,
         describe(
             like,
-            max_error=max_error,
+            max_error=run.max_error,
             max_parameters=budget,
-            effort=effort,
+            effort=run.effort,
             calibrated=batches is not None,
-            seconds=time.perf_counter() - begin,
+            seconds=run.elapsed,
+            interrupted=run.is_stopped,
         ),
     )
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A layer and the ways to store it."""
-
-    name: str
-    layer: nn.Linear
-    inputs: Inputs | None
-    choices: list[Choice]
-    seconds: float
-
-
-def _metric(layer: nn.Linear, inputs: Inputs | None) -> Metric:
-    """The error that counts. It is as large as the weight, and not kept."""
-    return Metric(layer.weight.detach().double(), None if inputs is None else inputs.moment)
-
-
-def _search(
-    name: str, layer: nn.Linear, inputs: Inputs | None, layouts: list[Layout], **limits: Any
-) -> _Work:
-    begin = time.perf_counter()
-    if not bool(torch.isfinite(layer.weight).all()):
-        raise DataError(f"the weight of {name} has entries that are not finite; leave it out of `layers`")
-    choices = choices_for(_metric(layer, inputs), layouts, **limits)
-    return _Work(name, layer, inputs, choices, time.perf_counter() - begin)
-
-
-def _pick(works: Sequence[_Work], room: float, max_error: float | None) -> list[Choice]:
+def _pick(works: Sequence[Work], run: CompressRun) -> list[Choice]:
     """The choice for every layer."""
-    if max_error is not None:
+    if run.max_error is not None:
         picks = [w.choices[0] for w in works]
-        if sum(c.num_parameters for c in picks) > room:
+        needed = sum(c.num_parameters for c in picks)
+        if run.room is not None and needed > run.room:
             raise OptionError(
-                f"max_error={max_error} needs {sum(c.num_parameters for c in picks):,} parameters in the "
-                f"chosen layers, but only {int(room):,} are left for them; give one of the two limits"
+                f"max_error={run.max_error} needs {needed:,} parameters in the chosen layers, but only "
+                f"{run.room:,} are left for them; give one of the two limits"
             )
         return picks
-    at = allocate([w.choices for w in works], int(min(room, 2**62)))
+    assert run.room is not None
+    at = allocate([w.choices for w in works], run.room)
     if at is None:
-        least = sum(w.choices[0].num_parameters for w in works)
+        least = sum(min(sum(x.dims) for x in run.layouts[w.name]) for w in works)
         raise OptionError(
-            f"{int(room):,} parameters are left for the chosen layers, but their smallest forms need "
-            f"{least:,}; raise the budget"
+            f"{run.room:,} parameters are left for the chosen layers, but their smallest forms need "
+            f"{max(least, run.room + 1):,}; raise the budget"
         )
     return [w.choices[k] for w, k in zip(works, at)]
 
 
 @torch.no_grad()
-def _made(work: _Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, LayerReport]:
+def _made(work: Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, LayerReport]:
     """The layer in its chosen form, and a report on it."""
     layer: nn.Linear | TNLinear = work.layer
     x = torch.randn(LATENCY_ROWS, work.layer.in_features, dtype=torch.float64).to(work.layer.weight)
     latency = after = median_seconds(lambda: work.layer(x), work.layer) if measure else None
-    metric = _metric(work.layer, work.inputs)
+    metric = metric_of(work.layer, work.inputs)
     structure = None
-    if choice.make is not None and choice.layout is not None:
+    if choice.layout is not None:
         network, scale = choice.make(metric)
         layer = TNLinear.from_linear(
             work.layer,
@@ -271,65 +279,23 @@ def _told(progress: bool | None) -> Iterator[Callable[[str], None]]:
             line.stop()
 
 
-def _budget(
-    model: nn.Module, max_error: float | None, max_parameters: int | None, max_ratio: float | None
-) -> int | None:
-    if max_error is None and max_parameters is None and max_ratio is None:
-        raise OptionError("nothing says how small or how exact: give max_error, max_parameters or max_ratio")
-    if max_ratio is None:
-        return max_parameters
-    if max_parameters is not None:
-        raise OptionError("give max_parameters or max_ratio, not both")
-    if not 0 < max_ratio <= 1:
-        raise OptionError(f"max_ratio={max_ratio!r} must be above 0 and at most 1")
-    return int(max_ratio * sum(p.numel() for p in model.parameters()))
+def _identity(run: CompressRun) -> dict[str, Any]:
+    """What a resumed run must share with the one that wrote the checkpoint."""
+    layers, inputs = run.layers, run.inputs
+    # Six digits: sums depend on the number of threads in the last ones.
+    return {
+        "layers": {n: [*m.weight.shape, f"{_norm(m.weight):.6g}"] for n, m in layers.items()},
+        "calibration": {n: f"{_norm(i.moment):.6g}" for n, i in inputs.items()},
+        "dims": {n: [x.to_dict() for x in listed] for n, listed in run.layouts.items()},
+        "max_error": run.max_error,
+        "room for the layers": run.room,
+        "effort": run.effort,
+        "seed": run.seed,
+    }
 
 
-def _chosen(
-    model: nn.Module, layers: Iterable[str] | Callable[[str, nn.Linear], bool] | None, min_size: int
-) -> dict[str, nn.Linear]:
-    """Layers to compress by name, each module once."""
-    found = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
-    if callable(layers):
-        picked = {n: m for n, m in found.items() if layers(n, m)}
-    elif layers is not None:
-        names = [layers] if isinstance(layers, str) else list(layers)
-        unknown = [n for n in names if n not in found]
-        if unknown:
-            raise OptionError(f"layers={unknown} are not Linear layers of the model; it has {list(found)}")
-        picked = {n: found[n] for n in names}
-    else:
-        # Subclasses may be read by their owners in ways of their own, and a weight that is also used
-        # elsewhere would not go away: both only when asked for by name.
-        uses: dict[int, int] = {}
-        for module in model.modules():
-            for p in module._parameters.values():
-                uses[id(p)] = uses.get(id(p), 0) + 1
-        picked = {
-            n: m
-            for n, m in found.items()
-            if type(m) is nn.Linear and m.weight.numel() >= min_size and uses[id(m.weight)] == 1
-        }
-    if not picked:
-        raise OptionError(
-            f"no layer to compress: the model has the Linear layers {list(found)}, and min_size={min_size}; "
-            "name some in `layers`"
-        )
-    if any(m.weight.is_complex() for m in picked.values()):
-        raise OptionError("complex layers cannot be compressed; leave them out of `layers`")
-    return picked
-
-
-def _layouts(
-    name: str, layer: nn.Linear, dims: Dims | Mapping[str, Dims] | None, paired: bool | None
-) -> list[Layout]:
-    sizes = layer.in_features, layer.out_features
-    given = dims.get(name) if isinstance(dims, Mapping) else dims
-    if given is None:
-        return [x for x in default_layouts(*sizes) if paired is None or x.paired == paired]
-    both = (True, False) if len(given[0]) == len(given[1]) else (False,)
-    kinds = both if paired is None else (paired,)
-    return [Layout.choose(*sizes, given[0], given[1], paired=kind) for kind in kinds]
+def _norm(tensor: torch.Tensor) -> float:
+    return float(tensor.detach().double().norm())
 
 
 def _bytes(model: nn.Module) -> int:

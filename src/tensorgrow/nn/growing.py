@@ -14,7 +14,6 @@ from torch import nn
 
 from ..callbacks import as_callbacks, progress_callback
 from ..data import choose_device
-from ..errors import OptionError
 from ..network import RandomState, as_generator
 from ..results import StopReason
 from ..running import describe
@@ -24,9 +23,10 @@ from ..structure import Edge, Structure
 from .batches import as_batches
 from .grown import GrowResult, GrowStep, model_tensors
 from .keeping import GrowCheckpoint
-from .linear import TNLinear, tn_layers
+from .linear import TNLinear
 from .scoring import EdgeScore, best_candidate, growable
 from .showing import GrowLine
+from .targets import check_grow_options, layers_to_grow
 from .training import Loss, Score, Trainer
 
 __all__ = ["GrowRun", "grow"]
@@ -87,7 +87,7 @@ def grow(
     edges
         Pairs of legs that may be joined, in every layer.
     layers
-        Names of the layers to grow; by default all `TNLinear` ones.
+        Names of the layers to grow; by default all `TNLinear` ones but those whose cores are all frozen.
     edge_score
         "drop": the best score wins, as in the paper. "per_parameter": the gain per added parameter.
     noise
@@ -117,13 +117,10 @@ def grow(
         far.
     """
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=True)
-    if patience is not None and (isinstance(patience, bool) or patience < 1):
-        raise OptionError(f"patience={patience!r} must be a whole number of at least 1, or None")
-    if batch_size < 1 or not noise > 0:
-        raise OptionError(f"batch_size={batch_size} and noise={noise} must be positive")
+    check_grow_options(loss, patience, batch_size, noise, training)
     options = PAPER_TRAINING if training is None else training
     own = copy.deepcopy(model)
-    chosen = _chosen(own, layers)
+    chosen = layers_to_grow(own, layers)
     like = next(own.parameters())
     where = choose_device(device, like, gpu_from=0)
     own.to(where)
@@ -310,19 +307,6 @@ def _drive(run: GrowRun, listeners: list[Any]) -> None:
     finally:
         for listener in listeners:
             listener.on_end(run)
-
-
-def _chosen(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLinear]:
-    found = tn_layers(model)
-    if not found:
-        raise OptionError("the model has no TNLinear layer to grow; put tensorgrow.nn.TNLinear layers in it")
-    if names is None:
-        return found
-    wanted = [names] if isinstance(names, str) else list(names)
-    unknown = [n for n in wanted if n not in found]
-    if unknown or not wanted:
-        raise OptionError(f"layers={wanted} are not TNLinear layers of the model; it has {list(found)}")
-    return {n: found[n] for n in wanted}
 
 
 def _identity(run: GrowRun, batch_size: int) -> dict[str, Any]:

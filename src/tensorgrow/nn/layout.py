@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -60,6 +61,9 @@ class Layout:
         paired: bool = True,
     ) -> Layout:
         """The layout asked for; dims that are not given are chosen near 4."""
+        for name, size in (("in_features", in_features), ("out_features", out_features)):
+            if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+                raise StructureError(f"{name}={size!r} must be a whole number of at least 1")
         count = max(1, round(math.log(max(in_features, out_features, 2), DIGIT)))
         if paired:
             given = in_dims if in_dims is not None else out_dims
@@ -108,6 +112,10 @@ class Layout:
         if self.paired:
             return (*range(0, 2 * n, 2), *range(1, 2 * n, 2))
         return tuple(range(len(self.dims)))
+
+    def __str__(self) -> str:
+        sign = "x" if self.paired else " | "
+        return f"{'.'.join(map(str, self.out_dims))}{sign}{'.'.join(map(str, self.in_dims))}"
 
     def to_matrix(self, tensor: torch.Tensor) -> torch.Tensor:
         """The weight ``(out_features, in_features)`` of a tensor of shape `dims`."""

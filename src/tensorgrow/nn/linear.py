@@ -22,7 +22,7 @@ from .plans import dense_plan
 from .products import Plan, run, run_rows
 from .schedules import Schedule, pick, schedule
 
-__all__ = ["TNLinear", "tn_layers"]
+__all__ = ["TNLinear", "is_trained", "tn_layers"]
 
 
 class TNLinear(nn.Module):
@@ -129,7 +129,7 @@ class TNLinear(nn.Module):
         Parameters
         ----------
         linear
-            The layer to replace; it is not modified. The bias is copied.
+            The layer to replace; it is not modified. The bias is copied, and what was frozen stays so.
         network
             The weight as a network over the legs of the layout (of ``weight / input_scale`` where that is
             given). Without one, `structure` (by default rank one) is fitted to the weight.
@@ -156,6 +156,9 @@ class TNLinear(nn.Module):
             dtype=weight.dtype,
         )
         layer.train(linear.training)
+        layer.cores.requires_grad_(is_trained(linear))
+        if layer.bias is not None:
+            layer.bias.requires_grad_(linear.bias.requires_grad)
         with torch.no_grad():
             for core, value in zip(layer.cores, network.cores):
                 core.copy_(value)
@@ -267,8 +270,10 @@ class TNLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to rows: ``(..., in_features)`` to ``(..., out_features)``."""
-        if x.shape[-1] != self.in_features:
-            raise DataError(f"the input has {x.shape[-1]} features, the layer is for {self.in_features}")
+        if x.dim() == 0 or x.shape[-1] != self.in_features:
+            raise DataError(
+                f"the input has shape {tuple(x.shape)}; its last axis must have {self.in_features} features"
+            )
         cores = self._current()
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
         if self.input_scale is not None:
@@ -379,6 +384,11 @@ class TNLinear(nn.Module):
 def tn_layers(model: nn.Module) -> dict[str, TNLinear]:
     """The `TNLinear` layers of a model by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, TNLinear)}
+
+
+def is_trained(linear: nn.Linear) -> bool:
+    """Whether anything but the bias of a dense layer gets gradients."""
+    return any(p.requires_grad for name, p in linear.named_parameters() if name != "bias")
 
 
 def _decode(state: Any, prefix: str) -> tuple[Layout, Structure]:

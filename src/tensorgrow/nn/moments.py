@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -59,7 +60,7 @@ class Metric:
 
 def calibration_batches(calibration: Any) -> list[Any]:
     """Inputs of the model: a tensor is one batch; of pairs, as loaders give them, the first part is taken."""
-    if isinstance(calibration, torch.Tensor | Mapping):
+    if isinstance(calibration, torch.Tensor | np.ndarray | Mapping):
         calibration = [calibration]
     if not isinstance(calibration, Iterable):
         raise DataError(f"calibration must be a batch or batches of inputs, not {type(calibration).__name__}")
@@ -71,15 +72,26 @@ def calibration_batches(calibration: Any) -> list[Any]:
 
 def apply(model: nn.Module, batch: Any) -> Any:
     """Call a model on a batch of inputs; a mapping holds named ones."""
-    where = next((p.device for p in model.parameters()), torch.device("cpu"))
+    like = next(model.parameters(), torch.empty(0))
     if isinstance(batch, Mapping):
-        return model(**{k: v.to(where) if isinstance(v, torch.Tensor) else v for k, v in batch.items()})
-    return model(batch.to(where) if isinstance(batch, torch.Tensor) else batch)
+        return model(**{k: _moved(v, like) for k, v in batch.items()})
+    return model(_moved(batch, like))
+
+
+def _moved(value: Any, like: torch.Tensor) -> Any:
+    """An input where the model is. Arrays are mostly double, and get the model's precision."""
+    if isinstance(value, np.ndarray):
+        found = torch.from_numpy(np.ascontiguousarray(value))
+        return found.to(like.device, like.dtype if found.is_floating_point() else None)
+    return value.to(like.device) if isinstance(value, torch.Tensor) else value
 
 
 @torch.no_grad()
 def input_moments(
-    model: nn.Module, layers: Mapping[str, nn.Linear], batches: Iterable[Any]
+    model: nn.Module,
+    layers: Mapping[str, nn.Linear],
+    batches: Iterable[Any],
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Inputs]:
     """Moments over the rows that come into each layer, in evaluation mode and double precision."""
     sums: dict[str, torch.Tensor] = {}
@@ -100,8 +112,15 @@ def input_moments(
     mode = model.training
     model.eval()
     try:
-        for batch in batches:
-            apply(model, batch)
+        for number, batch in enumerate(batches, 1):
+            tell(f"calibration: batch {number}")
+            try:
+                apply(model, batch)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise DataError(
+                    f"the model fails on calibration batch {number}; give batches of inputs as in "
+                    f"`model(batch)`, or as dicts in `model(**batch)`: {error}"
+                ) from error
     finally:
         model.train(mode)
         for handle in handles:

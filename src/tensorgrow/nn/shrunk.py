@@ -15,7 +15,7 @@ from ..io import read_file, write_file
 from ..structure import Structure
 from .grown import model_tensors
 from .layout import Layout
-from .linear import TNLinear
+from .linear import TNLinear, is_trained
 
 __all__ = ["CompressResult", "LayerReport", "load_compressed", "replace"]
 
@@ -113,7 +113,7 @@ class CompressResult:
         head = ("layer", "form", "parameters", "error", "output error", "latency", "memory")
         rows = [head]
         for r in self.layers:
-            shape = "" if r.layout is None or r.kind == "low rank" else f" {_legs(r.layout)}"
+            shape = "" if r.layout is None or r.kind == "low rank" else f" {r.layout}"
             rows.append(
                 (
                     r.name,
@@ -196,6 +196,9 @@ def load_compressed(path: str | Path, model: nn.Module) -> CompressResult:
             random_state=0,
         )
         new.train(old.training)
+        new.cores.requires_grad_(is_trained(old))
+        if new.bias is not None:
+            new.bias.requires_grad_(old.bias.requires_grad)
         own = replace(own, old, new)
     own.load_state_dict(tensors)
     return CompressResult(
@@ -218,11 +221,6 @@ def replace(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
             if child is old:
                 parent._modules[name] = new
     return model
-
-
-def _legs(layout: Layout) -> str:
-    sign = "x" if layout.paired else " | "
-    return f"{'.'.join(map(str, layout.out_dims))}{sign}{'.'.join(map(str, layout.in_dims))}"
 
 
 def _times(before: float | None, after: float | None) -> str:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..errors import DataError, check_choice
+from ..objectives.differentiable import as_score, scalar
 from ..solvers import Training, TrainingOptions, train
 from .batches import Batches
 
@@ -62,8 +63,8 @@ class Trainer:
         if self.score == "accuracy":
             return float((made.argmax(-1) != wanted).double().mean())
         if callable(self.score):
-            return float(self.score(made, wanted))
-        return float(self.loss(made, wanted))
+            return as_score(self.score(made, wanted))
+        return float(scalar(self.loss(made, wanted)))
 
     def fit(
         self,
@@ -96,7 +97,7 @@ class Trainer:
                 self.model.train(mode)
 
     def _loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
-        return self.loss(self.model(batch[0]), batch[1])
+        return scalar(self.loss(self.model(batch[0]), batch[1]))
 
 
 @contextmanager

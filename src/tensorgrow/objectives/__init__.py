@@ -7,7 +7,7 @@ from .classification import Classification, logits
 from .compressed import CompressedLeastSquares
 from .dense import DenseLeastSquares
 from .density import DensityLoss, Samples
-from .differentiable import Differentiable, LossFunction, Screening
+from .differentiable import Differentiable, LossFunction, Screening, Sharing
 from .entry_parts import EntryPart, Parts, Task
 from .observed import ObservedLeastSquares
 from .partitioned import Census, PartitionedLeastSquares
@@ -37,6 +37,7 @@ __all__ = [
     "Samples",
     "Screening",
     "SharesPasses",
+    "Sharing",
     "SliceFit",
     "SquaredResidual",
     "Survey",

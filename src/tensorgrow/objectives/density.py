@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -11,7 +11,8 @@ import torch
 from ..contraction import DensePlan, InnerPlan, dense_plan, inner_plan
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
-from ..structure import Structure
+from ..structure import Edge, Structure
+from .density_pairs import PairLoss, pair_losses
 
 __all__ = ["DensityLoss", "Kind", "Samples", "log_partition", "scaled"]
 
@@ -112,7 +113,23 @@ class DensityLoss:
 
     def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
         """Mean over a batch, in nats; batches count such that their mean is the mean over all samples."""
-        each = self._each(network, self.fitted, batch)
+        return self._weighted(self._each(network, self.fitted, batch), batch)
+
+    def mean_nll(self, values: torch.Tensor, whole: torch.Tensor, batch: Any) -> torch.Tensor:
+        """The same from entries of a network at the samples of a batch and its partition function."""
+        chosen = _size(values) if self.kind == "born" else values
+        # Never less than what the samples alone amount to: a difference of large numbers may come out so.
+        return self._weighted(self._nll(chosen, torch.maximum(whole, chosen.sum())), batch)
+
+    def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], PairLoss | None]:
+        """Losses as functions of the new slices of an edge; see `Sharing`."""
+        base = network if self.kind == "born" else _squared(network)
+        unit, norms = _normalised(base)
+        with torch.no_grad():
+            values, whole = self._read(unit, self.fitted, None)
+        return pair_losses(self, unit, edges, values, whole, norms)
+
+    def _weighted(self, each: torch.Tensor, batch: Any) -> torch.Tensor:
         weights = self.fitted.weights if batch is None else self.fitted.weights[batch]
         return (weights.to(each.dtype) * each).sum() * (self.num_batches / self.fitted.total)
 
@@ -133,20 +150,25 @@ class DensityLoss:
     def _each(self, network: TensorNetwork, samples: Samples, batch: torch.Tensor | None) -> torch.Tensor:
         """Negative log-likelihood of each distinct sample."""
         # The likelihood does not depend on the scale of a core, so that scales may be taken for constants.
-        scaled_network, _ = scaled(network if self.kind == "born" else _squared(network))
+        unit, _ = scaled(network if self.kind == "born" else _squared(network))
+        values, whole = self._read(unit, samples, batch)
+        return self._nll(_size(values) if self.kind == "born" else values, whole)
+
+    def _read(
+        self, network: TensorNetwork, samples: Samples, batch: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Entries at samples and the partition function of what likelihoods are made of."""
         if samples.flat is not None:
-            dense = scaled_network.to_dense().reshape(-1)
-            weights = _size(dense) if self.kind == "born" else dense
-            whole = weights.sum()
-            chosen = weights[samples.flat if batch is None else samples.flat[batch]]
-        else:
-            self._check_size(scaled_network)
-            rows = samples.rows if batch is None else samples.rows[batch]
-            values = scaled_network.at_checked(rows)
-            chosen = _size(values) if self.kind == "born" else values
-            whole = _partition(scaled_network, self.kind)
+            dense = network.to_dense().reshape(-1)
+            whole = (_size(dense) if self.kind == "born" else dense).sum()
+            return dense[samples.flat if batch is None else samples.flat[batch]], whole
+        self._check_size(network)
+        rows = samples.rows if batch is None else samples.rows[batch]
+        return network.at_checked(rows), _partition(network, self.kind)
+
+    def _nll(self, chosen: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
         tiny = torch.finfo(chosen.dtype).tiny
-        floor = max(FLOOR / network.structure.num_entries, 1e3 * tiny)
+        floor = max(FLOOR / math.prod(self.dims), 1e3 * tiny)
         return torch.log(whole.clamp_min(tiny)) - torch.log((chosen + floor * whole).clamp_min(tiny))
 
     def _check_size(self, network: TensorNetwork) -> None:
@@ -160,11 +182,23 @@ class DensityLoss:
 
 def scaled(network: TensorNetwork) -> tuple[TensorNetwork, float]:
     """The network with cores of norm one, and the logarithm of what the tensor was divided by."""
+    unit, norms = _normalised(network)
+    return unit, sum(map(math.log, norms))
+
+
+def _normalised(network: TensorNetwork) -> tuple[TensorNetwork, list[float]]:
     with torch.no_grad():
-        norms = torch.stack([torch.linalg.vector_norm(c) for c in network.cores]).tolist()
+        norms = torch.stack([_norm(c) for c in network.cores]).tolist()
     norms = [n if 0.0 < n < math.inf else 1.0 for n in norms]
     cores = [c / n for c, n in zip(network.cores, norms)]
-    return TensorNetwork(network.structure, cores), sum(map(math.log, norms))
+    return TensorNetwork(network.structure, cores), norms
+
+
+def _norm(core: torch.Tensor) -> torch.Tensor:
+    """In double precision, where squares of single-precision numbers neither overflow nor vanish."""
+    wide = core.to(torch.complex128 if core.is_complex() else torch.float64)
+    norm: torch.Tensor = torch.linalg.vector_norm(wide)
+    return norm
 
 
 def log_partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:

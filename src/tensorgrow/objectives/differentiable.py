@@ -11,7 +11,7 @@ from ..errors import DataError
 from ..network import TensorNetwork
 from ..structure import Edge
 
-__all__ = ["Differentiable", "LossFunction", "Screening", "Slices"]
+__all__ = ["Differentiable", "LossFunction", "Screening", "Sharing", "Slices", "as_score", "scalar"]
 
 # The one batch of a loss that is not given any.
 WHOLE = (None,)
@@ -49,6 +49,16 @@ class Differentiable(Protocol):
 
     def validate(self, network: TensorNetwork) -> float | None:
         """Score on held-out data, lower is better; None when there is none."""
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """An objective that contracts what candidate edges leave frozen only once."""
+
+    def around(
+        self, network: TensorNetwork, edges: Sequence[Edge]
+    ) -> Callable[[Edge], Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor] | None]:
+        """For each edge its loss as a function of the new slices and a batch; None: no such shortcut."""
 
 
 @runtime_checkable
@@ -117,11 +127,7 @@ class LossFunction:
 
     def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
         """Loss on a batch."""
-        value = self._loss(network) if self._batches is None else self._loss(network, batch)
-        if not isinstance(value, torch.Tensor) or value.numel() != 1 or value.is_complex():
-            got = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
-            raise DataError(f"the loss must be one real number, as a torch tensor; it returned {got}")
-        return value.reshape(())
+        return scalar(self._loss(network) if self._batches is None else self._loss(network, batch))
 
     @torch.no_grad()
     def total(self, network: TensorNetwork) -> float:
@@ -134,4 +140,20 @@ class LossFunction:
     @torch.no_grad()
     def validate(self, network: TensorNetwork) -> float | None:
         """The user's score."""
-        return None if self._validation is None else float(self._validation(network))
+        return None if self._validation is None else as_score(self._validation(network))
+
+
+def scalar(value: Any) -> torch.Tensor:
+    """What a user's loss returned, checked."""
+    if not isinstance(value, torch.Tensor) or value.numel() != 1 or value.is_complex():
+        got = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise DataError(f"the loss must be one real number, as a torch tensor; it returned {got}")
+    return value.reshape(())
+
+
+def as_score(value: Any) -> float:
+    """What a user's score returned, as a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"a score must be one real number; it returned {value!r:.80}") from error

@@ -11,7 +11,7 @@ import torch
 from .. import moves
 from ..errors import DataError, MemoryLimitError
 from ..network import TensorNetwork
-from ..objectives import Differentiable, Screening
+from ..objectives import Differentiable, Screening, Sharing
 from ..results import StopReason
 from ..solvers import TrainingOptions, grown_state, train
 from ..solvers.gradient import State
@@ -103,7 +103,9 @@ class LearningSearch(Search):
         if isinstance(problem.objective, Screening):
             self._grow_screened(problem.objective, edges, begin)
             return
-        tried = [self._try(state.current, e) for e in self._shortlisted(edges)]
+        chosen = self._shortlisted(edges)
+        shared = problem.objective.around(network, chosen) if isinstance(problem.objective, Sharing) else None
+        tried = [self._try(state.current, e, shared and shared(e)) for e in chosen]
         state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
         (i, j), slices, score = max(tried, key=lambda t: t[2])
         if score == -math.inf:
@@ -169,7 +171,9 @@ class LearningSearch(Search):
             problem.objective, network, problem.training, moments=moments, deadline=problem.deadline
         )
 
-    def _try(self, fitted: Fitted, edge: Edge) -> tuple[Edge, tuple[torch.Tensor, torch.Tensor], float]:
+    def _try(
+        self, fitted: Fitted, edge: Edge, shortcut: Callable[..., torch.Tensor] | None = None
+    ) -> tuple[Edge, tuple[torch.Tensor, torch.Tensor], float]:
         """Train the new slices of an edge; returns them and the score."""
         problem, network = self.problem, fitted.network
         objective, o, structure = problem.objective, problem.options, network.structure
@@ -188,18 +192,18 @@ class LearningSearch(Search):
             train(
                 leaves,
                 objective.batches,
-                lambda batch: objective.loss(now(), batch),
+                lambda batch: shortcut(*leaves, batch) if shortcut else objective.loss(now(), batch),
                 problem.training,
                 measure=None,
                 whole=objective.is_whole,
                 epochs=self._candidate_epochs,
                 deadline=problem.deadline,
             )
+            after = objective.validate(now())
+            after = objective.total(now()) if after is None else after
         except (DataError, MemoryLimitError) as error:  # diverged, or too large: not this edge
             self.too_large = self.too_large or isinstance(error, MemoryLimitError)
             return edge, (leaves[0].detach(), leaves[1].detach()), -math.inf
-        after = objective.validate(now())
-        after = objective.total(now()) if after is None else after
         score = self._score(fitted.measure, after, structure.growth_cost(i, j))
         return edge, (leaves[0].detach(), leaves[1].detach()), score
 

@@ -47,7 +47,8 @@ class TrainingOptions:
     candidate_epochs
         Passes for the new slices of a candidate edge.
     schedule
-        "constant", "cosine", or a function of the optimiser that makes a scheduler; stepped every epoch.
+        "constant", "cosine", or a function of the optimiser that makes a scheduler; stepped every epoch
+        (``ReduceLROnPlateau`` with the validation score, or the loss).
     clip
         Largest norm of the gradient; None: any.
     weight_decay
@@ -243,11 +244,13 @@ def train(
         if not steps:
             raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")
         done += 1
-        if schedule is not None:
-            schedule.step()
         now = mean if measure is None else measure()
         if not math.isfinite(now):
             break  # the best epoch so far is restored
+        if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            schedule.step(now)
+        elif schedule is not None:
+            schedule.step()
         gained = now < best - options.tolerance * max(abs(best), 1e-300) or math.isinf(best)
         stale = 0 if gained else stale + 1
         if now < best or measure is None:

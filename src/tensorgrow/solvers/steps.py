@@ -14,10 +14,16 @@ from typing import Any
 
 import torch
 
+from ..errors import DataError
+
 __all__ = ["CapturedStep", "PlainStep"]
 
 # Plain steps on a shape of batch before it is recorded: libraries and the optimiser set themselves up.
 WARM_UP = 3
+# L-BFGS stops, and forgets curvatures, below absolute sizes. A loss whose first gradient is not between these
+# is scaled for it: units of the data must not decide on what is found.
+LEAST_GRADIENT = 1e-1
+LARGEST_GRADIENT = 1e3
 # Share by which a recorded loss may differ from the plain one: the order of sums.
 AGREEMENT = 1e-3
 
@@ -43,6 +49,7 @@ class PlainStep:
     ) -> None:
         self.optimizer, self.leaves, self.loss, self.clip = optimizer, leaves, loss, clip
         self.buffers = buffers
+        self._factor = None if isinstance(optimizer, torch.optim.LBFGS) else 1.0
         self._total = torch.zeros((), dtype=torch.float64, device=leaves[0].device)
         self._count = 0
 
@@ -65,14 +72,33 @@ class PlainStep:
         def closure() -> torch.Tensor:
             self.optimizer.zero_grad()
             value = self.loss(batch)
+            if not value.requires_grad:
+                raise DataError(
+                    "the loss does not depend on what is trained, so that it has no gradient: compute it in "
+                    "torch, without `detach`, `item`, `numpy` or `no_grad` on the way"
+                )
             value.backward()  # type: ignore[no-untyped-call]
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.leaves, self.clip)
-            return value
+            return self._scaled(value)
 
         value = torch.as_tensor(self.optimizer.step(closure)).detach()  # type: ignore[arg-type]
+        value = value / (self._factor or 1.0)
         self._total += value
         return value
+
+    def _scaled(self, value: torch.Tensor) -> torch.Tensor:
+        """Loss and gradients in units that suit the optimiser."""
+        gradients = [leaf.grad for leaf in self.leaves if leaf.grad is not None]
+        if self._factor is None:
+            largest = max((float(g.abs().max()) for g in gradients), default=0.0)
+            wanted = min(max(largest, LEAST_GRADIENT), LARGEST_GRADIENT)
+            self._factor = wanted / largest if 0.0 < largest < math.inf else 1.0
+        if self._factor == 1.0:
+            return value
+        for g in gradients:
+            g.mul_(self._factor)
+        return value * self._factor
 
 
 class CapturedStep(PlainStep):

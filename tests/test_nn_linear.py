@@ -240,7 +240,7 @@ def test_wrong_arguments_are_named():
         TNLinear(16, 16, in_dims=(16,), out_dims=(4, 4))
     with pytest.raises(tg.StructureError, match="multiplied in pairs"):
         TNLinear(16, 16, in_dims=(4, 4), out_dims=(4, 4), structure=tg.Structure((4,) * 4))
-    with pytest.raises(tg.DataError, match="15 features"):
+    with pytest.raises(tg.DataError, match=r"\(2, 15\); its last axis must have 16"):
         TNLinear(16, 16)(torch.zeros(2, 15))
 
 

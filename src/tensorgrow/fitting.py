@@ -39,6 +39,8 @@ class FitRequest:
         """Refuse data and starts of another form."""
         if shape != self.structure.dims:
             raise DataError(f"the tensor has shape {shape}, the structure is for {self.structure.dims}")
+        if self.init is not None and not isinstance(self.init, TensorNetwork):
+            raise OptionError(f"init must be a TensorNetwork, not {type(self.init).__name__}")
         if self.init is not None and self.init.structure != self.structure:
             raise OptionError(
                 f"init has the structure {self.init.structure}, not the one to fit: {self.structure}"

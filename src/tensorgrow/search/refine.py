@@ -83,6 +83,8 @@ def _splittable(problem: Problem, network: TensorNetwork) -> list[int]:
     """Nodes whose environment Gram, which weighs the error of a split, fits in memory."""
     structure, item = network.structure, network.cores[0].element_size()
     most = SPLIT_SHARE * problem.memory_limit / item
+    if structure.num_nodes == 1:  # nothing around the node, and nothing to split it between
+        return []
     plans = (gram_plan(structure, k, network.is_complex).program for k in range(structure.num_nodes))
     return [k for k, program in enumerate(plans) if program.peak_entries <= most]
 

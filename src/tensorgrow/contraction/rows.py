@@ -58,13 +58,15 @@ class RowSet:
 
 
 class Scratch:
-    """Memory that large results are written to again and again."""
+    """Memory that large results are written to again and again; CUDA tensors come from a cache anyway."""
 
     def __init__(self) -> None:
         self._held: dict[str, torch.Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
         """An uninitialised tensor, overwritten by the next one of that name."""
+        if like.device.type != "cpu":
+            return like.new_empty(shape)
         count = math.prod(shape)
         held = self._held.get(name)
         if held is None or held.dtype != like.dtype or len(held) < count:

@@ -16,7 +16,7 @@ from tensorgrow import StopReason as Stop
 from tensorgrow.io import read_file, write_file
 from tensorgrow.objectives import ObservedLeastSquares
 from tensorgrow.search import EdgePolicy, Problem, growth
-from tensorgrow.search.candidates import Candidate
+from tensorgrow.search.candidates import Candidate, cost_of, score_of
 from tensorgrow.search.growth import _most_gaining, grow_once, refit
 
 DIMS = (5,) * 4
@@ -1173,8 +1173,23 @@ GAINS = [(1, 2, 0.5, 1.0), (2, 10, 0.2, 2.0), (3, 100, 0.1, 10.0), (4, 50, 0.1, 
 
 
 def test_edges_that_gain_most_are_compared_with_the_best_scored():
-    made = [Candidate((0, k), None, None, 1.0, added, score, gain) for k, added, score, gain in GAINS]
+    made = [Candidate((0, k), None, None, 1.0, a, float(a), score, gain) for k, a, score, gain in GAINS]
     assert [c.edge[1] for c in _most_gaining(made)] == [1, 3, 4, 2]
+
+
+def test_a_growth_that_costs_next_to_nothing_counts_as_a_share_of_the_network():
+    structure = Structure((50, 50, 2, 2), {(0, 1): 4})
+    assert structure.growth_cost(2, 3) == 4
+    assert cost_of(structure, (2, 3), 0.0) == 4
+    assert cost_of(structure, (2, 3), 0.02) == 0.02 * structure.num_parameters > 4
+    assert cost_of(structure, (0, 1), 0.02) == structure.growth_cost(0, 1)
+    options = GreedyOptions.for_completion("balanced")
+    costs = [cost_of(structure, e, options.least_growth) for e in ((0, 1), (2, 3))]
+    gains = (0.1, 0.005)  # the cheap edge has more per parameter, and less that counts
+    scores = [score_of(options, 1.0, math.exp(-g), 1, c) for g, c in zip(gains, costs)]
+    assert scores == pytest.approx([g / c for g, c in zip(gains, costs)])
+    assert scores[0] > scores[1]
+    assert gains[0] / structure.growth_cost(0, 1) < gains[1] / structure.growth_cost(2, 3)
 
 
 def test_a_costly_edge_that_gains_most_after_a_refit_is_taken():

@@ -74,6 +74,37 @@ def test_best_epoch_is_kept_and_training_stops_early():
     assert abs(float(x.detach()) - 0.5) == min(abs(v - 0.5) for v in seen)
 
 
+def test_the_running_mean_of_the_parameters_is_measured_and_kept():
+    x = torch.tensor([4.0], requires_grad=True)
+    plain = torch.tensor([4.0], requires_grad=True)
+    seen = []
+
+    def measure():
+        seen.append(float(x.detach()))
+        return abs(seen[-1])
+
+    def loss_of(value):
+        return (value - 1.0).square().sum()
+
+    steps, share = 3, 0.8
+    options = TrainingOptions(optimizer="sgd", learning_rate=0.1, average=share, epochs=4, patience=9)
+    done = train([x], lambda: range(steps), lambda _: loss_of(x), options, measure=measure)
+    optimizer = torch.optim.SGD([plain], lr=0.1, momentum=0.9)
+    mean, wanted, count = 4.0, [4.0], 0
+    for _ in range(4):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss_of(plain).backward()
+            optimizer.step()
+            count += 1
+            kept = min(share, count / (count + 9))
+            mean = kept * mean + (1.0 - kept) * float(plain.detach())
+        wanted.append(mean)
+    assert seen == pytest.approx(wanted, rel=1e-5)
+    assert done.measure == min(map(abs, seen))
+    assert abs(float(x.detach())) == pytest.approx(done.measure)
+
+
 def test_gradients_are_clipped_and_schedules_are_stepped():
     x = torch.zeros(3, dtype=DOUBLE, requires_grad=True)
     rates = []
@@ -113,6 +144,8 @@ def test_divergence_returns_to_the_best_epoch():
         {"learning_rate": -1.0},
         {"clip": 0.0},
         {"weight_decay": -1.0},
+        {"average": 1.0},
+        {"average": -0.1},
         {"tolerance": math.nan},
     ],
 )

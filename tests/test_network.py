@@ -182,13 +182,26 @@ def test_entries_in_every_precision(dtype, device):
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 22])
 def test_entries_in_chunks(chunk, monkeypatch, forbid_dense):
+    monkeypatch.setattr(network_module, "SMALL_ENTRIES", 0)
     monkeypatch.setattr(network_module, "CHUNK_ENTRIES", chunk)
     net = random_network(HUBS, 1, torch.complex128)
     rows = random_rows(np.random.default_rng(1), HUBS.dims, 50)
     assert_close(net.entries(rows), dense(HUBS, net.cores)[tuple(rows.T)], 1e-11)
 
 
+@pytest.mark.parametrize("share", [2, 9, 11])
+def test_a_good_part_of_a_small_tensor_comes_from_the_dense_one(share, monkeypatch):
+    formed = []
+    real = TensorNetwork.to_dense
+    monkeypatch.setattr(TensorNetwork, "to_dense", lambda self: formed.append(1) or real(self))
+    net = random_network(RING, 3)
+    rows = random_rows(np.random.default_rng(3), RING.dims, RING.num_entries // share)
+    assert_close(net.entries(rows), dense(RING, net.cores)[tuple(rows.T)], 1e-11)
+    assert bool(formed) == (share <= network_module.DENSE_SAVES)
+
+
 def test_chunks_bound_the_intermediates(monkeypatch, forbid_dense):
+    monkeypatch.setattr(network_module, "SMALL_ENTRIES", 0)
     sizes = []
     contract = network_module.opt_einsum.contract
 

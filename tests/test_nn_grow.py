@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tensorgrow as tg
 from tensorgrow.nn import GrowResult, TNLinear, grow, scoring, tn_layers
-from tensorgrow.nn.batches import as_batches
+from tensorgrow.nn.batches import as_batches, joined
 from tensorgrow.nn.training import Trainer, frozen
 from tensorgrow.solvers import TrainingOptions, grown_state
 
@@ -94,6 +95,57 @@ def test_resumes_to_the_same_result_with_dropout(tmp_path):
     assert same(run(net, max_steps=2, checkpoint=file), whole)
     with pytest.raises(tg.OptionError, match="another run"):
         run(net, max_steps=2, checkpoint=file, noise=0.5)
+
+
+def test_the_final_training_uses_the_validation_data():
+    options = {"max_steps": 1, "training": replace(OPTIONS, schedule="cosine")}
+    chosen, final = run(**options), run(**options, final_epochs=20)
+    assert final.history[-1].structures == chosen.history[-1].structures
+    assert final.validation == chosen.validation  # of before
+    assert (chosen.info["final_epochs"], final.info["final_epochs"]) == (0, 20)
+    assert loss_on_all(final.model) < loss_on_all(chosen.model)
+    assert loss_on_all(run(**options, final_epochs=20).model) == loss_on_all(final.model)
+
+
+def test_a_final_training_that_does_harm_is_undone(result):
+    # The fit is exact, and a constant rate of this size only shakes it.
+    spoilt = run(final_epochs=3)
+    for a, b in zip(result.model.parameters(), spoilt.model.parameters()):
+        assert torch.equal(a, b)
+
+
+@torch.no_grad()
+def loss_on_all(net: nn.Module) -> float:
+    return sum(len(x) * float(nn.functional.mse_loss(net(x), y)) for x, y in regression())
+
+
+def test_an_interrupt_in_the_final_training_leaves_the_chosen_model(result, monkeypatch):
+    def interrupted(self, seed, **more):
+        with torch.no_grad():
+            for p in self.model.parameters():
+                p.zero_()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "fit_to_all", interrupted)
+    broken = run(final_epochs=3)
+    assert broken.stop == tg.StopReason.INTERRUPTED
+    for a, b in zip(result.model.parameters(), broken.model.parameters()):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("loaded", ["first", "second", "both"])
+def test_data_in_loaders_is_joined_one_after_the_other(loaded):
+    pairs = [(torch.arange(6.0)[:, None] + 10 * k, torch.arange(6) + 10 * k) for k in range(2)]
+    given = [
+        DataLoader(TensorDataset(*pair), batch_size=4) if loaded in ("both", name) else pair
+        for name, pair in zip(("first", "second"), pairs)
+    ]
+    made = {"batch_size": 4, "device": torch.device("cpu"), "dtype": torch.float32}
+    both = joined(*(as_batches(d, "data", **made) for d in given))
+    targets = torch.cat([y for _, y in both.in_order()])
+    assert torch.equal(targets, torch.cat([pair[1] for pair in pairs]))
+    drawn = torch.cat([y for _, y in both.shuffled(torch.Generator().manual_seed(0))])
+    assert sorted(drawn.tolist()) == sorted(targets.tolist())
 
 
 def test_saves_and_loads(result, tmp_path):
@@ -291,6 +343,8 @@ def test_a_last_batch_of_one_row_joins_the_one_before():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
+        ({"final_epochs": -1}, "final_epochs=-1"),
+        ({"final_epochs": 2.5}, "final_epochs=2.5"),
         ({"loss": "mse"}, "loss must be a function"),
         ({"loss": lambda made, wanted: made}, "one real number"),
         ({"loss": lambda made, wanted: made.detach().sum()}, "does not depend on what is trained"),

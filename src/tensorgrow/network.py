@@ -30,6 +30,9 @@ RandomState = int | np.random.Generator | torch.Generator | None
 
 # Entries of an intermediate while listed entries are computed; more are done in chunks.
 CHUNK_ENTRIES = 1 << 22
+# About so many entries of a dense tensor of at most this size cost as much as one that is computed alone.
+DENSE_SAVES = 10
+SMALL_ENTRIES = 1 << 24
 
 
 def as_generator(random_state: RandomState) -> torch.Generator:
@@ -163,14 +166,16 @@ class TensorNetwork:
         Returns
         -------
         torch.Tensor
-            The ``n`` values. The dense tensor is only formed when it has fewer entries than were asked for.
+            The ``n`` values. The dense tensor is only formed when it has fewer entries than were asked for,
+            or is small and a good part of it was asked for.
         """
         return self.at_checked(self._check_indices(indices))
 
     def at_checked(self, where: torch.Tensor) -> torch.Tensor:
         """`entries` for positions that are known to be right: 64-bit integers on the network's device."""
         n = where.shape[0]
-        if n >= self.structure.num_entries:
+        size = self.structure.num_entries
+        if n >= size or (size <= SMALL_ENTRIES and n * DENSE_SAVES >= size):
             return self.to_dense()[tuple(where.T)]
         equation, path, widest = _entries_path(self.structure)
         step = max(1, CHUNK_ENTRIES // widest)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ..errors import DataError
 
-__all__ = ["Batches", "as_batches"]
+__all__ = ["Batches", "as_batches", "joined"]
 
 Pair = tuple[Any, torch.Tensor]
 
@@ -101,6 +101,33 @@ def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, d
     if y.is_floating_point() and not dtype.is_complex:
         y = y.to(dtype)
     return Batches(x, y, None, batch_size=batch_size, device=device)
+
+
+def joined(first: Batches, second: Batches) -> Batches:
+    """All the data of both: shuffled together where it lies in memory, else one after the other."""
+    whole = [b for b in (first, second) if b.inputs is not None and b.targets is not None]
+    if len(whole) < 2:
+        return _Chain(first, second)
+    inputs, targets = (torch.cat([getattr(b, name) for b in whole]) for name in ("inputs", "targets"))
+    return Batches(inputs, targets, None, batch_size=first.batch_size, device=first.device)
+
+
+class _Chain(Batches):
+    """The batches of one and then of another."""
+
+    def __init__(self, first: Batches, second: Batches) -> None:
+        super().__init__(None, None, None, batch_size=first.batch_size, device=first.device)
+        self.parts = (first, second)
+
+    def in_order(self) -> Iterator[Pair]:
+        """One pass without shuffling."""
+        for part in self.parts:
+            yield from part.in_order()
+
+    def shuffled(self, generator: torch.Generator) -> Iterator[Pair]:
+        """One pass, each part in random order."""
+        for part in self.parts:
+            yield from part.shuffled(generator)
 
 
 def _tensor(value: Any) -> torch.Tensor:

@@ -54,6 +54,7 @@ def grow(
     noise: float = 1e-2,
     patience: int | None = 5,
     training: TrainingOptions | None = None,
+    final_epochs: int = 0,
     batch_size: int = 256,
     random_state: RandomState = None,
     device: torch.device | str | None = None,
@@ -96,6 +97,10 @@ def grow(
         Stop after so many growths in a row without a better score; None: never.
     training
         Optimiser, epochs and more. By default Adam at 1e-3, 50 epochs, 5 for candidates, best epoch kept.
+    final_epochs
+        After the growth, train the chosen model for so many epochs more on training and validation data
+        together, and keep the last where the loss on all of them fell. Nothing is left to judge that by:
+        `validation` is that of before. A schedule that ends at a small rate suits it, such as "cosine".
     batch_size
         Where the data is given whole.
     random_state
@@ -117,7 +122,7 @@ def grow(
         far.
     """
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=True)
-    check_grow_options(loss, patience, batch_size, noise, training)
+    check_grow_options(loss, patience, batch_size, noise, training, final_epochs)
     options = PAPER_TRAINING if training is None else training
     own = copy.deepcopy(model)
     chosen = layers_to_grow(own, layers)
@@ -144,7 +149,15 @@ def grow(
     _drive(run, listeners)
     assert run.best is not None and run.stop is not None
     own.load_state_dict(run.best)
-    details = describe(like, options=options.to_dict(), seconds=run.elapsed, edge_score=edge_score)
+    if final_epochs and run.stop != StopReason.INTERRUPTED:
+        run.finish(final_epochs)
+    details = describe(
+        like,
+        options=options.to_dict(),
+        final_epochs=final_epochs,
+        seconds=run.elapsed,
+        edge_score=edge_score,
+    )
     return GrowResult(own, tuple(run.steps), run.stop, details)
 
 
@@ -228,6 +241,15 @@ class GrowRun:
             self._grow(candidate.layer, candidate.edge, candidate.slices)
             yield self._train("grow", candidate.layer, candidate.edge)
         self.stop = stop
+
+    def finish(self, epochs: int) -> None:
+        """Train the model on all the data; Ctrl-C leaves it as it was chosen."""
+        try:
+            self.trainer.fit_to_all(self._seed(), epochs=epochs, deadline=self._deadline())
+        except KeyboardInterrupt:
+            assert self.best is not None
+            self.model.load_state_dict(self.best)
+            self.stop = StopReason.INTERRUPTED
 
     def _reason(self) -> StopReason | None:
         last = self.steps[-1]

@@ -80,7 +80,7 @@ class GrowResult:
     Attributes
     ----------
     model
-        After the step with the best validation score.
+        After the step with the best validation score, and the final training where one was asked for.
     history
         One `GrowStep` per growth, the first training included.
     stop

@@ -30,8 +30,12 @@ Dims = tuple[Sequence[int], Sequence[int]]
 # -- growing -------------------------------------------------------------------------------------------
 
 
-def check_grow_options(loss: Any, patience: Any, batch_size: Any, noise: Any, training: Any) -> None:
+def check_grow_options(
+    loss: Any, patience: Any, batch_size: Any, noise: Any, training: Any, final_epochs: Any
+) -> None:
     """Refuse what `grow` cannot work with."""
+    if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
+        raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
     if loss is not None and not callable(loss):
         raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
     for name, value, may_miss in (("patience", patience, True), ("batch_size", batch_size, False)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 from ..errors import DataError, check_choice
 from ..objectives.differentiable import as_score, scalar
 from ..solvers import Training, TrainingOptions, train
-from .batches import Batches
+from .batches import Batches, joined
 
 __all__ = ["Loss", "Score", "Trainer", "frozen", "seeded"]
 
@@ -77,22 +78,64 @@ class Trainer:
         may_stay: bool = True,
     ) -> Training:
         """Train some parameters in place and keep the best epoch on validation, or the state before it."""
+        with self._training(seed) as generator:
+            return train(
+                parameters,
+                lambda: self.training.shuffled(generator),
+                self._loss,
+                self.options,
+                measure=self.validate,
+                epochs=epochs,
+                state=state,
+                deadline=deadline,
+                buffers=list(self.model.buffers()),
+                may_stay=may_stay,
+            )
+
+    def fit_to_all(self, seed: int, *, epochs: int, deadline: float) -> bool:
+        """Train what is not frozen on training and validation data; without a gain there, nothing changes."""
+        everything = joined(self.training, self.validation)
+        before, kept = self._mean_loss(everything), [v.detach().clone() for v in self._values()]
+        with self._training(seed) as generator:
+            train(
+                [p for p in self.model.parameters() if p.requires_grad],
+                lambda: everything.shuffled(generator),
+                self._loss,
+                replace(self.options, patience=epochs),  # nothing is left to stop by
+                measure=None,
+                epochs=epochs,
+                deadline=deadline,
+                buffers=list(self.model.buffers()),
+            )
+        if self._mean_loss(everything) < before:
+            return True
+        with torch.no_grad():
+            for own, value in zip(self._values(), kept):
+                own.copy_(value)
+        return False
+
+    def _values(self) -> list[torch.Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    @torch.no_grad()
+    def _mean_loss(self, batches: Batches) -> float:
+        """Mean over the batches, in evaluation mode."""
+        mode = self.model.training
+        self.model.eval()
+        try:
+            found = [self._loss(batch).detach() for batch in batches.in_order()]
+        finally:
+            self.model.train(mode)
+        return float(torch.stack(found).double().mean())
+
+    @contextmanager
+    def _training(self, seed: int) -> Iterator[torch.Generator]:
+        """The model in training mode, and a generator for its batches."""
         mode = self.model.training
         with seeded(seed, self.training.device) as generator:
             self.model.train()
             try:
-                return train(
-                    parameters,
-                    lambda: self.training.shuffled(generator),
-                    self._loss,
-                    self.options,
-                    measure=self.validate,
-                    epochs=epochs,
-                    state=state,
-                    deadline=deadline,
-                    buffers=list(self.model.buffers()),
-                    may_stay=may_stay,
-                )
+                yield generator
             finally:
                 self.model.train(mode)
 

@@ -23,7 +23,9 @@ GRAM_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
 # Slices whose Gram matrices take fewer products than this go through batched products of padded blocks.
 LOOP_ABOVE = 30_000
 # Environment rows that one matrix product on the CPU reads: they stay in cache, and threads share a slice.
+# But so many times the width of a row at least: a Gram matrix is added up once per product.
 RUN_BYTES = 1 << 22
+RUN_WIDTHS = 4
 LONGEST_BLOCK = 1024
 MOST_THREADS = 16
 # Flops below which threads cost more than they save.
@@ -143,7 +145,7 @@ class SliceTable:
             dual = rows.conj().T if rows.dtype.kind == "c" else rows.T
             return s, dual @ rows, dual @ given
 
-        step = max(64, RUN_BYTES // (8 * source.row_entries))
+        step = max(64, RUN_BYTES // (8 * source.row_entries), RUN_WIDTHS * source.width)
         runs = [
             (s, a, min(a + step, self.starts[s + 1]))
             for s in range(first, last)

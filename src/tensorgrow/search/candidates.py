@@ -94,18 +94,31 @@ def _pair(edge: Sequence[int], order: int) -> Edge:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An edge with its optimised new slices."""
+    """An edge with its optimised new slices.
+
+    Attributes
+    ----------
+    added
+        Parameters that the growth adds.
+    cost
+        The same, or more where so few do not count.
+    score
+        The largest wins.
+    gain
+        Logarithm of (loss before / loss after).
+    """
 
     edge: Edge
     left: Any
     right: Any
     loss: float
     added: int
+    cost: float
     score: float
     gain: float
 
 
-def score_of(options: GreedyOptions, before: float, after: float, added: int) -> float:
+def score_of(options: GreedyOptions, before: float, after: float, added: int, cost: float) -> float:
     """Score of a growth; the largest wins."""
     if callable(options.edge_score):
         return float(options.edge_score(before, after, added))
@@ -113,7 +126,12 @@ def score_of(options: GreedyOptions, before: float, after: float, added: int) ->
         return 0.0
     if options.edge_score == "drop":
         return before - after
-    return math.log(before / max(after, before * 1e-12)) / added
+    return math.log(before / max(after, before * 1e-12)) / cost
+
+
+def cost_of(structure: Structure, edge: Edge, least: float) -> float:
+    """Parameters that a growth adds, or a share of all where it adds fewer."""
+    return max(structure.growth_cost(*edge), least * structure.num_parameters)
 
 
 def score_edges(
@@ -132,9 +150,10 @@ def score_edges(
         left, right, explained = _fit_slices(problem, options, generator)
         after = math.sqrt(max(loss**2 - explained, 0.0))
         added = structure.growth_cost(*problem.edge)
-        score = score_of(options, loss, after, added)
+        cost = cost_of(structure, problem.edge, options.least_growth)
+        score = score_of(options, loss, after, added, cost)
         gain = math.log(max(loss, TINY) / max(after, TINY))
-        found.append(Candidate(problem.edge, left, right, after, added, score, gain))
+        found.append(Candidate(problem.edge, left, right, after, added, cost, score, gain))
     found.sort(key=lambda c: -c.score)
     return found
 
@@ -154,9 +173,12 @@ class ScoreMemory:
     ----------
     gains
         Last gain, the logarithm of (loss before / loss after), and its age by edge.
+    least
+        Share of the network that a growth counts as at least.
     """
 
     gains: Gains = field(default_factory=dict)
+    least: float = 0.0
     batch: int = 4
     oldest: int = 5
     slack: float = 0.5
@@ -167,7 +189,7 @@ class ScoreMemory:
         """Candidates among which the best is, best score first."""
         self.gains = {e: (g, age + 1) for e, (g, age) in self.gains.items()}
         fresh = [e for e in edges if self.gains.get(e, (0.0, self.oldest))[1] >= self.oldest]
-        rest = {e: self.gains[e][0] / structure.growth_cost(*e) for e in edges if e not in fresh}
+        rest = {e: self.gains[e][0] / cost_of(structure, e, self.least) for e in edges if e not in fresh}
         queue = sorted(rest, key=lambda e: -rest[e])
         found = self._note(score(fresh)) if fresh else []
         while queue and (not found or rest[queue[0]] > self.slack * self._best(found)):
@@ -183,7 +205,7 @@ class ScoreMemory:
 
     @staticmethod
     def _best(found: Sequence[Candidate]) -> float:
-        return max(c.gain / c.added for c in found)
+        return max(c.gain / c.cost for c in found)
 
 
 def _fit_slices(problem: PairProblem, options: GreedyOptions, generator: torch.Generator) -> SliceFit:

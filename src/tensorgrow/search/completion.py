@@ -144,7 +144,7 @@ class CompletionSearch(GreedySearch):
         state, problem = self.state, self.problem
         assert state.current is not None
         lazy = problem.options.edge_score == "per_parameter" and self._is_large(state.current)
-        problem.memory = ScoreMemory(state.gains) if lazy else None
+        problem.memory = ScoreMemory(state.gains, problem.options.least_growth) if lazy else None
         few = problem.is_patient(state.current.network.structure)  # so few held-out entries that luck decides
         now = not few and (not lazy or len(state.steps) % DOUBT_EVERY == 0)
         problem.doubt = DOUBT if now else 0

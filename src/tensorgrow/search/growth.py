@@ -283,7 +283,7 @@ def _look_ahead(
             sweeps=problem.options.lookahead_sweeps,
             tolerance=0.0,
         )
-        score = score_of(problem.options, current.measure, trial.measure, candidate.added)
+        score = score_of(problem.options, current.measure, trial.measure, candidate.added, candidate.cost)
         if randomise:
             score *= problem.noise(problem.options.score_noise)
         if best is None or score > best[0]:

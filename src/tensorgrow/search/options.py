@@ -26,6 +26,9 @@ class GreedyOptions:
         ``"per_parameter"``: log of (loss before / loss after) per added parameter. ``"drop"``: the steepest
         decrease of the loss, as in the paper. Or a function of (loss before, loss after, added parameters);
         the largest value wins.
+    least_growth
+        For gains per parameter, every growth counts as this share of the network at least. An edge that costs
+        next to nothing may gain next to nothing, again and again, and each time everything is refitted.
     scoring
         ``"slices"`` optimises only the new slices of each candidate edge; ``"full"`` refits everything.
     slice_init
@@ -93,6 +96,7 @@ class GreedyOptions:
     """
 
     edge_score: EdgeScore = "per_parameter"
+    least_growth: float = 0.0
     scoring: Literal["slices", "full"] = "slices"
     slice_init: Literal["spectral", "random"] = "spectral"
     slice_noise: float = 1e-2
@@ -155,6 +159,7 @@ class GreedyOptions:
         """Options behind ``effort=`` where entries are missing: overfitting is the risk, not slow fits."""
         check_choice("effort", effort, ("fast", "balanced", "thorough"))
         base = cls(
+            least_growth=0.02,
             slice_sweeps=1,
             lookahead=1,
             lookahead_sweeps=4,
@@ -215,6 +220,7 @@ class GreedyOptions:
 
 _MAY_BE_NONE = ("lookahead", "ridge", "max_degree", "regrow_cycles")
 _LOWEST: dict[str, float] = {
+    "least_growth": 0.0,
     "slice_noise": 0.0,
     "slice_sweeps": 1,
     "lookahead": 1,

@@ -27,6 +27,8 @@ LBFGS_RATE = 1.0
 # What optimisers call running means of squares: a zero there would make the first steps of new entries huge.
 SECOND_MOMENTS = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "exp_inf"}
 DEFAULT_RATE = 1e-2
+# Of a running mean, the share kept after n steps is at most n / (n + this): the first values do not linger.
+AVERAGE_START = 9
 # Steps on batches that may go without a gain, however few batches there are: saddles take time to leave.
 PATIENT_STEPS = 300
 
@@ -53,6 +55,9 @@ class TrainingOptions:
         Largest norm of the gradient; None: any.
     weight_decay
         Of the optimiser, where it knows that.
+    average
+        Measure and keep a running mean of the parameters instead of the parameters themselves; this is the
+        share of it that a step keeps, such as 0.998. 0: off.
     patience, tolerance
         Stop after so many epochs without a gain of this share.
     patient_steps
@@ -71,6 +76,7 @@ class TrainingOptions:
     schedule: Schedule = "constant"
     clip: float | None = None
     weight_decay: float = 0.0
+    average: float = 0.0
     patience: int = 10
     tolerance: float = 1e-4
     keep_state: bool = True
@@ -94,6 +100,8 @@ class TrainingOptions:
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise OptionError(f"{name}={value!r} must not be negative")
+        if not 0.0 <= self.average < 1.0:
+            raise OptionError(f"average={self.average!r} must be at least 0 and below 1")
 
     @classmethod
     def for_effort(cls, effort: str) -> TrainingOptions:
@@ -237,13 +245,16 @@ def train(
     kept, kept_loss = _copies(all_values), math.nan
     stale = done = 0
     step = options.step(optimizer, leaves, loss, buffers)
+    average = _Average(leaves, options.average)
     for _ in range(count):
         for batch in batches():
             step(batch)
+            average.note()
         mean, steps = step.take_mean()
         if not steps:
             raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")
         done += 1
+        average.swap()
         now = mean if measure is None else measure()
         if not math.isfinite(now):
             break  # the best epoch so far is restored
@@ -255,6 +266,7 @@ def train(
         stale = 0 if gained else stale + 1
         if now < best or measure is None:
             best, kept, kept_loss = now, _copies(all_values), mean
+        average.swap()
         patient = stale < options.patience or (not whole and stale * steps < options.patient_steps)
         if not patient or time.perf_counter() > deadline:
             break
@@ -268,6 +280,30 @@ def train(
             "learning rate, or give an `init`"
         )
     return Training(best, kept_loss, done, _dump_state(optimizer, leaves))
+
+
+class _Average:
+    """Running mean of the values that training goes through; without one, nothing happens."""
+
+    def __init__(self, leaves: list[torch.Tensor], share: float) -> None:
+        self.leaves, self.share, self.count = leaves, share, 0
+        self.mean = _copies(leaves) if share else []
+
+    @torch.no_grad()
+    def note(self) -> None:
+        """Take the values after a step in."""
+        if self.mean:
+            self.count += 1
+            share = min(self.share, self.count / (self.count + AVERAGE_START))
+            torch._foreach_lerp_(self.mean, self.leaves, 1.0 - share)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Put the mean where the values are, and the values where the mean was."""
+        for own, other in zip(self.leaves, self.mean):
+            held = own.clone()
+            own.copy_(other)
+            other.copy_(held)
 
 
 def _copies(leaves: list[torch.Tensor]) -> list[torch.Tensor]:

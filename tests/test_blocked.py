@@ -18,7 +18,7 @@ import tensorgrow as tg
 from oracles import TOLERANCE, assert_close, random_array, random_network, to_numpy
 from tensorgrow.blocks import ArraySource, Form, ThreadReducer, as_source, block_grid, entries_of, is_lazy
 from tensorgrow.objectives import BlockedLeastSquares, CompressedLeastSquares, DenseLeastSquares
-from tensorgrow.objectives.blocked_kernels import largest_of, sum_of_squares
+from tensorgrow.objectives.blocked_kernels import dots, largest_of, norms_squared, sum_of_squares
 from tensorgrow.solvers import ALSSettings, als
 
 SHAPE = (6, 7, 5, 4)
@@ -70,6 +70,9 @@ def test_sums_of_squares_and_largest_entries(dtype):
     for array in (x, x.numpy()):
         assert sum_of_squares(array) == pytest.approx(expected, rel=1e-6)
         assert largest_of(array) == pytest.approx(largest, rel=1e-6)
+    rows = torch.view_as_real(x).reshape(3, -1) if x.is_complex() else x
+    assert float(dots(rows)) == pytest.approx(expected, rel=1e-6)
+    assert float(norms_squared(rows)) == pytest.approx(expected, rel=1e-6)
     x[1, 3] = math.nan
     assert math.isnan(largest_of(x)) and math.isnan(largest_of(x.numpy()))
 

@@ -65,7 +65,7 @@ class Partial:
             self.largest = self.largest if math.isnan(self.largest) else other.largest
         for key, value in other.sums.items():
             if key in self.sums:
-                self.sums[key] += widen(value)
+                self.sums[key] += value  # widened on the way, without a copy
             else:
                 self.sums[key] = widen(value)
 

@@ -281,7 +281,10 @@ def test_costly_networks_get_new_edges_where_the_old_ones_do_not_help(monkeypatc
     search = make_search(x, GROWTH, max_error=1e-3)
     grown = [s.edge for s in search if s.kind == "grow"]
     assert search.state.stop is Stop.TARGET_REACHED
-    assert grown in ([(0, 2), (0, 2), (1, 3)], [(1, 3), (0, 2), (0, 2)])  # one edge to its end, then the other
+    assert grown in (
+        [(0, 2), (0, 2), (1, 3)],
+        [(1, 3), (0, 2), (0, 2)],
+    )  # one edge to its end, then the other
 
 
 # -- what a growth does ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ three runs, summed over or not in turn, one product per index of the first run r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -32,14 +33,14 @@ class Runs:
 
 def runs_of(axes: Sequence[tuple[bool, int]]) -> Runs | None:
     """Three runs from axes in storage order, each summed over or not and its size; None for more or fewer."""
-    sizes, kinds = [], []
-    for summed, run in groupby(((s, n) for s, n in axes if n > 1), key=lambda axis: axis[0]):
-        size = 1
-        for _, n in run:
-            size *= n
-        sizes.append(size)
-        kinds.append(summed)
-    return Runs(*sizes, sums_middle=kinds[1]) if len(sizes) == 3 else None
+    runs = [
+        (summed, math.prod(n for _, n in run))
+        for summed, run in groupby((axis for axis in axes if axis[1] > 1), key=lambda axis: axis[0])
+    ]
+    if len(runs) != 3:
+        return None
+    (_, first), (sums_middle, middle), (_, last) = runs
+    return Runs(first, middle, last, sums_middle)
 
 
 def is_worthwhile(rows: int, tensor: torch.Tensor, runs: Runs) -> bool:

@@ -175,12 +175,14 @@ def sum_of_squares(array: Array) -> float:
 
 def dots(rows: torch.Tensor) -> torch.Tensor:
     """Sum of the squares of all rows; torch writes the squares before it adds them."""
-    return torch.linalg.vecdot(rows, rows).double().sum()
+    squares: torch.Tensor = torch.linalg.vecdot(rows, rows)
+    return squares.double().sum()
 
 
 def norms_squared(rows: torch.Tensor) -> torch.Tensor:
     """The same, for large arrays that do not stay in a cache: they are read once, nothing is written."""
-    return torch.linalg.vector_norm(rows, dim=1).double().square().sum()
+    norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms.double().square().sum()
 
 
 def _by_runs(flat: Array, squares: Any) -> float:

@@ -55,6 +55,6 @@ def product_by_runs(matrix: torch.Tensor, tensor: torch.Tensor, runs: Runs) -> t
     batch = tensor.reshape(runs.first, runs.middle, runs.last)
     rows = matrix.shape[0]
     if runs.sums_middle:
-        return torch.matmul(matrix, batch).transpose(0, 1).reshape(rows, -1)
+        return torch.bmm(matrix.expand(runs.first, -1, -1), batch).transpose(0, 1).reshape(rows, -1)
     parts = matrix.reshape(rows, runs.first, runs.last).transpose(0, 1)
     return torch.bmm(parts, batch.transpose(1, 2)).sum(0)

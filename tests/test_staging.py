@@ -220,6 +220,7 @@ def test_a_gpu_finds_what_the_cpu_finds(method, where):
 @needs_gpu
 def test_a_gpu_computes_what_the_cpu_computes(dtype, monkeypatch):
     monkeypatch.setattr("tensorgrow.contraction.strided.LARGE", 1)
+    monkeypatch.setattr("tensorgrow.contraction.strided.LARGE_SLAB", 1)
     x = random_array(np.random.default_rng(1), SHAPE, dtype)
     network = random_network(STRUCTURE, 2, dtype)
     source, name = ArraySource(x), str(dtype).removeprefix("torch.")

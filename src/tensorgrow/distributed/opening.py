@@ -27,10 +27,10 @@ __all__ = ["Opened", "SmallCore", "open_blocks"]
 # stays in the cache until it is computed with.
 BLOCK_SHARE = 0.5
 BLOCK_ENTRIES = 1 << 21
-# On a GPU, starting kernels takes longer than small blocks are read, and what a block gives may be as large
-# as some slices of it. Blocks on their way to a GPU are smaller: work begins when the first has arrived.
-DEVICE_BLOCK_ENTRIES = 1 << 29
-SENT_BLOCK_ENTRIES = 1 << 25
+# Bytes of a block on a GPU, where starting kernels takes longer than small blocks are read; offsets within it
+# fit in 32 bits. Blocks on their way to a GPU are smaller: work begins when the first has arrived.
+DEVICE_BLOCK_BYTES = 1 << 30
+SENT_BLOCK_BYTES = 1 << 27
 # Threads that fill the memory that a GPU copies from: about what it takes to keep up with its bus.
 SENDING_THREADS = 8
 # Numbers of double precision per entry of the core while it is cut and searched.
@@ -172,9 +172,9 @@ def _reducer(source: BlockSource, form: Form, limit: float, client: Any, threads
     if form.device is None:
         wanted, usual = BLOCK_ENTRIES, cores
     elif is_sent:
-        wanted, usual = SENT_BLOCK_ENTRIES, min(SENDING_THREADS, cores)
+        wanted, usual = SENT_BLOCK_BYTES // item, min(SENDING_THREADS, cores)
     else:
-        wanted, usual = DEVICE_BLOCK_ENTRIES, 1
+        wanted, usual = DEVICE_BLOCK_BYTES // item, 1
 
     def boxes(limit: float, at_once: int) -> list[Box]:
         allowed = BLOCK_SHARE * limit / (at_once * (COPIES_OF_A_BLOCK + 1) * item)

@@ -72,6 +72,8 @@ def measure(params: Row) -> Row:
         "bytes": size,
         "seconds": seconds,
         "passes": passes,
+        "blocks": result.info["blocks"],
+        "seconds_per_pass": seconds / passes,
         "bytes_per_second": passes * size / seconds,
         "seconds_per_growth": sum(grown) / len(grown) if grown else None,
         "growths": len(grown),

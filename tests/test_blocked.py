@@ -18,7 +18,7 @@ import tensorgrow as tg
 from oracles import TOLERANCE, assert_close, random_array, random_network, to_numpy
 from tensorgrow.blocks import ArraySource, Form, ThreadReducer, as_source, block_grid, entries_of, is_lazy
 from tensorgrow.objectives import BlockedLeastSquares, CompressedLeastSquares, DenseLeastSquares
-from tensorgrow.objectives.blocked_kernels import largest_of, sum_of_squares
+from tensorgrow.objectives.blocked_kernels import dots, largest_of, norms_squared, sum_of_squares
 from tensorgrow.solvers import ALSSettings, als
 
 SHAPE = (6, 7, 5, 4)
@@ -70,6 +70,9 @@ def test_sums_of_squares_and_largest_entries(dtype):
     for array in (x, x.numpy()):
         assert sum_of_squares(array) == pytest.approx(expected, rel=1e-6)
         assert largest_of(array) == pytest.approx(largest, rel=1e-6)
+    rows = torch.view_as_real(x).reshape(3, -1) if x.is_complex() else x
+    assert float(dots(rows)) == pytest.approx(expected, rel=1e-6)
+    assert float(norms_squared(rows)) == pytest.approx(expected, rel=1e-6)
     x[1, 3] = math.nan
     assert math.isnan(largest_of(x)) and math.isnan(largest_of(x.numpy()))
 
@@ -117,6 +120,25 @@ def test_sweeps_and_slices_equal_dense(double):
             arguments = (None, 2) if way == "fit" else ()
             found, expected = getattr(ours, way)(*arguments), getattr(theirs, way)(*arguments)
             assert found.explained == pytest.approx(expected.explained, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", [None, "cpu"], ids=["numpy", "torch"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_losses_of_single_precision_are_those_of_the_residual(form, seed):
+    """Smooth data makes Gram matrices ill-conditioned; a sweep gains less than their rounding would cost."""
+    rng = np.random.default_rng(seed)
+    a, b, c = (rng.standard_normal((24, 3, 3)).cumsum(0) for _ in range(3))
+    x = np.einsum("ipq,jqr,krp->ijk", a, b, c)
+    x = (x / abs(x).max() + 1e-3 * rng.standard_normal(x.shape)).astype(np.float32)
+    structure = tg.Structure(x.shape, {(0, 1): 3, (1, 2): 3, (0, 2): 2})
+    objective = blocked(torch.from_numpy(x), 2500, form)
+    start = random_network(structure, 0, torch.float32)
+    fit = als(objective, start, ALSSettings(max_sweeps=30, tolerance=0.0, accelerate=True))
+    arrays = objective.to_arrays(fit.network)
+    for _ in range(5):
+        squared = objective.sweep(structure, arrays, 1e-14)
+        assert math.sqrt(squared) == pytest.approx(objective.loss(structure, arrays), rel=1e-4)
+    assert all(a.dtype == b.dtype for a, b in zip(arrays, objective.to_arrays(fit.network)))
 
 
 def test_passes_are_as_few_as_promised():

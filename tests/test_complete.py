@@ -1208,7 +1208,7 @@ def test_a_costly_edge_that_gains_most_after_a_refit_is_taken():
     first = refit(problem, start)
     grown, edge = grow_once(problem, first)
     per_parameter = {}
-    for other in problem.candidate_edges(first.network.structure):
+    for other in problem.policy.growable(first.network.structure):
         policy = EdgePolicy.parse([other], 4)
         alone = Problem(objective, options, policy, torch.Generator().manual_seed(0))
         trial, _ = grow_once(alone, first)

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tensorgrow.contraction.pairs as contraction_pairs
+import tensorgrow.contraction.program as contraction_program
 import tensorgrow.objectives.dense as objective_dense
 import tensorgrow.objectives.pairs as objective_pairs
 from oracles import (
@@ -34,6 +35,7 @@ from tensorgrow.contraction import dense_plan, gram_plan, inner_plan, pair_plan,
 from tensorgrow.contraction.paths import find_path, size_class
 from tensorgrow.contraction.plans import EnvironmentBuilder, _compile_sweep
 from tensorgrow.contraction.program import MATMUL, SELF
+from tensorgrow.contraction.strided import product_by_runs, runs_of
 from tensorgrow.contraction.tree import ALL_SUBSETS_UP_TO, best_tree, leaves, star
 from tensorgrow.linalg import is_single, solve_normal
 from tensorgrow.objectives import DenseLeastSquares
@@ -483,6 +485,49 @@ def test_peak_covers_what_is_alive_during_a_run(structure):
         assert not inputs & set(instruction[-1])
     assert program.peak_entries >= peak
     assert not alive
+
+
+RUN_SIZES = st.lists(st.integers(1, 3), min_size=1, max_size=2)
+
+
+@given(st.lists(RUN_SIZES, min_size=3, max_size=3), st.booleans(), seeds)
+def test_products_by_runs_equal_products_of_matrices(sizes, summed_first, seed):
+    axes = [(summed_first != k % 2, n) for k, run in enumerate(sizes) for n in (2, *run)]
+    runs = runs_of(axes)
+    assert runs is not None and runs_of(axes[: len(axes) - len(sizes[2]) - 1]) is None
+    tensor = torch.from_numpy(np.random.default_rng(seed).standard_normal([n for _, n in axes]))
+    order = [k for k, (s, _) in enumerate(axes) if s] + [k for k, (s, _) in enumerate(axes) if not s]
+    summed = math.prod(n for s, n in axes if s)
+    matrix = torch.from_numpy(np.random.default_rng(seed + 1).standard_normal((3, summed)))
+    expected = matrix @ tensor.permute(order).reshape(summed, -1)
+    torch.testing.assert_close(product_by_runs(matrix, tensor, runs), expected)
+
+
+@given(networks(torch.float64))
+def test_dense_tensors_in_order(net):
+    plan = dense_plan(net.structure, False, in_order=True)
+    assert_close(plan.run(list(net.cores), net.structure.dims), dense(net.structure, net.cores), 1e-10)
+
+
+def test_a_ring_is_written_in_order():
+    ring = Structure.tensor_ring((2, 30, 40), 2)
+    cores = list(random_network(ring, 0).cores)
+    plain, ordered = (dense_plan(ring, False, in_order=o).run(cores, ring.dims) for o in (False, True))
+    assert ordered.is_contiguous() and not plain.is_contiguous()
+    torch.testing.assert_close(ordered, plain.contiguous())
+
+
+@given(networks(torch.float64, min_nodes=3), seeds)
+def test_sweeps_without_copies_of_the_target(net, seed):
+    """What is done on a GPU, where no product may copy the target."""
+    x = random_array(np.random.default_rng(seed), net.structure.dims, torch.float64)
+    plain, spared = (DenseLeastSquares(x, use_numpy=False) for _ in range(2))
+    nodes = range(net.structure.num_nodes)
+    expected = [plain.normal_equations(net, k).rhs for k in nodes]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contraction_program, "is_worthwhile", lambda *_: True)
+        for k in nodes:
+            assert_close(spared.normal_equations(net, k).rhs, expected[k], 1e-10)
 
 
 # -- pairs -------------------------------------------------------------------------------------------------

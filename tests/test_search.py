@@ -14,7 +14,7 @@ from tensorgrow import StopReason as Stop
 from tensorgrow.network import as_generator
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.results import PathPoint, add_to_path
-from tensorgrow.search import CutBounds, EdgePolicy, Limits, Problem
+from tensorgrow.search import CutBounds, EdgePolicy, Limits, Problem, growth
 from tensorgrow.search.candidates import score_edges
 
 GROWTH = GreedyOptions(lookahead=1, starts=1, certify=False)
@@ -261,6 +261,30 @@ def test_scoring_where_nothing_is_left_to_explain(dtype):
         assert np.isfinite(candidate.left).all()
         assert np.isfinite(candidate.right).all()
         assert candidate.loss == 0
+
+
+def test_much_data_says_nothing_about_the_topology(monkeypatch):
+    """Sweeps that are costly because the tensor is large leave all edges to choose from."""
+    x = noisy((12, 12, 12), level=0.02)
+    plain = [(s.kind, s.edge) for s in make_search(x, GROWTH, max_error=0.05)]
+    monkeypatch.setattr(growth, "COSTLY_FLOPS", 0.0)
+    search = make_search(x, GROWTH, max_error=0.05)
+    assert [(s.kind, s.edge) for s in search] == plain
+    assert search.state.stop is Stop.TARGET_REACHED
+    assert len({edge for kind, edge in plain if kind == "grow"}) > 1
+
+
+def test_costly_networks_get_new_edges_where_the_old_ones_do_not_help(monkeypatch):
+    monkeypatch.setattr(growth, "COSTLY_FLOPS", 0.0)
+    monkeypatch.setattr(growth, "WIDE_CUTS", 0)
+    x = dense(STRONG, random_network(STRONG, 3).cores)
+    search = make_search(x, GROWTH, max_error=1e-3)
+    grown = [s.edge for s in search if s.kind == "grow"]
+    assert search.state.stop is Stop.TARGET_REACHED
+    assert grown in (
+        [(0, 2), (0, 2), (1, 3)],
+        [(1, 3), (0, 2), (0, 2)],
+    )  # one edge to its end, then the other
 
 
 # -- what a growth does ------------------------------------------------------------------------------------

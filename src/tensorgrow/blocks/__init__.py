@@ -3,6 +3,7 @@
 from .grid import Box, block_grid, entries_of
 from .reducing import Form, Kernel, Partial, Reducer, ThreadReducer, computed, groups_of, run_group, widen
 from .sources import ArraySource, BlockSource, as_source, is_lazy
+from .staging import StagedReducer
 
 __all__ = [
     "ArraySource",
@@ -12,6 +13,7 @@ __all__ = [
     "Kernel",
     "Partial",
     "Reducer",
+    "StagedReducer",
     "ThreadReducer",
     "as_source",
     "block_grid",

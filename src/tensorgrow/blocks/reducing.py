@@ -27,6 +27,7 @@ __all__ = [
     "Partial",
     "Reducer",
     "ThreadReducer",
+    "as_tensor",
     "computed",
     "groups_of",
     "run_group",
@@ -65,7 +66,7 @@ class Partial:
             self.largest = self.largest if math.isnan(self.largest) else other.largest
         for key, value in other.sums.items():
             if key in self.sums:
-                self.sums[key] += widen(value)
+                self.sums[key] += value  # widened on the way, without a copy
             else:
                 self.sums[key] = widen(value)
 
@@ -122,22 +123,23 @@ class Form:
     def __call__(self, block: Array) -> Array:
         """Convert a block as it was read."""
         if self.device is not None:
-            moved = self._as_tensor(block).to(device=self.device, dtype=getattr(torch, self.dtype))
+            moved = as_tensor(block).to(device=self.device, dtype=getattr(torch, self.dtype))
             return moved if self.scale == 1.0 else moved / self.scale
         if isinstance(block, torch.Tensor):
             block = block.numpy()
         found = np.asarray(block).astype(self.dtype, copy=False)
         return found if self.scale == 1.0 else found / found.dtype.type(self.scale)
 
-    @staticmethod
-    def _as_tensor(block: Array) -> torch.Tensor:
-        if isinstance(block, torch.Tensor):
-            return block
-        array = np.asarray(block)
-        if array.dtype.kind in "bui":
-            array = array.astype(np.float64)
-        array = array.astype(array.dtype.newbyteorder("="), copy=not array.flags.writeable)
-        return torch.from_numpy(np.ascontiguousarray(array))
+
+def as_tensor(block: Array) -> torch.Tensor:
+    """A block as it was read, as a tensor; on its memory where that is possible."""
+    if isinstance(block, torch.Tensor):
+        return block
+    array = np.asarray(block)
+    if array.dtype.kind in "bui":
+        array = array.astype(np.float64)
+    array = array.astype(array.dtype.newbyteorder("="), copy=not array.flags.writeable)
+    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def groups_of(boxes: Sequence[Box]) -> list[Sequence[Box]]:

@@ -18,6 +18,7 @@ import torch
 
 from ..structure import Structure
 from .paths import find_path
+from .strided import Runs, is_worthwhile, product_by_runs, runs_of
 
 __all__ = ["Legs", "Program", "Update"]
 
@@ -92,8 +93,8 @@ class Program:
         self._inputs.add(self.slot[register])
         return register
 
-    def matmul(self, a: int, b: int) -> int:
-        """Contract two registers over every leg they share."""
+    def matmul(self, a: int, b: int, wanted: tuple[int, ...] | None = None) -> int:
+        """Contract two registers over every leg they share; legs in the order `wanted` where that is free."""
         if self.slot[a] == self.slot[b] and _aligned(self.legs[a], self.legs[b]):
             return self._self_product(a, b)
         la, lb = self.legs[a], self.legs[b]
@@ -106,7 +107,10 @@ class Program:
         m = math.prod([size[x] for x in free_a])
         n = math.prod([size[x] for x in free_b])
         k = math.prod([size[x] for x in shared])
-        if m > n:  # the small operand on the left: a large right operand is then read in storage order
+        swap = m > n  # the small operand on the left: a large right operand is then read in storage order
+        if wanted in ((*free_a, *free_b), (*free_b, *free_a)):
+            swap = wanted != (*free_a, *free_b)
+        if swap:
             a, b, la, lb, free_a, free_b, m, n = b, a, lb, la, free_b, free_a, n, m
         shared = [x for x in lb if x in in_a and x in in_b]
         want_a = (*free_a, *shared)
@@ -114,6 +118,13 @@ class Program:
         out = self._register((*free_a, *free_b))
         perm_a = None if want_a == la else tuple(la.index(x) for x in want_a)
         perm_b = None if want_b == lb else tuple(lb.index(x) for x in want_b)
+        runs: Runs | None = None
+        self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
+        if perm_a is not None and not _is_view(perm_a, len(free_a)):
+            self.copies += m * k
+        if perm_b is not None and not _is_view(perm_b, len(shared)):
+            self.copies += k * n
+            runs = runs_of([(x in in_a and x in in_b, size[x]) for x in lb])
         self.instructions.append(
             (
                 MATMUL,
@@ -125,13 +136,9 @@ class Program:
                 perm_b,
                 (k, n),
                 tuple([size[x] for x in self.legs[out]]),
+                runs,
             )
         )
-        self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
-        if perm_a is not None and not _is_view(perm_a, len(free_a)):
-            self.copies += m * k
-        if perm_b is not None and not _is_view(perm_b, len(shared)):
-            self.copies += k * n
         return out
 
     def _self_product(self, a: int, b: int) -> int:
@@ -151,12 +158,17 @@ class Program:
             self.copies += m * n
         return out
 
-    def contract(self, registers: Sequence[int], keep: Sequence[int]) -> int:
-        """Contract several registers in the best order; `keep` names the legs that stay."""
+    def contract(self, registers: Sequence[int], keep: Sequence[int], *, in_order: bool = False) -> int:
+        """Contract several registers in the best order; `keep` names the legs that stay.
+
+        With `in_order` the last product writes them in this order where it can.
+        """
         size = self.sizes
         pool = list(registers)
-        for a, b in find_path([self.legs[r] for r in registers], keep, lambda leg: size[leg]):
-            pool.append(self.matmul(pool[a], pool[b]))
+        path = find_path([self.legs[r] for r in registers], keep, lambda leg: size[leg])
+        for k, (a, b) in enumerate(path, 1):
+            wanted = tuple(keep) if in_order and k == len(path) else None
+            pool.append(self.matmul(pool[a], pool[b], wanted))
         return pool[-1]
 
     def conj(self, register: int, legs: Sequence[int]) -> int:
@@ -250,9 +262,11 @@ class Program:
             on_numpy = on_numpy and isinstance(value, np.ndarray)
         # Unbound methods: one loop serves both libraries at the cost of a function call per operation.
         if on_numpy:
-            self._execute(slots, update, np.ndarray.transpose, np.dot, np.conj)
+            self._execute(slots, update, np.ndarray.transpose, np.dot, np.conj, spares_copies=False)
         else:
-            self._execute(slots, update, torch.Tensor.permute, torch.mm, torch.conj_physical)
+            self._execute(
+                slots, update, torch.Tensor.permute, torch.mm, torch.conj_physical, spares_copies=True
+            )
         return slots
 
     def value(self, slots: list[Array], register: int) -> Array:
@@ -266,17 +280,22 @@ class Program:
         permute: Callable[[Array, tuple[int, ...]], Array],
         multiply: Callable[[Array, Array], Array],
         conjugate: Callable[[Array], Array],
+        *,
+        spares_copies: bool,
     ) -> None:
         for instruction in self.instructions:
             op = instruction[0]
             if op == MATMUL:
-                _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, drops = instruction
+                _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, runs, drops = instruction
                 x, y = slots[a], slots[b]
                 if perm_a is not None:
                     x = permute(x, perm_a)
-                if perm_b is not None:
-                    y = permute(y, perm_b)
-                slots[out] = multiply(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
+                if runs is not None and spares_copies and is_worthwhile(shape_a[0], y, runs):
+                    slots[out] = product_by_runs(x.reshape(shape_a), y, runs).reshape(shape)
+                else:
+                    if perm_b is not None:
+                        y = permute(y, perm_b)
+                    slots[out] = multiply(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
             elif op == SELF:
                 _, out, a, perm_a, shape_a, shape, drops = instruction
                 x = slots[a] if perm_a is None else permute(slots[a], perm_a)

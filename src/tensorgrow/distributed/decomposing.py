@@ -70,7 +70,8 @@ def decompose(
     client
         A ``dask.distributed.Client``; by default the active one. Without any, threads of this process.
     threads
-        Threads without a client; by default one per core, two at least.
+        Threads without a client; by default one per core, two at least. For a GPU, threads that read ahead
+        and fill the memory it copies from: by default one per core, two to eight.
     memory_limit
         Bytes that this process and every worker may take, beyond a tensor that is in memory already.
 

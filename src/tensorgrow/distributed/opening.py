@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..blocks import ArraySource, BlockSource, Form, Partial, Reducer, ThreadReducer
+from ..blocks import ArraySource, BlockSource, Box, Form, Partial, Reducer, StagedReducer, ThreadReducer
 from ..data import GPU_ENTRIES, choose_device, compute_dtype, free_memory, scale_for
 from ..decomposing import Target
 from ..errors import DataError, OptionError
@@ -27,8 +27,12 @@ __all__ = ["Opened", "SmallCore", "open_blocks"]
 # stays in the cache until it is computed with.
 BLOCK_SHARE = 0.5
 BLOCK_ENTRIES = 1 << 21
-# On a GPU, starting kernels takes longer than small blocks are read.
-DEVICE_BLOCK_ENTRIES = 1 << 28
+# Bytes of a block on a GPU, where starting kernels takes longer than small blocks are read; offsets within it
+# fit in 32 bits. Blocks on their way to a GPU are smaller: work begins when the first has arrived.
+DEVICE_BLOCK_BYTES = 1 << 30
+SENT_BLOCK_BYTES = 1 << 27
+# Threads that fill the memory that a GPU copies from: about what it takes to keep up with its bus.
+SENDING_THREADS = 8
 # Numbers of double precision per entry of the core while it is cut and searched.
 CORE_COPIES = 8
 # Share of the error target that compressing the modes may take: errors add up as squares, so the search on
@@ -163,24 +167,28 @@ def _reducer(source: BlockSource, form: Form, limit: float, client: Any, threads
     if client is None and threads is None and type(source) is not ArraySource:
         client = active_client()
     item = max(source.itemsize, np.dtype(form.dtype).itemsize)
+    cores = max(2, os.cpu_count() or 1)
+    is_sent = form.device is not None and _device_of(source).type == "cpu"
+    if form.device is None:
+        wanted, usual = BLOCK_ENTRIES, cores
+    elif is_sent:
+        wanted, usual = SENT_BLOCK_BYTES // item, min(SENDING_THREADS, cores)
+    else:
+        wanted, usual = DEVICE_BLOCK_BYTES // item, 1
+
+    def boxes(limit: float, at_once: int) -> list[Box]:
+        allowed = BLOCK_SHARE * limit / (at_once * (COPIES_OF_A_BLOCK + 1) * item)
+        return source.boxes(int(max(1.0, allowed)), wanted)
+
     if client is not None:
         limit = min(limit, checked(client, lambda: least_memory(client)))
-        boxes = source.boxes(
-            *_block_entries(limit, checked(client, lambda: most_threads(client)), item, form)
-        )
-        return ClientReducer(source, boxes, form, client)
-    if threads is None:
-        here = form.device is not None and _device_of(source).type != "cpu"
-        threads = 1 if here else max(2, os.cpu_count() or 1) if form.device is None else 2
+        at_once = checked(client, lambda: most_threads(client))
+        return ClientReducer(source, boxes(limit, at_once), form, client)
+    threads = usual if threads is None else threads
     if threads < 1:
         raise OptionError(f"threads={threads} must be at least 1")
-    return ThreadReducer(source, source.boxes(*_block_entries(limit, threads, item, form)), form, threads)
-
-
-def _block_entries(limit: float, at_once: int, item: int, form: Form) -> tuple[int, int]:
-    """Entries that a block may have, and should have."""
-    allowed = BLOCK_SHARE * limit / (at_once * (COPIES_OF_A_BLOCK + 1) * item)
-    return int(max(1.0, allowed)), BLOCK_ENTRIES if form.device is None else DEVICE_BLOCK_ENTRIES
+    kind = StagedReducer if is_sent else ThreadReducer
+    return kind(source, boxes(limit, threads), form, threads)
 
 
 def _survey(reducer: Reducer, sketch: bool) -> tuple[Reducer, Partial, Ranges | None]:

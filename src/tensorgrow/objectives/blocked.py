@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..blocks import Box, Partial, Reducer, entries_of
+from ..blocks import Box, Partial, Reducer, entries_of, widen
 from ..contraction import (
     Update,
     branch_plan,
@@ -26,7 +26,7 @@ from ..contraction import (
     partial_target_plan,
     sweep_plan,
 )
-from ..linalg import solve_normal
+from ..linalg import is_single, solve_normal
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
@@ -39,6 +39,9 @@ Array = Any
 
 # A block as read, converted, less the network, and in the order of a matrix product.
 COPIES_OF_A_BLOCK = 4
+# Added to the unit diagonal of scaled Gram matrices where data is in single precision: right-hand sides are
+# rounded to 1e-7, and in weaker directions nothing but that would be fitted.
+SINGLE_RIDGE = 1e-8
 
 
 class BlockedLeastSquares:
@@ -121,27 +124,33 @@ class BlockedLeastSquares:
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         """Solve for every node once: one pass per child of the root, two in all."""
         explained = 0.0
+        ridge = max(ridge, SINGLE_RIDGE) if is_single(self.dtype) else ridge
 
         def update(node: int, gram: Array | None, rhs: Array) -> Array:
             nonlocal explained
-            arrays[node], explained = solve_normal(gram, rhs, ridge)
-            return arrays[node]
+            core, explained = solve_normal(gram, rhs, ridge)
+            arrays[node] = self._narrow(core)
+            return widen(arrays[node])
 
         for branch in branches(structure):
             self._visit(structure, arrays, branch, update)
         return self.norm**2 - explained
 
     def _visit(self, structure: Structure, arrays: list[Array], branch: Any, update: Update) -> None:
-        """Hand the normal equations of the nodes below a branch to `update`: one pass."""
+        """Hand the normal equations of the nodes below a branch to `update`: one pass.
+
+        They are in double precision, whatever the data is: rounded Gram matrices would make losses from
+        ``||T||^2 - <X, rhs>`` wrong by more than a sweep gains.
+        """
         plan = branch_plan(structure, branch, self.is_complex)
         kernel = PartialTarget(Model(structure, tuple(arrays)), plan.nodes, self._minus)
         found = self.reducer.reduce(kernel)
         legs = [k for k, node in enumerate(plan.nodes) if node < structure.order]
         partial = self._assembled(found, plan.shape, legs)
-        plan.run(partial, arrays, update)
+        plan.run(partial, [widen(a) for a in arrays], update)
 
     def _assembled(self, found: Partial, shape: tuple[int, ...], legs: Sequence[int]) -> Array:
-        """One array from those of the blocks, keyed by the ranges of the axes `legs`."""
+        """One array in double precision from those of the blocks, keyed by the ranges of the axes `legs`."""
         total = self._zeros(shape)
         for ranges in list(found.sums):
             value = found.sums.pop(ranges)
@@ -149,7 +158,7 @@ class BlockedLeastSquares:
             for axis, (start, stop) in zip(legs, ranges):
                 where[axis] = slice(start, stop)
             total[tuple(where)] += self._mine(value)
-        return self._narrow(total)
+        return total
 
     def _zeros(self, shape: tuple[int, ...]) -> Array:
         if self.use_numpy:
@@ -170,8 +179,8 @@ class BlockedLeastSquares:
         found: dict[int, NormalEquations] = {}
 
         def note(k: int, gram: Array | None, rhs: Array) -> Array:
-            found[k] = NormalEquations(gram, rhs)
-            return arrays[k]
+            found[k] = NormalEquations(None if gram is None else self._narrow(gram), self._narrow(rhs))
+            return widen(arrays[k])
 
         for branch in branches(network.structure):
             if node in branch_plan(network.structure, branch, self.is_complex).nodes:
@@ -248,7 +257,7 @@ class BlockedLeastSquares:
             plan = branch_plan(structure, branch, self.is_complex)
             here = partial_target_plan(part, plan.nodes, self.is_complex).program.peak_entries
             block = max(block, here)
-            whole = math.prod(plan.shape) * (2 * wide + item) + plan.program.peak_entries * item
+            whole = (2 * math.prod(plan.shape) + plan.program.peak_entries) * wide
             sums = max(sums, whole)
         block = (COPIES_OF_A_BLOCK * entries_of(box) + block) * item
         if not pairs:

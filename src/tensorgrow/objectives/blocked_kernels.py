@@ -51,7 +51,7 @@ class Model:
     def block(self, box: Box, like: Array) -> Array:
         """The block of the represented tensor."""
         structure, arrays = self.at(box, like)
-        return dense_plan(structure, _is_complex(like)).run(arrays, structure.dims)
+        return dense_plan(structure, _is_complex(like), _on_gpu(like)).run(arrays, structure.dims)
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,8 @@ class PairGradients:
 
 def _pieces(block: Array, box: Box) -> Iterator[tuple[Array, Box]]:
     """A block on the CPU in pieces that stay in the cache while they are looked at more than once."""
-    on_gpu = isinstance(block, torch.Tensor) and block.device.type != "cpu"
     (start, stop), *others = box
-    step = stop - start if on_gpu else max(1, PIECE // math.prod(b - a for a, b in others))
+    step = stop - start if _on_gpu(block) else max(1, PIECE // math.prod(b - a for a, b in others))
     for first in range(start, stop, step):
         last = min(first + step, stop)
         yield block[first - start : last - start], ((first, last), *others)
@@ -159,15 +158,31 @@ def _is_complex(array: Array) -> bool:
     return array.is_complex() if isinstance(array, torch.Tensor) else array.dtype.kind == "c"
 
 
+def _on_gpu(array: Array) -> bool:
+    return isinstance(array, torch.Tensor) and array.device.type != "cpu"
+
+
 def sum_of_squares(array: Array) -> float:
     """Sum of the squared absolute values, in short runs and then in double precision."""
     if isinstance(array, torch.Tensor):
         flat = torch.view_as_real(array.resolve_conj()) if array.is_complex() else array
-        return float(_by_runs(flat.reshape(-1), lambda x: torch.linalg.vecdot(x, x).double().sum()))
+        return float(_by_runs(flat.reshape(-1), norms_squared if _on_gpu(array) else dots))
     plain = np.ascontiguousarray(array).reshape(-1)
     if plain.dtype.kind == "c":
         plain = plain.view(plain.real.dtype)
     return float(_by_runs(plain, lambda x: np.einsum("ij,ij->i", x, x).sum(dtype=np.float64)))
+
+
+def dots(rows: torch.Tensor) -> torch.Tensor:
+    """Sum of the squares of all rows; torch writes the squares before it adds them."""
+    squares: torch.Tensor = torch.linalg.vecdot(rows, rows)
+    return squares.double().sum()
+
+
+def norms_squared(rows: torch.Tensor) -> torch.Tensor:
+    """The same, for large arrays that do not stay in a cache: they are read once, nothing is written."""
+    norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms.double().square().sum()
 
 
 def _by_runs(flat: Array, squares: Any) -> float:
@@ -183,8 +198,9 @@ def _by_runs(flat: Array, squares: Any) -> float:
 def largest_of(array: Array) -> float:
     """Largest absolute part, real or imaginary; not finite where an entry is not."""
     if isinstance(array, torch.Tensor):
-        parts = torch.view_as_real(array.resolve_conj()) if array.is_complex() else array
+        numbers = torch.view_as_real(array.resolve_conj()) if array.is_complex() else array
+        low, high = (float(x) for x in torch.aminmax(numbers))
     else:
         parts = np.ascontiguousarray(array).view(array.real.dtype) if array.dtype.kind == "c" else array
-    low, high = float(parts.min()), float(parts.max())
+        low, high = float(parts.min()), float(parts.max())
     return math.nan if math.isnan(low + high) else max(-low, high)

@@ -26,6 +26,9 @@ PATIENT_SWEEPS = 500
 PATIENT_TOLERANCE = 1e-5
 # A sweep of about 0.05 s on one core.
 COSTLY_FLOPS = 5e8
+# Cuts are wide where a sweep takes this many times the flops of a sweep over a network of rank one, which
+# does little more than read the data.
+WIDE_CUTS = 16
 DEFAULT_LOOKAHEAD = 8
 # Where entries are missing and a sweep takes a few milliseconds, refits are carried on until they converge.
 CHEAP_FLOPS = 1e8
@@ -129,16 +132,23 @@ class Problem:
         large = self.holds_out and self.objective.sweep_flops(structure) > LARGE_FLOPS
         return max(self.options.rank_increment, structure.rank(*edge) // RANKS_PER_STEP if large else 1)
 
-    def candidate_edges(self, structure: Structure) -> list[Edge]:
-        """Edges to score: those that may grow; in costly networks first those that exist.
+    def edges_in_turn(self, structure: Structure) -> list[list[Edge]]:
+        """Edges that may grow, in sets: those of a later set are scored where none of the earlier helps.
 
-        Every new edge widens the cuts of the graph, and the cost of a sweep grows with their squares, while
-        the topology is settled long before the ranks are.
+        Once cuts are wide and sweeps are costly for it, edges that exist come first: every new edge widens
+        the cuts, and the cost of a sweep grows with their squares, while the topology is settled long before
+        the ranks are. Sweeps that are costly because there is much data say nothing about the topology.
         """
         edges = self.policy.growable(structure, self.max_parameters)
-        if self.options.thicken_costly and self.is_costly(structure):
-            return [e for e in edges if structure.rank(*e) > 1] or edges
-        return edges
+        if not (self.options.thicken_costly and self.has_wide_cuts(structure)):
+            return [edges]
+        old = [e for e in edges if structure.rank(*e) > 1]
+        return [old, [e for e in edges if e not in old]]
+
+    def has_wide_cuts(self, structure: Structure) -> bool:
+        """Whether a sweep is costly because of the network, not because of the data."""
+        least = self.objective.sweep_flops(Structure.rank_one(self.objective.dims))
+        return self.objective.sweep_flops(structure) > max(COSTLY_FLOPS, WIDE_CUTS * least)
 
     @property
     def out_of_time(self) -> bool:
@@ -196,10 +206,21 @@ def grow_once(
     problem: Problem, current: Fitted, *, randomise: bool = False, lookahead: int | None = None
 ) -> tuple[Fitted, Edge] | None:
     """Raise the rank of the most promising edge; None when no edge may grow or none helps."""
-    o = problem.options
     if current.loss <= problem.rounding:
         return None
-    candidates = _scored(problem, current)
+    for edges in problem.edges_in_turn(current.network.structure):
+        grown = _grow_one_of(edges, problem, current, randomise, lookahead) if edges else None
+        if grown is not None:
+            return grown
+    return None
+
+
+def _grow_one_of(
+    edges: list[Edge], problem: Problem, current: Fitted, randomise: bool, lookahead: int | None
+) -> tuple[Fitted, Edge] | None:
+    """Raise the rank of the most promising of some edges; None when none helps."""
+    o = problem.options
+    candidates = _scored(problem, current, edges)
     helpful = [c for c in candidates if c.loss < current.measure * (1.0 - LEAST_GAIN)]
     if problem.holds_out and not helpful:  # a refit of everything may still gain what slices alone do not
         helpful = sorted(candidates, key=lambda c: -c.gain)[:1]
@@ -238,10 +259,9 @@ def grow_once(
     return fitted, chosen.edge
 
 
-def _scored(problem: Problem, current: Fitted) -> list[Candidate]:
+def _scored(problem: Problem, current: Fitted, edges: list[Edge]) -> list[Candidate]:
     """Candidate edges, best score first; all of them, or those that can still be the best."""
     network, o = current.network, problem.options
-    edges = problem.candidate_edges(network.structure)
 
     def score(chosen: list[Edge]) -> list[Candidate]:
         return score_edges(problem.objective, network, current.measure, chosen, o, problem.generator)

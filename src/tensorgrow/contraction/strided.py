@@ -1,0 +1,61 @@
+"""Products of a matrix with a large tensor whose axes are not in the order of a matrix, on a GPU.
+
+Putting the axes in order reads the tensor and writes a copy, which is then read again. Where the axes form
+three runs, summed over or not in turn, one product per index of the first run reads the tensor once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+
+__all__ = ["Runs", "is_worthwhile", "product_by_runs", "runs_of"]
+
+# Entries from which a copy takes longer than starting a few more operations, and of one product among many.
+LARGE = 1 << 22
+LARGE_SLAB = 1 << 14
+# Sums over the first run have as many parts as it has indices: at most this share of the tensor.
+LARGEST_PARTS = 0.25
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Sizes of three runs of axes; either the middle one is summed over, or the other two."""
+
+    first: int
+    middle: int
+    last: int
+    sums_middle: bool
+
+
+def runs_of(axes: Sequence[tuple[bool, int]]) -> Runs | None:
+    """Three runs from axes in storage order, each summed over or not and its size; None for more or fewer."""
+    runs = [
+        (summed, math.prod(n for _, n in run))
+        for summed, run in groupby((axis for axis in axes if axis[1] > 1), key=lambda axis: axis[0])
+    ]
+    if len(runs) != 3:
+        return None
+    (_, first), (sums_middle, middle), (_, last) = runs
+    return Runs(first, middle, last, sums_middle)
+
+
+def is_worthwhile(rows: int, tensor: torch.Tensor, runs: Runs) -> bool:
+    """Whether a copy of a tensor is to be avoided in a product with a matrix of so many rows."""
+    if not (tensor.is_cuda and tensor.numel() >= LARGE and runs.middle * runs.last >= LARGE_SLAB):
+        return False
+    return runs.sums_middle or rows <= LARGEST_PARTS * runs.last
+
+
+def product_by_runs(matrix: torch.Tensor, tensor: torch.Tensor, runs: Runs) -> torch.Tensor:
+    """``matrix @ t``, where ``t`` is the tensor with the axes to sum over first, as a matrix."""
+    batch = tensor.reshape(runs.first, runs.middle, runs.last)
+    rows = matrix.shape[0]
+    if runs.sums_middle:
+        return torch.bmm(matrix.expand(runs.first, -1, -1), batch).transpose(0, 1).reshape(rows, -1)
+    parts = matrix.reshape(rows, runs.first, runs.last).transpose(0, 1)
+    return torch.bmm(parts, batch.transpose(1, 2)).sum(0)

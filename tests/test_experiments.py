@@ -220,13 +220,25 @@ def test_the_growing_layer_in_small(tmp_path, monkeypatch):
     monkeypatch.setattr(mnist, "HELD_OUT", 20)
     (tmp_path / "mnist").mkdir()
     settings = Settings(data=tmp_path)
-    params = {"seed": 0, "images": 60, "epochs": 1, "candidate_epochs": 1}
-    row = mnist.work({**params, "method": "greedy", "max_parameters": 11_400}, settings)
-    assert row["size"] <= 11_400
-    assert row["points"][0][0] < row["points"][-1][0]  # it grew
-    fixed = mnist.work({**params, "method": "tt", "rank": 2, "max_parameters": 0}, settings)
-    assert len(fixed["points"]) == 1
-    assert 0.0 <= fixed["accuracy"] <= 1.0
+    results = Results(tmp_path / "mnist.json")
+    for case in mnist.cases(settings):
+        if case.params.get("rank", 2) != 2:
+            continue
+        small = {"images": 60, "epochs": 1, "candidate_epochs": 1, "max_parameters": 11_400}
+        params = {**case.params, **small, "final_epochs": min(case.params["final_epochs"], 1)}
+        results.cases[case.key] = row = {"params": params, **mnist.work(params, settings)}
+        assert 0.0 <= row["accuracy"] <= 1.0
+    for recipe in ("greedy", "default"):
+        grown, train = results.cases[recipe], results.cases[f"tt/{recipe}/rank2"]
+        assert grown["size"] <= 11_400
+        assert grown["points"][0][0] < grown["points"][-1][0]  # it grew
+        assert len(train["points"]) == 1
+    text = mnist.report(results).text()
+    told = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| grown")]
+    assert told.count("| grown, paper's protocol") == len(results.cases["greedy"]["points"])
+    assert told.count("| grown, default, all images") == 1  # only the default trains on all images at the end
+    (picture,) = mnist.draw(results, tmp_path)
+    assert picture.stat().st_size > 0
 
 
 def test_the_image_report_compares_at_equal_errors(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,8 +21,16 @@ __all__ = ["EXPERIMENT", "accuracy", "model_around", "read_idx", "split", "train
 
 DIGITS = (4,) * 5
 HELD_OUT = 5_000
-BATCH, RATE = 256, 1e-3
+BATCH = 256
 TRAIN_EPOCHS = 4
+# The paper's optimiser, and what does better here; the second also trains on all images at the end.
+RECIPES: dict[str, Row] = {
+    "greedy": {"learning_rate": 1e-3},
+    "default": {"learning_rate": 3e-3, "schedule": "cosine", "average": 0.998},
+}
+SCORES: dict[str, Literal["loss", "accuracy"]] = {"greedy": "loss", "default": "accuracy"}
+GROWN = {"greedy": "grown, paper's protocol", "default": "grown, default"}
+TRAINS = {"greedy": "tensor train, paper's optimiser", "default": "tensor train, default"}
 # Parameters of the whole model and test accuracy.
 PAPER = {"greedy": {12_266: 0.9846, 15_050: 0.9874}, "tt": {14_602: 0.9846}}
 RANKS, QUICK_RANKS = (2, 3, 4, 5, 6, 7, 8), (2,)
@@ -31,7 +39,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Growth to the paper's size, and tensor trains of several ranks."""
+    """By each recipe: growth to the paper's size, and tensor trains of several ranks."""
     settings.folder("mnist")  # refused before anything is run
     common: Row = {"seed": 0}
     if settings.quick:
@@ -41,10 +49,13 @@ def cases(settings: Settings) -> list[Case]:
     ranks = QUICK_RANKS if settings.quick else RANKS
     # A grown model has been trained after every growth; a train from scratch gets more epochs in one go.
     longer = {"epochs": TRAIN_EPOCHS * common["epochs"]}
-    return [
-        Case("greedy", {**common, "method": "greedy"}),
-        *(Case(f"tt/rank{r}", {**common, **longer, "method": "tt", "rank": r}) for r in ranks),
-    ]
+    last = {"greedy": 0, "default": 2 * common["epochs"]}
+    found = []
+    for recipe in RECIPES:
+        shared = {**common, "recipe": recipe, "final_epochs": last[recipe]}
+        found.append(Case(recipe, {**shared, "method": "grown"}))
+        found += [Case(f"tt/{recipe}/rank{r}", {**shared, **longer, "method": "tt", "rank": r}) for r in ranks]
+    return found
 
 
 def work(params: Row, settings: Settings) -> Row:
@@ -57,21 +68,23 @@ def work(params: Row, settings: Settings) -> Row:
     model = model_around(train_layer(params.get("rank", 1), params["seed"])).to(device)
     options = TrainingOptions(
         optimizer="adam",
-        learning_rate=RATE,
         epochs=params["epochs"],
         candidate_epochs=params["candidate_epochs"],
         patience=params["epochs"],
+        **RECIPES[params["recipe"]],
     )
-    grows = params["method"] == "greedy"
+    grows = params["method"] == "grown"
     watcher = Watcher(test)
     result = grow(
         model,
         train,
         validation,
+        score=SCORES[params["recipe"]],
         max_parameters=params["max_parameters"] if grows else None,
         max_steps=None if grows else 0,
         patience=None,
         training=options,
+        final_epochs=params["final_epochs"],
         batch_size=BATCH,
         random_state=params["seed"],
         callbacks=watcher,
@@ -83,7 +96,7 @@ def work(params: Row, settings: Settings) -> Row:
         "size": size,
         "error": 1.0 - right,
         "accuracy": right,
-        "validation": result.history[-1].validation,
+        "validation": result.validation,
         "seconds": result.info["seconds"],
         "points": watcher.points,
     }
@@ -177,38 +190,72 @@ def report(results: Results) -> Report:
         "98.46 % at 14,602. Needs a GPU for the full run; quick trains on 4,000 images for 3 epochs and only "
         "shows that it works."
     )
-    rows = {k: r for k, r in results.cases.items() if "failed" not in r}
-    points = rows.get("greedy", {}).get("points", [])
-    lines: list[list[Any]] = [
-        ["grown", int(n), f"{100 * a:.2f} %", _paper("greedy", int(n))] for n, a, _ in points
-    ]
-    trains = sorted((r["size"], r["accuracy"], k) for k, r in rows.items() if k != "greedy")
-    lines += [[k, n, f"{100 * a:.2f} %", _paper("tt", n)] for n, a, k in trains]
+    out.say(
+        "The paper's protocol: Adam at 1e-3, edges and epochs chosen by the held-out loss, no training after the "
+        "last growth. The default differs: Adam from 3e-3 with a cosine decay within each training, a running "
+        "mean of the parameters (0.998) measured and kept, edges and epochs chosen by the held-out accuracy, and at "
+        "the end the best model on the held-out images is trained on these and the training images together, "
+        "twice as long as after a growth. Tensor trains get the same optimiser and final training, and "
+        f"{TRAIN_EPOCHS} times the epochs of one growth."
+    )
+    lines: list[list[Any]] = []
+    for recipe in RECIPES:
+        grown, trains = _rows(results, recipe)
+        for row in grown:
+            lines += [[GROWN[recipe], int(n), *_told("greedy", int(n), a)] for n, a, _ in row["points"]]
+            lines += _final(f"{GROWN[recipe]}, all images", "greedy", row)
+        for row in trains:
+            name = f"{TRAINS[recipe]}, rank {row['params']['rank']}"
+            lines.append([name, row["size"], *_told("tt", row["size"], row["points"][0][1])])
+            lines += _final(f"{name}, all images", "tt", row)
     out.tabulate("Test accuracy", ["model", "parameters", "accuracy", "paper at or below this size"], lines)
     return out
 
 
-def _paper(method: str, size: int) -> str | None:
+def _rows(results: Results, recipe: str) -> tuple[list[Row], list[Row]]:
+    """The growth and the trains of a recipe that did not fail, by size."""
+    rows = [r for r in results.cases.values() if "failed" not in r and r["params"]["recipe"] == recipe]
+    rows.sort(key=lambda r: r["size"])
+    grown = [r for r in rows if r["params"]["method"] == "grown"]
+    return grown, [r for r in rows if r["params"]["method"] == "tt"]
+
+
+def _final(name: str, method: str, row: Row) -> list[list[Any]]:
+    """A line for what the final training gave, if there was one."""
+    if not row["params"]["final_epochs"]:
+        return []
+    return [[name, row["size"], *_told(method, row["size"], row["accuracy"])]]
+
+
+def _told(method: str, size: int, right: float) -> tuple[str, str | None]:
+    """An accuracy, and what the paper has at or below the size."""
     known = [(n, a) for n, a in PAPER[method].items() if n <= size]
-    return None if not known else f"{100 * max(known)[1]:.2f} % ({max(known)[0]:,})"
+    return f"{100 * right:.2f} %", None if not known else f"{100 * max(known)[1]:.2f} % ({max(known)[0]:,})"
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
     """Accuracy against parameters."""
     plt = pyplot()
-    rows = {k: r for k, r in results.cases.items() if "failed" not in r}
-    if plt is None or not rows:
+    if plt is None or not any("failed" not in r for r in results.cases.values()):
         return []
-    figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
-    grown = rows.get("greedy", {}).get("points", [])
-    trains = sorted((r["size"], r["accuracy"]) for k, r in rows.items() if k != "greedy")
-    axis.plot([p[0] for p in grown], [100 * p[1] for p in grown], "o-", label="grown")
-    axis.plot([p[0] for p in trains], [100 * p[1] for p in trains], ".-", label="tensor train")
+    figure, axis = plt.subplots(figsize=(6.5, 5), layout="constrained")
+    for recipe, color in zip(RECIPES, ("tab:orange", "tab:blue")):
+        grown, trains = _rows(results, recipe)
+        for row in grown:
+            sizes, right = [p[0] for p in row["points"]], [100 * p[1] for p in row["points"]]
+            axis.plot(sizes, right, "o-", color=color, ms=4, label=GROWN[recipe])
+            if row["params"]["final_epochs"]:
+                label = f"{GROWN[recipe]}, all images"
+                axis.plot(row["size"], 100 * row["accuracy"], "*", color=color, ms=12, label=label)
+        if trains:
+            sizes, right = [r["size"] for r in trains], [100 * r["accuracy"] for r in trains]
+            more = ", all images" if trains[0]["params"]["final_epochs"] else ""
+            axis.plot(sizes, right, "s--", color=color, ms=4, label=f"{TRAINS[recipe]}{more}")
     for (method, known), mark in zip(PAPER.items(), ("kx", "k+")):
         values = [100 * a for a in known.values()]
         axis.plot(list(known), values, mark, label=f"{'Greedy' if method == 'greedy' else 'TT'}, paper")
     axis.set(xlabel="parameters of the model", ylabel="test accuracy, %")
-    axis.legend()
+    axis.legend(fontsize="small")
     axis.grid(True, alpha=0.3)
     path = folder / f"{results.path.stem}.png"
     figure.savefig(path, dpi=120)

@@ -15,8 +15,8 @@ committed results: 50 and 50, half of the final epochs of the grown models). Siz
 * speed: epochs per second of the rank-4 train, each step launched kernel by kernel and as one CUDA graph.
 
 Paper: 98.46 % at 12,266 and 98.74 % at 15,050 parameters; its TT baseline 98.46 % at 14,602. Goal: that curve
-or better at every size. Within a run the test images choose nothing; the recipe (rate, mean, final training) was
-settled over runs on the same seeds that showed the test accuracy.
+or better at every size. Within a run the test images choose nothing; the recipe (rate, mean, final training)
+was settled over runs on the same seeds that showed the test accuracy.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ def cases(settings: Settings) -> list[Case]:
     for recipe in RECIPES:
         shared = {**common, "recipe": recipe, "final_epochs": last[recipe]}
         found.append(Case(recipe, {**shared, "method": "grown"}))
-        found += [Case(f"tt/{recipe}/rank{r}", {**shared, **longer, "method": "tt", "rank": r}) for r in ranks]
+        found += [
+            Case(f"tt/{recipe}/rank{r}", {**shared, **longer, "method": "tt", "rank": r}) for r in ranks
+        ]
     return found
 
 
@@ -191,11 +193,12 @@ def report(results: Results) -> Report:
         "shows that it works."
     )
     out.say(
-        "The paper's protocol: Adam at 1e-3, edges and epochs chosen by the held-out loss, no training after the "
-        "last growth. The default differs: Adam from 3e-3 with a cosine decay within each training, a running "
-        "mean of the parameters (0.998) measured and kept, edges and epochs chosen by the held-out accuracy, and at "
-        "the end the best model on the held-out images is trained on these and the training images together, "
-        "twice as long as after a growth. Tensor trains get the same optimiser and final training, and "
+        "The paper's protocol: Adam at 1e-3, edges and epochs chosen by the held-out loss, no training after "
+        "the last growth. The default differs: Adam from 3e-3 with a cosine decay within each training, a "
+        "running mean of the parameters (0.998) measured and kept, edges and epochs chosen by the held-out "
+        "accuracy, and at the end the best model on the held-out images is trained on these and the training "
+        "images together, twice as long as after a growth (all images). Tensor trains get the same optimiser "
+        "and final training, and "
         f"{TRAIN_EPOCHS} times the epochs of one growth."
     )
     lines: list[list[Any]] = []

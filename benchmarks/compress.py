@@ -209,7 +209,7 @@ def figure(rows: list[Row], path: Path) -> None:
         ):
             side.set_ticks([unit * t for t in ticks], [str(t) for t in ticks])
             side.set_minor_formatter("")
-    axes[0][0].legend(fontsize=7)
+    axes[0][0].legend(fontsize=7, handlelength=3.5)  # long enough to tell dashes
     fig.tight_layout()
     fig.savefig(path, dpi=130)
 

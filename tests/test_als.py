@@ -27,6 +27,7 @@ from tensorgrow.linalg import is_single
 from tensorgrow.network import TensorNetwork
 from tensorgrow.objectives import DenseLeastSquares, NormalEquations
 from tensorgrow.solvers import ALSSettings, als
+from tensorgrow.solvers.als import Extrapolation
 from tensorgrow.structure import Structure
 
 NEVER = -math.inf  # a tolerance that never stops
@@ -52,13 +53,19 @@ def relative_error(fit, target):
 # -- never up ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accelerate", [False, True], ids=["plain", "accelerated"])
+@pytest.mark.parametrize("momentum", [None, 0.5, 0.95], ids=["plain", "accelerated", "long steps"])
 @given(st.data())
-def test_the_loss_never_rises(accelerate, use_numpy, double, data):
+def test_the_loss_never_rises(momentum, use_numpy, double, data):
     net = data.draw(networks(double))
     target = random_array(np.random.default_rng(data.draw(seeds)), net.structure.dims, double)
     objective = DenseLeastSquares(target, use_numpy=use_numpy)
-    options = ALSSettings(max_sweeps=8, tolerance=NEVER, balance_every=3, accelerate=accelerate)
+    options = ALSSettings(
+        max_sweeps=8,
+        tolerance=NEVER,
+        balance_every=3,
+        accelerate=momentum is not None,
+        momentum=momentum or 0.5,
+    )
     fit = als(objective, net, options)
     norm = np.linalg.norm(to_numpy(target))
     assert fit.num_sweeps == 8
@@ -307,6 +314,23 @@ def test_acceleration_needs_fewer_sweeps():
     fast = als(DenseLeastSquares(target), net, ALSSettings(60, NEVER, accelerate=True), target=plain.loss)
     assert fast.loss <= plain.loss
     assert fast.num_sweeps < 60
+
+
+@pytest.mark.parametrize("momentum", [0.3, 0.8])
+def test_a_sweep_starts_beyond_the_last_one(momentum):
+    starts = []
+
+    def plain(arrays):
+        starts.append([a.clone() for a in arrays])
+        arrays[0] = 0.5 * arrays[0]
+        return 1.0 / len(starts)
+
+    step = Extrapolation(momentum)
+    first, loss = step.sweep([torch.tensor([8.0])], math.inf, plain)
+    step.sweep(first, loss, plain)
+    (zero,), (one,) = starts
+    assert float(zero) == 8.0
+    assert float(one) == pytest.approx(4.0 + momentum * (4.0 - 8.0))
 
 
 def test_inputs_are_not_modified(use_numpy, double):

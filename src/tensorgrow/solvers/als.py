@@ -45,6 +45,8 @@ class ALSSettings:
     accelerate
         Start sweeps from a point beyond the last one, in the direction of the last change; a sweep that does
         not lower the loss is undone.
+    momentum
+        How far beyond at first, as a share of the last change; it adapts.
     """
 
     max_sweeps: int = 100
@@ -53,6 +55,7 @@ class ALSSettings:
     ridge: float = 1e-14
     balance_every: int = 5
     accelerate: bool = False
+    momentum: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def als(
     losses: list[float] = []
     previous = math.inf
     last_drop = math.inf
-    step = Extrapolation()
+    step = Extrapolation(settings.momentum)
     interrupted = False
     for sweep in range(settings.max_sweeps):
         if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
@@ -145,8 +148,8 @@ class Extrapolation:
     beyond. Where that does not lower the loss, the sweep is repeated from the last accepted point.
     """
 
-    def __init__(self) -> None:
-        self.weight = 0.5
+    def __init__(self, weight: float = 0.5) -> None:
+        self.weight = weight
         self.ceiling = 1.0
         self.before: list[Array] | None = None
         self.misses = 0

@@ -53,7 +53,7 @@ def relative_error(fit, target):
 # -- never up ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("momentum", [None, 0.5, 0.95], ids=["plain", "accelerated", "long steps"])
+@pytest.mark.parametrize("momentum", [None, 0.95], ids=["plain", "accelerated"])
 @given(st.data())
 def test_the_loss_never_rises(momentum, use_numpy, double, data):
     net = data.draw(networks(double))

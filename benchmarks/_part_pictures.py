@@ -313,10 +313,16 @@ def _panels(results: Results, where: Folders, part: str, item: str, device: str)
 
     rows = finished(results, f"{part}/")
     ours = {k: r for k, r in rows.items() if k.startswith(f"{part}/{device}/{item}/ours/")}
+    if part == "images":  # a view that ran on another device only is shown from there
+        shown = {k.rpartition("/")[2] for k in ours}
+        ours |= {
+            k: r for k, r in rows.items() if f"/{item}/ours/" in k and k.rpartition("/")[2] not in shown
+        }
     best = best_rows(results, part, item, "error")
     for method in ("tt", "tr", "cp", "tucker"):
-        pair = best.get((device, method)) or best.get(("cpu", method))
-        ours |= {} if pair is None else dict([pair])
+        pairs = [pair for (_, m), pair in best.items() if m == method]
+        if pairs:
+            ours |= [min(pairs, key=lambda pair: pair[1]["error"])]
     if not ours:
         return []
     params = next(iter(ours.values()))["params"]

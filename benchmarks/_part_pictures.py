@@ -315,9 +315,7 @@ def _panels(results: Results, where: Folders, part: str, item: str, device: str)
     ours = {k: r for k, r in rows.items() if k.startswith(f"{part}/{device}/{item}/ours/")}
     if part == "images":  # a view that ran on another device only is shown from there
         shown = {k.rpartition("/")[2] for k in ours}
-        ours |= {
-            k: r for k, r in rows.items() if f"/{item}/ours/" in k and k.rpartition("/")[2] not in shown
-        }
+        ours |= {k: r for k, r in rows.items() if f"/{item}/ours/" in k and k.rpartition("/")[2] not in shown}
     best = best_rows(results, part, item, "error")
     for method in ("tt", "tr", "cp", "tucker"):
         pairs = [pair for (_, m), pair in best.items() if m == method]

@@ -41,7 +41,7 @@ LARGEST_FACTOR = 1e4
 # refits that go far enough to tell. What a weaker ridge gains shows late.
 FINAL_FACTOR = 2.0
 FINAL_GAIN = 3e-4
-FINAL_SWEEPS = 30
+FINAL_SWEEPS = 20
 FINAL_TOLERANCE = 2e-4
 # Another ridge must lower the held-out error by this share. Unless it is chosen anew after every step, a
 # weaker one must do better, for it pays at once and costs later, when there is more to overfit with. One

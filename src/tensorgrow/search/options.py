@@ -166,7 +166,7 @@ class GreedyOptions:
             lookahead_sweeps=4,
             sweeps=8,
             tolerance=1e-3,
-            final_sweeps=30,
+            final_sweeps=50,
             final_tolerance=1e-4,
             thicken_costly=False,
             max_internal_nodes=0,

@@ -164,7 +164,7 @@ class GreedyOptions:
             slice_sweeps=1,
             lookahead=1,
             lookahead_sweeps=4,
-            sweeps=8,
+            sweeps=10,
             tolerance=1e-3,
             final_sweeps=50,
             final_tolerance=1e-4,

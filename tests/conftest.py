@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -21,6 +22,10 @@ from tensorgrow.contraction import (
 )
 
 torch.set_num_threads(1)
+
+# Shells start what runs in the background deaf to Ctrl-C, and so would be the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("tensorgrow", deadline=None, max_examples=40, derandomize=True, database=None)
 settings.load_profile("tensorgrow")

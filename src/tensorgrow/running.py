@@ -137,7 +137,7 @@ def refit_to_all(search: CompletionSearch, objective: LeastSquares, loss_scale: 
             ridge=options.rounding_ridge,
             balance_every=options.balance_every,
             accelerate=options.accelerate,
-            momentum=search.problem.momentum,
+            momentum=search.problem.momentum(network.structure),
         )
         # A run that is out of time gets a share more of it: the refit matters more than the last growth.
         limit = search.limits.max_seconds

@@ -34,8 +34,8 @@ DEFAULT_LOOKAHEAD = 8
 CHEAP_FLOPS = 1e8
 CHEAP_SWEEPS = 100
 CHEAP_TOLERANCE = 1e-4
-# Where entries are missing refits are short and converge slowly: they begin with long steps.
-HELD_OUT_MOMENTUM = 0.8
+# In larger networks such refits are short and converge slowly: they begin with long steps.
+SHORT_MOMENTUM = 0.8
 # Sweeps that take about a tenth of a second; there, an edge of rank 12 grows by 2, of rank 18 by 3.
 LARGE_FLOPS = 1e10
 RANKS_PER_STEP = 6
@@ -119,10 +119,10 @@ class Problem:
         """Whether the search goes by the error on held-out data."""
         return self.objective.validation_norm is not None
 
-    @property
-    def momentum(self) -> float:
-        """With which refits extrapolate at first."""
-        return HELD_OUT_MOMENTUM if self.holds_out else ALSSettings.momentum
+    def momentum(self, structure: Structure) -> float:
+        """With which refits extrapolate at first; patient ones would stop too soon after a step too long."""
+        short = self.holds_out and not self.is_patient(structure)
+        return SHORT_MOMENTUM if short else ALSSettings.momentum
 
     def is_patient(self, structure: Structure) -> bool:
         """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
@@ -191,7 +191,7 @@ def refit(
         ridge=o.rounding_ridge,
         balance_every=o.balance_every,
         accelerate=o.accelerate and not problem.is_exact,
-        momentum=problem.momentum,
+        momentum=problem.momentum(network.structure),
     )
     fit = als(
         problem.objective,

@@ -52,12 +52,8 @@ class Trainer:
     @torch.no_grad()
     def validate(self) -> float:
         """The score on the validation data, in evaluation mode."""
-        mode = self.model.training
-        self.model.eval()
-        try:
+        with self._in_mode(training=False):
             pairs = [(self.model(x), y) for x, y in self.validation.in_order()]
-        finally:
-            self.model.train(mode)
         if not pairs:
             raise DataError("validation_data is empty, or can be iterated over only once")
         made, wanted = (torch.cat(parts) for parts in zip(*pairs))
@@ -92,7 +88,7 @@ class Trainer:
                 may_stay=may_stay,
             )
 
-    def fit_to_all(self, seed: int, *, epochs: int, deadline: float) -> bool:
+    def fit_to_all(self, seed: int, *, epochs: int, deadline: float) -> None:
         """Train what is not frozen on training and validation data; without a gain there, nothing changes."""
         everything = joined(self.training, self.validation)
         before, kept = self._mean_loss(everything), [v.detach().clone() for v in self._values()]
@@ -108,11 +104,10 @@ class Trainer:
                 buffers=list(self.model.buffers()),
             )
         if self._mean_loss(everything) < before:
-            return True
+            return
         with torch.no_grad():
             for own, value in zip(self._values(), kept):
                 own.copy_(value)
-        return False
 
     def _values(self) -> list[torch.Tensor]:
         return [*self.model.parameters(), *self.model.buffers()]
@@ -120,24 +115,24 @@ class Trainer:
     @torch.no_grad()
     def _mean_loss(self, batches: Batches) -> float:
         """Mean over the batches, in evaluation mode."""
-        mode = self.model.training
-        self.model.eval()
-        try:
-            found = [self._loss(batch).detach() for batch in batches.in_order()]
-        finally:
-            self.model.train(mode)
+        with self._in_mode(training=False):
+            found = [self._loss(batch) for batch in batches.in_order()]
         return float(torch.stack(found).double().mean())
 
     @contextmanager
     def _training(self, seed: int) -> Iterator[torch.Generator]:
         """The model in training mode, and a generator for its batches."""
+        with seeded(seed, self.training.device) as generator, self._in_mode(training=True):
+            yield generator
+
+    @contextmanager
+    def _in_mode(self, *, training: bool) -> Iterator[None]:
         mode = self.model.training
-        with seeded(seed, self.training.device) as generator:
-            self.model.train()
-            try:
-                yield generator
-            finally:
-                self.model.train(mode)
+        self.model.train(training)
+        try:
+            yield
+        finally:
+            self.model.train(mode)
 
     def _loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
         return scalar(self.loss(self.model(batch[0]), batch[1]))

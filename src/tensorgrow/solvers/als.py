@@ -148,7 +148,7 @@ class Extrapolation:
     beyond. Where that does not lower the loss, the sweep is repeated from the last accepted point.
     """
 
-    def __init__(self, weight: float = 0.5) -> None:
+    def __init__(self, weight: float) -> None:
         self.weight = weight
         self.ceiling = 1.0
         self.before: list[Array] | None = None

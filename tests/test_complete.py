@@ -18,6 +18,7 @@ from tensorgrow.objectives import ObservedLeastSquares
 from tensorgrow.search import EdgePolicy, Problem, growth
 from tensorgrow.search.candidates import Candidate, cost_of, score_of
 from tensorgrow.search.growth import _most_gaining, grow_once, refit
+from tensorgrow.search.refine import exchange
 
 DIMS = (5,) * 4
 STRUCTURES = {
@@ -218,6 +219,43 @@ def test_max_parameters(most):
     assert result.num_parameters <= most
     assert all(s.num_parameters <= most for s in result.history)
     assert all(p.num_parameters <= most for p in result.path)
+
+
+def test_a_budget_holds_while_ranks_are_exchanged():
+    """Growth beyond the budget happens within one move; nothing above it is ever shown."""
+    x, mask = noisy(STRUCTURES["ring"], level=0.05), some(DIMS, 0.8)
+    for most in (60, 100):
+        result = tg.complete(x, mask, max_parameters=most, random_state=0)
+        assert result.stop is Stop.MAX_PARAMETERS
+        assert all(s.num_parameters <= most for s in result.history)
+        assert all(p.num_parameters <= most for p in result.path)
+        plain = GreedyOptions.for_completion("balanced").replace(overshoot=0.0)
+        without = tg.complete(x, mask, max_parameters=most, random_state=0, options=plain)
+        assert result.validation_error <= without.validation_error * 1.01
+
+
+def test_ranks_are_exchanged_within_a_budget():
+    """A rank spent on the wrong pair of legs is given up for one on the right pair."""
+    x, mask = planted(Structure(SMALL.dims, {(0, 1): 3})), some(SMALL.dims, 0.9)
+    held = torch.from_numpy(some(SMALL.dims, 0.2, seed=5)[mask])
+    objective = ObservedLeastSquares(
+        torch.from_numpy(np.argwhere(mask)), torch.from_numpy(x[mask]), x.shape, held_out=held, ridge=1e-8
+    )
+    wrong = random_network(Structure(SMALL.dims, {(0, 1): 2, (1, 2): 3}), seed=3)
+    problem = Problem(
+        objective,
+        GreedyOptions.for_completion("balanced"),
+        EdgePolicy(None),
+        torch.Generator().manual_seed(0),
+        max_parameters=wrong.num_parameters,
+    )
+    before = refit(problem, wrong)
+    found = exchange(problem, before)
+    assert found is not None
+    assert found.size <= wrong.num_parameters
+    assert problem.max_parameters == wrong.num_parameters
+    assert found.network.structure.rank(0, 1) == 3
+    assert found.measure < 1e-3 * before.measure
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])

@@ -44,6 +44,7 @@ LEAST = {
     "prune_candidates": 1,
     "starts": 1,
     "score_noise": 0,
+    "overshoot": 0,
     "regrow_cycles": 0,
     "regrow_depth": 1,
     "exact_below": 0,

@@ -97,14 +97,17 @@ class ObservedLeastSquares:
 
     @cached_property
     def norm(self) -> float:
-        """Weighted norm of the fitted entries."""
-        return self.norm_at(self.values, self.index.fitted)
+        """Loss of the zero network on the fitted entries."""
+        return self._loss_of_zero(self.index.fitted)
 
     @cached_property
     def validation_norm(self) -> float | None:
-        """Weighted norm of the held-out entries; None when there are none."""
+        """The same for the held-out entries; None when there are none."""
         held = self.index.held_out
-        return self.norm_at(self.values, held) if len(held) else None
+        return self._loss_of_zero(held) if len(held) else None
+
+    def _loss_of_zero(self, chosen: torch.Tensor) -> float:
+        return self.loss_at(torch.zeros_like(self.values[chosen]), chosen)
 
     @property
     def num_fitted(self) -> int:
@@ -118,7 +121,9 @@ class ObservedLeastSquares:
 
     def norm_at(self, values: torch.Tensor, chosen: torch.Tensor) -> float:
         """Weighted norm of some of the entries of `values`."""
-        picked = values[chosen]
+        return self._norm(values[chosen], chosen)
+
+    def _norm(self, picked: torch.Tensor, chosen: torch.Tensor) -> float:
         if self.index.scale is not None:
             picked = picked * self.index.scale[chosen]
         wide = torch.complex128 if picked.is_complex() else torch.float64
@@ -144,24 +149,33 @@ class ObservedLeastSquares:
 
     # -- loss ------------------------------------------------------------------------------------------
 
+    def loss_at(self, found: torch.Tensor, chosen: torch.Tensor) -> float:
+        """Weighted norm of the residual at some of the entries, where the network is `found`."""
+        return self._norm(self.values[chosen] - found, chosen)
+
     def predict(self, structure: Structure, arrays: Sequence[Array]) -> torch.Tensor:
         """The network at all entries, fitted and held out."""
-        tree = RowTree(self.index.entries, structure, arrays)
-        return tree.values(VALUE_ENTRIES[self.values.device.type])
+        return self._at(self.index.entries, structure, arrays)
+
+    def _at(self, entries: Entries, structure: Structure, arrays: Sequence[Array]) -> torch.Tensor:
+        return RowTree(entries, structure, arrays).values(VALUE_ENTRIES[self.values.device.type])
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
-        """Norms of the residual on the fitted and on the held-out entries."""
-        rest = self.values - self.predict(structure, arrays)
-        held = self.index.held_out
-        return self.norm_at(rest, self.index.fitted), self.norm_at(rest, held) if len(held) else None
+        """Losses on the fitted and on the held-out entries."""
+        found = self.predict(structure, arrays)
+        fitted, held = self.index.fitted, self.index.held_out
+        return self.loss_at(found[fitted], fitted), self.loss_at(found[held], held) if len(held) else None
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        """Norm of the residual on the fitted entries."""
+        """Loss on the fitted entries."""
         return self.losses(structure, arrays)[0]
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
-        """Norm of the residual on the held-out entries."""
-        return self.losses(structure, arrays)[1] if len(self.index.held_out) else None
+        """Loss on the held-out entries; the others are not looked at."""
+        held = self.index.held_out
+        if not len(held):
+            return None
+        return self.loss_at(self._at(self.index.held_out_entries, structure, arrays), held)
 
     def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
         """Objective whose values are what the network does not explain."""
@@ -264,6 +278,12 @@ class _Index:
         self.scale = None if weights is None else weights.sqrt()
         self._tables: dict[int, SliceTable] = {}
         self._parent: _Index | None = None
+
+    @cached_property
+    def held_out_entries(self) -> Entries:
+        """The held-out entries alone."""
+        columns = torch.stack(self.entries.columns, 1)
+        return Entries(columns[self.held_out], self.entries.dims)
 
     def with_everything(self) -> _Index:
         """The same entries, all fitted."""

@@ -55,29 +55,12 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         """What each value loses under its best prediction."""
         return self.entry_loss.least(self.values)
 
-    def _deviance(self, found: torch.Tensor, chosen: torch.Tensor) -> float:
-        """Root of the deviance of predictions at some of the entries."""
-        gap = self.entry_loss.each(found[chosen], self.values[chosen]) - self._least[chosen]
+    def loss_at(self, found: torch.Tensor, chosen: torch.Tensor) -> float:
+        """Root of the deviance at some of the entries, where the network is `found`."""
+        gap = self.entry_loss.each(found, self.values[chosen]) - self._least[chosen]
         if self.index.scale is not None:
             gap = gap * self.index.scale[chosen] ** 2
         return math.sqrt(max(2.0 * float(gap.double().sum()), 0.0))
-
-    @cached_property
-    def norm(self) -> float:
-        """Root of the deviance of the zero network."""
-        return self._deviance(torch.zeros_like(self.values), self.index.fitted)
-
-    @cached_property
-    def validation_norm(self) -> float | None:
-        """The same for the held-out entries; None when there are none."""
-        held = self.index.held_out
-        return self._deviance(torch.zeros_like(self.values), held) if len(held) else None
-
-    def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
-        """Roots of the deviance of the fitted and of the held-out entries."""
-        found = self.predict(structure, arrays)
-        held = self.index.held_out
-        return self._deviance(found, self.index.fitted), self._deviance(found, held) if len(held) else None
 
     # -- least squares ---------------------------------------------------------------------------------
 
@@ -109,11 +92,12 @@ class ReweightedLeastSquares(ObservedLeastSquares):
             near = self._parabola(found)
             core, _ = near.solve(node, source, edges, arrays[node], near.values, ridge)
             change = self._through(node, source, edges, core) - found
-            start, share = self._deviance(found, fitted), 1.0
-            reached = self._deviance(found + change, fitted)
+            found, change = found[fitted], change[fitted]
+            start, share = self.loss_at(found, fitted), 1.0
+            reached = self.loss_at(found + change, fitted)
             while reached > start and share > SHORTEST:
                 share *= 0.5
-                reached = self._deviance(found + share * change, fitted)
+                reached = self.loss_at(found + share * change, fitted)
             if reached > start:
                 reached = start
                 continue

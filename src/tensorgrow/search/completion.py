@@ -2,7 +2,7 @@
 
 Phases of a run::
 
-    start -> grow ... grow -> (within a budget: regrow ...) -> shrink ... -> done
+    start -> grow ... grow -> (within a budget: exchange ... -> regrow ...) -> shrink ... -> done
 
 The error on fitted entries always falls as the network grows; the error on held-out ones does not. So every
 decision goes by the latter: which edge, how strong a ridge, when to stop (`patience` steps without gain), and
@@ -26,7 +26,7 @@ from .cuts import CutBounds
 from .greedy import RANK_ONE_SWEEPS, GreedySearch
 from .growth import Fitted, Problem, grow_once, measured, refit
 from .options import GreedyOptions
-from .refine import prune_once, regrow
+from .refine import exchange, prune_once, regrow
 from .stopping import Limits
 
 __all__ = ["CompletionSearch"]
@@ -41,7 +41,7 @@ LARGEST_FACTOR = 1e4
 # refits that go far enough to tell. What a weaker ridge gains shows late.
 FINAL_FACTOR = 2.0
 FINAL_GAIN = 3e-4
-FINAL_SWEEPS = 20
+FINAL_SWEEPS = 12
 FINAL_TOLERANCE = 2e-4
 # Another ridge must lower the held-out error by this share. Unless it is chosen anew after every step, a
 # weaker one must do better, for it pays at once and costs later, when there is more to overfit with. One
@@ -54,6 +54,11 @@ START_NOISE = 0.1
 # Before the ridge is chosen for good, where sweeps are cheap.
 SETTLING_SWEEPS = 300
 SETTLING_TOLERANCE = 1e-5
+# So near to the budget (as a share of it), this many growths without gain end the growth.
+NEAR_BUDGET = 0.95
+LAST_GROWTHS = 2
+# An exchange of ranks must lower the held-out error by this share to be kept and to be followed by another.
+EXCHANGE_GAIN = 3e-3
 # All edges are scored while a sweep costs less than this; then only those that may win.
 LAZY_FLOPS = 3e9
 # Completed tensors up to this size are decomposed once more when the fit is exact.
@@ -97,7 +102,13 @@ class CompletionSearch(GreedySearch):
 
     @property
     def _phases(self) -> dict[str, Callable[[float], None]]:
-        return {"start": self._start, "grow": self._grow, "regrow": self._regrow, "shrink": self._shrink}
+        return {
+            "start": self._start,
+            "grow": self._grow,
+            "exchange": self._exchange,
+            "regrow": self._regrow,
+            "shrink": self._shrink,
+        }
 
     def _advance(self, begin: float) -> None:
         # The state may come from a checkpoint: what follows from it is put in place before every move.
@@ -143,11 +154,7 @@ class CompletionSearch(GreedySearch):
     def _grow(self, begin: float) -> None:
         state, problem = self.state, self.problem
         assert state.current is not None
-        lazy = problem.options.edge_score == "per_parameter" and self._is_large(state.current)
-        problem.memory = ScoreMemory(state.gains, problem.options.least_growth) if lazy else None
-        few = problem.is_patient(state.current.network.structure)  # so few held-out entries that luck decides
-        now = not few and (not lazy or len(state.steps) % DOUBT_EVERY == 0)
-        problem.doubt = DOUBT if now else 0
+        self._prepare_growth(state.current)
         try:
             grown = grow_once(problem, state.current)
         except MemoryLimitError:
@@ -164,8 +171,29 @@ class CompletionSearch(GreedySearch):
         self._note_best()
         if self._reached():
             self._grown_up(StopReason.TARGET_REACHED)
+        elif state.stale >= LAST_GROWTHS and self._may_exchange and self._is_near_budget:
+            self._grown_up(StopReason.MAX_PARAMETERS)
         elif state.stale >= problem.options.patience:
             self._grown_up(StopReason.VALIDATION)
+
+    @property
+    def _may_exchange(self) -> bool:
+        return self.problem.options.overshoot > 0.0 and self.problem.holds_out
+
+    @property
+    def _is_near_budget(self) -> bool:
+        budget = self.limits.max_parameters
+        assert self.state.current is not None
+        return budget is not None and self.state.current.size > NEAR_BUDGET * budget
+
+    def _prepare_growth(self, fitted: Fitted) -> None:
+        """How edges are scored: all or those that may win, and how many of them are refitted."""
+        state, problem = self.state, self.problem
+        lazy = problem.options.edge_score == "per_parameter" and self._is_large(fitted)
+        problem.memory = ScoreMemory(state.gains, problem.options.least_growth) if lazy else None
+        few = problem.is_patient(fitted.network.structure)  # so few held-out entries that luck decides
+        now = not few and (not lazy or len(state.steps) % DOUBT_EVERY == 0)
+        problem.doubt = DOUBT if now else 0
 
     def _is_large(self, fitted: Fitted) -> bool:
         return self.problem.objective.sweep_flops(fitted.network.structure) > LAZY_FLOPS
@@ -188,7 +216,17 @@ class CompletionSearch(GreedySearch):
         state.grown = reason
         within_budget = reason == StopReason.MAX_PARAMETERS  # all of it may be used
         state.current = state.best if within_budget else self._chosen()
-        state.phase = "regrow" if within_budget else "shrink"
+        state.phase = "shrink"
+        if within_budget:
+            state.phase = "exchange" if self._may_exchange else "regrow"
+
+    def _exchange(self, begin: float) -> None:
+        """Within a budget: other ranks in place of some, while that helps."""
+        state = self.state
+        assert state.best is not None
+        self._prepare_growth(state.best)
+        if not self._improve_on_best(exchange, begin, EXCHANGE_GAIN):
+            state.phase = "regrow"
 
     def _regrow(self, begin: float) -> None:
         """Within a budget: give up the ranks that matter least and grow others, while that helps."""
@@ -199,16 +237,24 @@ class CompletionSearch(GreedySearch):
             state.phase = "shrink"
             return
         state.cycles += 1
+        better = self._improve_on_best(lambda p, best: regrow(p, best, best), begin, RIDGE_GAIN)
+        state.stalls = 0 if better else state.stalls + 1
+
+    def _improve_on_best(
+        self, cycle: Callable[[Problem, Fitted], Fitted | None], begin: float, gain: float
+    ) -> bool:
+        """Take what a cycle makes of the best network if that lowers the held-out error by a share."""
+        state = self.state
+        assert state.best is not None
         try:
-            found = regrow(problem, state.current, state.best)
+            found = cycle(self.problem, state.best)
         except MemoryLimitError:
             found = None
-        if found is not None and found.measure < state.best.measure * (1.0 - RIDGE_GAIN):
-            state.current = state.best = found
-            state.stalls = 0
-            self._record("regrow", None, begin)
-        else:
-            state.stalls += 1
+        if found is None or not found.measure < state.best.measure * (1.0 - gain):
+            return False
+        state.current = state.best = found
+        self._record("regrow", None, begin)
+        return True
 
     def _shrink(self, begin: float) -> None:
         """Remove rank while the held-out error stays where it is; too costly in large networks."""
@@ -355,7 +401,11 @@ class CompletionSearch(GreedySearch):
 
     def _choose_finely(self) -> None:
         """The last choice of the ridge, by factors of two."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
         steps = _RidgeSteps(FINAL_FACTOR, False, FINAL_SWEEPS, FINAL_TOLERANCE)
+        # Every ridge has the same sweeps: without, what more sweeps gain would count for the other one.
+        state.current = refit(problem, state.current.network, sweeps=steps.sweeps, tolerance=steps.tolerance)
         if not self._try_ridges(-1.0, FINAL_GAIN, steps=steps):
             self._try_ridges(1.0, FINAL_GAIN, largest=self._largest_ridge, steps=steps)
 

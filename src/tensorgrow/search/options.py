@@ -88,6 +88,9 @@ class GreedyOptions:
         only made while the target looks exactly representable and the best structure is not certified.
     score_noise
         Log-normal noise on the scores of later starts.
+    overshoot
+        Where held-out entries guide a search within a budget: at its end, grow this share beyond the budget
+        and give up other ranks instead, for as long as that helps; 0: do not.
     regrow_cycles
         Ruin-and-regrow cycles after the starts; None: until the time is spent.
     regrow_depth
@@ -126,6 +129,7 @@ class GreedyOptions:
     certify: bool = True
     starts: int = 4
     score_noise: float = 0.1
+    overshoot: float = 0.0
     regrow_cycles: int | None = 0
     regrow_depth: int = 8
     exact_below: float = 1e-4
@@ -161,6 +165,7 @@ class GreedyOptions:
         check_choice("effort", effort, ("fast", "balanced", "thorough"))
         base = cls(
             least_growth=0.02,
+            overshoot=0.1,
             slice_sweeps=1,
             lookahead=1,
             lookahead_sweeps=4,
@@ -174,7 +179,7 @@ class GreedyOptions:
             starts=1,
         )
         if effort == "fast":
-            return base.replace(sweeps=5, patience=4, prune=False)
+            return base.replace(sweeps=5, patience=4, prune=False, overshoot=0.0)
         if effort == "balanced":
             return base
         return base.replace(
@@ -242,6 +247,7 @@ _LOWEST: dict[str, float] = {
     "prune_candidates": 1,
     "starts": 1,
     "score_noise": 0.0,
+    "overshoot": 0.0,
     "regrow_cycles": 0,
     "regrow_depth": 1,
     "exact_below": 0.0,

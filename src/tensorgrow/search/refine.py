@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
@@ -16,7 +16,7 @@ from ..structure import Edge, Structure
 from .cuts import CutBounds
 from .growth import Fitted, Problem, grow_once, refit
 
-__all__ = ["Reduction", "merge_internal", "prune_once", "regrow", "split_exactly"]
+__all__ = ["Reduction", "exchange", "merge_internal", "prune_once", "regrow", "split_exactly"]
 
 # Noise on the order of removals in a randomised prune, and on the choice of what to ruin.
 PRUNE_NOISE = 0.2
@@ -25,6 +25,8 @@ RUIN_NOISE = 0.7
 SPLIT_SHARE = 0.5
 # A ruined network may grow this much beyond the best before the cycle is given up.
 REGROW_ROOM = 1.3
+# Sweeps after each rank that an exchange gives up.
+TRIM_SWEEPS = 2
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,37 @@ def regrow(problem: Problem, current: Fitted, best: Fitted) -> Fitted | None:
             break
         state, _ = smaller
     return state
+
+
+def exchange(problem: Problem, current: Fitted) -> Fitted | None:
+    """Grow beyond the budget, then give up what matters least until it holds again; None if nothing grows.
+
+    What fits into the last of a budget is seldom what is needed most, and what paid early may pay no more.
+    """
+    budget = problem.max_parameters
+    assert budget is not None
+    structure = current.network.structure
+    costs = [structure.growth_cost(*e) for e in problem.policy.growable(structure)]
+    beyond = max([int(problem.options.overshoot * budget), *costs])  # any one edge may grow
+    state = current
+    problem.max_parameters = budget + beyond
+    try:
+        while state.size < budget + beyond / 2.0 and not problem.out_of_time:
+            grown = grow_once(problem, state)
+            if grown is None:
+                break
+            state = grown[0]
+    finally:
+        problem.max_parameters = budget
+    if state is current:
+        return None
+    while state.size > budget and not problem.out_of_time:
+        excess = state.size - budget
+        # What is saved beyond the excess is lost: the rank that just suffices comes before a larger one.
+        shrinks = [replace(r, saved=min(r.saved, excess)) for r in _shrinks(problem, state.network, None)]
+        least = min(shrinks, key=lambda r: _removal_score(r, state.measure))
+        state = refit(problem, least.make(), sweeps=TRIM_SWEEPS, tolerance=0.0)
+    return refit(problem, state.network) if state.size <= budget else None
 
 
 def _ruin(problem: Problem, current: Fitted) -> Fitted:

@@ -288,6 +288,30 @@ def test_stops_at_the_deadline_and_after_max_sweeps():
     assert long_run(max_sweeps=7)[1].num_sweeps == 7
 
 
+@pytest.mark.parametrize("accelerate", [False, True])
+@pytest.mark.parametrize("good", [0, 2])
+def test_a_sweep_that_breaks_down_is_undone(good, accelerate, monkeypatch):
+    structure = Structure.tensor_ring((4, 5, 4), 2)
+    objective = DenseLeastSquares(torch.from_numpy(dense(structure, random_network(structure, 1).cores)))
+    start = random_network(structure, 2)
+    plain = DenseLeastSquares.sweep
+    count = 0
+
+    def breaking(self, structure, arrays, ridge):
+        nonlocal count
+        count += 1
+        if count <= good:
+            return plain(self, structure, arrays, ridge)
+        arrays[:] = [a * math.nan for a in arrays]
+        return math.nan
+
+    monkeypatch.setattr(DenseLeastSquares, "sweep", breaking)
+    fit = als(objective, start, ALSSettings(max_sweeps=9, tolerance=0.0, accelerate=accelerate))
+    assert fit.num_sweeps == good
+    assert all(bool(torch.isfinite(c).all()) for c in fit.network.cores)
+    assert fit.loss == pytest.approx(objective.loss(structure, objective.to_arrays(fit.network)))
+
+
 def test_gives_up_on_hopeless_targets_only():
     _, full = long_run()
     _, hopeless = long_run(target=0.5 * full.loss, give_up=True)

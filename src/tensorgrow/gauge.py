@@ -51,6 +51,8 @@ def _balance_edge(
     qa, ra = torch.linalg.qr(a)
     qb, rb = torch.linalg.qr(b)
     u, s, vh = torch.linalg.svd(ra @ rb.T)
+    if not bool(torch.isfinite(u.sum() + s.sum() + vh.sum())):
+        return None  # the SVD of a GPU can fail without saying so
     root = s.clamp_min(float(s[0]) * 1e-14).sqrt().to(u.dtype)
     left = (qa @ (u * root)).reshape(shape_a).movedim(-1, axis_a).contiguous()
     right = (qb @ (vh.T * root)).reshape(shape_b).movedim(-1, axis_b).contiguous()

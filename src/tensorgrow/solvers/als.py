@@ -104,10 +104,10 @@ def als(
     step = Extrapolation(settings.momentum)
     interrupted = False
     for sweep in range(settings.max_sweeps):
+        whole = list(arrays)
         if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
             arrays = _balanced(structure, arrays)
             step.forget()
-        whole = list(arrays)
         try:
             if settings.accelerate:
                 arrays, loss = step.sweep(
@@ -119,6 +119,9 @@ def als(
             if not (keep_on_interrupt and losses):
                 raise
             arrays, interrupted = whole, True
+            break
+        if not math.isfinite(loss):  # a factorisation that broke down must not spoil what there is
+            arrays = whole
             break
         losses.append(loss)
         if target is not None and loss <= target:
@@ -138,7 +141,8 @@ def als(
             break
         previous, last_drop = loss, drop
     found = objective.to_network(structure, arrays)
-    return ALSFit(found, losses[-1] if losses else math.nan, tuple(losses), interrupted)
+    loss = losses[-1] if losses else objective.loss(structure, arrays)
+    return ALSFit(found, loss, tuple(losses), interrupted)
 
 
 class Extrapolation:

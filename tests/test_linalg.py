@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from tensorgrow.linalg import (
     solve_normal,
     sqrt_and_inverse,
     tail_norms,
+    usable_cores,
 )
 
 DOUBLES = st.sampled_from([torch.float64, torch.complex128])
@@ -221,6 +224,17 @@ def test_one_thread_and_back():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that pins processes")
+def test_usable_cores_are_those_the_process_may_run_on():
+    before = os.sched_getaffinity(0)
+    assert usable_cores() == len(before)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def test_is_single_knows_both_libraries():

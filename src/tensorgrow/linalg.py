@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -20,6 +21,7 @@ __all__ = [
     "solve_slices",
     "sqrt_and_inverse",
     "tail_norms",
+    "usable_cores",
 ]
 
 # Below this a scaled Gram is treated as singular in that direction.
@@ -165,6 +167,13 @@ def _pools() -> Any:
     except ImportError:
         return None
     return ThreadpoolController()
+
+
+def usable_cores() -> int:
+    """Cores this process may run on, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def can_limit_threads() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from ..blocks import ArraySource, BlockSource, Box, Form, Partial, Reducer, Stag
 from ..data import GPU_ENTRIES, choose_device, compute_dtype, free_memory, scale_for
 from ..decomposing import Target
 from ..errors import DataError, OptionError
+from ..linalg import usable_cores
 from ..network import TensorNetwork
 from ..objectives import BlockedLeastSquares, CompressedLeastSquares, Model, SquaredResidual, Survey
 from ..objectives.blocked import COPIES_OF_A_BLOCK
@@ -167,7 +167,7 @@ def _reducer(source: BlockSource, form: Form, limit: float, client: Any, threads
     if client is None and threads is None and type(source) is not ArraySource:
         client = active_client()
     item = max(source.itemsize, np.dtype(form.dtype).itemsize)
-    cores = max(2, os.cpu_count() or 1)
+    cores = max(2, usable_cores())
     is_sent = form.device is not None and _device_of(source).type == "cpu"
     if form.device is None:
         wanted, usual = BLOCK_ENTRIES, cores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from ..data import as_target, compute_dtype, free_memory, scale_for
 from ..errors import DataError, DataWarning
 from ..holdout import position_codes
+from ..linalg import usable_cores
 from ..objectives import Census, EntryPart, ObservedLeastSquares
 from ..observations import differing
 from .cluster import active_client
@@ -102,7 +102,7 @@ def prepare_parts(
 def _opened(data: PartitionedObservations, columns: Columns) -> ThreadParts | ClientParts:
     client = active_client() if data.client is None and data.threads is None else data.client
     if client is None:
-        threads = os.cpu_count() or 1 if data.threads is None else data.threads
+        threads = usable_cores() if data.threads is None else data.threads
         loads = [loader(p, columns, data.shape, n) for p, n in zip(data.pieces, data.names)]
         return ThreadParts(loads, threads, keep=False)
     from dask.delayed import delayed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 
 from ..contraction import RowSource
+from ..linalg import usable_cores
 
 __all__ = ["SliceTable", "ranges_of"]
 
@@ -241,4 +241,4 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, MOST_THREADS))
+    return ThreadPoolExecutor(max_workers=min(usable_cores(), MOST_THREADS))

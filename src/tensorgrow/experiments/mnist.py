@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ RECIPES: dict[str, Row] = {
     "greedy": {"learning_rate": 1e-3},
     "default": {"learning_rate": 3e-3, "schedule": "cosine", "average": 0.998},
 }
-SCORES: dict[str, Literal["loss", "accuracy"]] = {"greedy": "loss", "default": "accuracy"}
 GROWN = {"greedy": "grown, paper's protocol", "default": "grown, default"}
 TRAINS = {"greedy": "tensor train, paper's optimiser", "default": "tensor train, default"}
 # Parameters of the whole model and test accuracy.
@@ -81,7 +80,7 @@ def work(params: Row, settings: Settings) -> Row:
         model,
         train,
         validation,
-        score=SCORES[params["recipe"]],
+        score="loss",
         max_parameters=params["max_parameters"] if grows else None,
         max_steps=None if grows else 0,
         patience=None,

@@ -6,8 +6,8 @@ at random to choose edges and epochs. Each growth scores every edge by 5 epochs 
 decays as a cosine within each training, and a running mean of the parameters is measured and kept. At the end
 the chosen model is trained on all 60,000 images for --final-epochs. Tensor trains and the dense layer are
 trained in the same way, first on 55,000 images and then on all, for --baseline-epochs and --final-epochs. In
-the committed results the grown models have 120 final epochs, trains 50 and 50, and once more 150 and 100. Sizes
-count the whole model.
+the committed results the grown models have 120 final epochs, trains 50 and 50, and once more 150 and 100.
+Sizes count the whole model.
 
 * greedy: `tensorgrow.nn.grow` from rank one to the largest of --sizes; the test accuracy of every step is a
   point of the curve. The best model on validation within each of the sizes gets the final training.

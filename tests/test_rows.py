@@ -19,7 +19,7 @@ from oracles import (
     to_numpy,
 )
 from strategies import networks, seeds, structures
-from tensorgrow.contraction import Entries, RowTree, rows
+from tensorgrow.contraction import Entries, RowTree, row_sets
 from tensorgrow.structure import Structure
 
 # Which combinations of indices are computed: all of them, those that occur, or one row per entry.
@@ -47,13 +47,13 @@ class Joins:
         self.values = joins
 
     def __enter__(self) -> None:
-        self.before = rows.DENSE_FACTOR, rows.ALL_DIFFERENT
+        self.before = row_sets.DENSE_FACTOR, row_sets.ALL_DIFFERENT
         factor, different = self.values
-        rows.DENSE_FACTOR = 1e12 if math.isinf(factor) else factor
-        rows.ALL_DIFFERENT = different
+        row_sets.DENSE_FACTOR = 1e12 if math.isinf(factor) else factor
+        row_sets.ALL_DIFFERENT = different
 
     def __exit__(self, *_: object) -> None:
-        rows.DENSE_FACTOR, rows.ALL_DIFFERENT = self.before
+        row_sets.DENSE_FACTOR, row_sets.ALL_DIFFERENT = self.before
 
 
 def some_entries(structure: Structure, seed: int, count: int | None = None) -> torch.Tensor:
@@ -239,7 +239,7 @@ def test_joins_have_the_promised_rows():
 
 
 def test_joins_are_kept_and_forgotten(monkeypatch):
-    monkeypatch.setattr(rows, "KEPT_JOINS", 2)
+    monkeypatch.setattr(row_sets, "KEPT_JOINS", 2)
     entries = Entries(some_entries(RING, 1, 20), RING.dims)
     leaves = [entries.leaf(k) for k in range(4)]
     first = entries.join(leaves[0], leaves[1])
@@ -255,7 +255,7 @@ def test_joins_are_kept_and_forgotten(monkeypatch):
 
 @pytest.mark.parametrize("kept", [1, 3])
 def test_forgotten_joins_change_nothing(kept, monkeypatch):
-    monkeypatch.setattr(rows, "KEPT_JOINS", kept)
+    monkeypatch.setattr(row_sets, "KEPT_JOINS", kept)
     network = random_network(RING, 0)
     indices = some_entries(RING, 2, 25)
     tree = tree_of(network, indices)

@@ -22,7 +22,9 @@ from .plans import (
 )
 from .products import ProductPlan, product_plan
 from .program import Array, Program, Update
-from .rows import Entries, RowSource, RowTree
+from .row_sets import Entries
+from .row_tensors import RowSource
+from .rows import RowTree
 from .samples import DesignPlan, SampleSweepPlan, design_plan, sample_sweep_plan
 from .tree import best_tree, leaves
 

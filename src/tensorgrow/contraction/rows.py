@@ -9,260 +9,16 @@ about as many rows as there are entries. Sets are joined along the dimension tre
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from ..structure import Edge, Structure
-from .memory import arranged, uninitialised
+from .row_sets import Entries, RowSet
+from .row_tensors import RowSource, RowTensor, free_and_shared, join, take
 from .tree import Tree, best_tree, leaves
 
-__all__ = ["Entries", "RowSource", "RowTree"]
-
-# All combinations of a set are computed, as one matrix product, while they are at most so many times the
-# entries: rows gathered entry by entry cost several times more each.
-DENSE_FACTOR = 4.0
-# Combinations almost as many as entries are not told apart.
-ALL_DIFFERENT = 0.8
-# Index tables kept for joins of row sets.
-KEPT_JOINS = 64
-
-
-@dataclass(frozen=True, eq=False)
-class RowSet:
-    """Distinct combinations of the indices of some nodes.
-
-    Attributes
-    ----------
-    key
-        The nested nodes it was joined from.
-    ids
-        Row of every entry; None when there is one row for all.
-    count
-        Number of rows.
-    left, right
-        For joined sets whose rows are not all combinations: the rows of both parts behind each row.
-    """
-
-    key: Tree
-    ids: torch.Tensor | None
-    count: int
-    left: torch.Tensor | None = None
-    right: torch.Tensor | None = None
-
-    def of(self, entries: torch.Tensor | slice) -> torch.Tensor | None:
-        """Rows of some entries."""
-        return None if self.ids is None else self.ids[entries]
-
-
-class Scratch:
-    """Memory that large results are written to again and again; CUDA tensors come from a cache anyway."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, torch.Tensor] = {}
-
-    def take(self, name: str, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-        """An uninitialised tensor, overwritten by the next one of that name."""
-        if like.device.type != "cpu":
-            return like.new_empty(shape)
-        count = math.prod(shape)
-        held = self._held.get(name)
-        if held is None or held.dtype != like.dtype or len(held) < count:
-            self._held[name] = held = uninitialised((count,), like)
-        return held[:count].reshape(shape)
-
-
-class Entries:
-    """Positions of listed entries, and the row sets made from them.
-
-    Parameters
-    ----------
-    indices
-        Integers of shape ``(n, order)``, on the device to compute on.
-    dims
-        Shape of the tensor.
-    rows
-        Entries that sets are joined for: all of them, where these are only some. Parts of one list must agree
-        on the order of contractions.
-    """
-
-    def __init__(self, indices: torch.Tensor, dims: Sequence[int], rows: int | None = None) -> None:
-        self.columns = [indices[:, k].contiguous() for k in range(len(dims))]
-        self.dims = tuple(dims)
-        self.count = indices.shape[0]
-        self.rows = self.count if rows is None else rows
-        self.device = indices.device
-        self.scratch = Scratch()
-        self._joins: OrderedDict[Tree, RowSet] = OrderedDict()
-
-    @property
-    def most_rows(self) -> int:
-        """Rows that a joined set has at most."""
-        return int(DENSE_FACTOR * self.count)
-
-    def leaf(self, node: int) -> RowSet:
-        """Rows of one node: its slices; one row for an internal node."""
-        if node >= len(self.dims):
-            return RowSet(node, None, 1)
-        return RowSet(node, self.columns[node], self.dims[node])
-
-    def join(self, a: RowSet, b: RowSet) -> RowSet:
-        """Rows of two disjoint sets together, kept for next time."""
-        key = (a.key, b.key)
-        found = self._joins.get(key)
-        if found is None:
-            found = self._join(a, b, key)
-            self._joins[key] = found
-            if len(self._joins) > KEPT_JOINS:
-                self._joins.popitem(last=False)
-        else:
-            self._joins.move_to_end(key)
-        return found
-
-    def _join(self, a: RowSet, b: RowSet, key: Tree) -> RowSet:
-        if a.ids is None or b.ids is None:
-            one = b if a.ids is None else a
-            return RowSet(key, one.ids, a.count * b.count)
-        codes = a.ids * b.count + b.ids
-        if a.count * b.count <= self.most_rows:
-            return RowSet(key, codes, a.count * b.count)
-        distinct, ids = torch.unique(codes, return_inverse=True)
-        if len(distinct) >= ALL_DIFFERENT * self.count:
-            everyone = torch.arange(self.count, device=self.device)
-            return RowSet(key, everyone, self.count, a.ids, b.ids)
-        left = torch.div(distinct, b.count, rounding_mode="floor")
-        return RowSet(key, ids, len(distinct), left, distinct - left * b.count)
-
-
-@dataclass(frozen=True, eq=False)
-class RowTensor:
-    """Values of a set of nodes: one row per combination, one axis per open edge."""
-
-    rows: RowSet
-    edges: tuple[Edge, ...]
-    array: torch.Tensor
-
-    def size(self, edges: Sequence[Edge]) -> int:
-        """Product of the ranks of some of its edges."""
-        return math.prod(self.array.shape[1 + self.edges.index(e)] for e in edges)
-
-    def matrices(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
-        """One matrix per row: edges `first` by edges `second`."""
-        order = [0, *(1 + self.edges.index(e) for e in (*first, *second))]
-        shape = (len(self.array), self.size(first), self.size(second))
-        return arranged(self.array.permute(order), shape)
-
-
-def _free_and_shared(a: RowTensor, b: RowTensor) -> tuple[list[Edge], list[Edge], list[Edge]]:
-    shared = [e for e in a.edges if e in b.edges]
-    return [e for e in a.edges if e not in shared], [e for e in b.edges if e not in shared], shared
-
-
-def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Row-wise matrix products ``(rows, p, c) x (rows, c, q)``."""
-    if left.shape[2] == 1:
-        return left * right
-    if left.shape[1] == 1 and right.shape[2] == 1:
-        return (left * right.transpose(1, 2)).sum(2, keepdim=True)
-    return torch.bmm(left, right)
-
-
-def _take(array: torch.Tensor, rows: torch.Tensor | None, count: int) -> torch.Tensor:
-    if rows is None:
-        return array.expand(count, *array.shape[1:])
-    out = uninitialised((len(rows), *array.shape[1:]), array)
-    return torch.index_select(array, 0, rows, out=out)
-
-
-def _join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) -> RowTensor:
-    """Contract two row tensors over the edges they share.
-
-    With `reuse` the result is overwritten by the next one that is made so.
-    """
-    rows = entries.join(a.rows, b.rows)
-    free_a, free_b, shared = _free_and_shared(a, b)
-    left, right = a.matrices(free_a, shared), b.matrices(shared, free_b)
-    if rows.left is not None and rows.right is not None:
-        array = _product(_take(left, rows.left, rows.count), _take(right, rows.right, rows.count))
-    else:
-        array = _all_combinations(left, right, entries.scratch, reuse)
-    sizes = [t.array.shape[1 + t.edges.index(e)] for t, free in ((a, free_a), (b, free_b)) for e in free]
-    return RowTensor(rows, (*free_a, *free_b), array.reshape(rows.count, *sizes))
-
-
-def _all_combinations(left: torch.Tensor, right: torch.Tensor, scratch: Scratch, reuse: bool) -> torch.Tensor:
-    """Every row of `left` with every row of `right`, rows of `left` slowest."""
-    n, p, c = left.shape
-    m, _, q = right.shape
-    shape = (n, m, p, q)
-    out = scratch.take("rows", shape, left) if reuse else uninitialised(shape, left)
-    a, b = left.reshape(n * p, c), arranged(right.transpose(0, 1), (c, m * q))
-    if p == 1:
-        torch.mm(a, b, out=out.reshape(n, m * q))
-    else:
-        flat = scratch.take("product", (n * p, m * q), left)
-        torch.mm(a, b, out=flat)
-        out.copy_(flat.reshape(n, p, m, q).transpose(1, 2))
-    return out
-
-
-class RowSource:
-    """Environment of one node at any of the entries, until the next one is made.
-
-    Attributes
-    ----------
-    edges
-        Bonds of the node in the order of the columns.
-    """
-
-    def __init__(self, entries: Entries, parts: tuple[RowTensor, ...]) -> None:
-        if len(parts) == 2 and entries.join(parts[0].rows, parts[1].rows).left is None:
-            parts = (_join(entries, *parts, reuse=True),)
-        self.parts = parts
-        if len(parts) == 1:
-            self.edges = parts[0].edges
-        else:
-            free_a, free_b, self._shared = _free_and_shared(*parts)
-            self._free = free_a, free_b
-            self.edges = (*free_a, *free_b)
-
-    @property
-    def width(self) -> int:
-        """Number of columns."""
-        return math.prod(t.size([e for e in t.edges if e in self.edges]) for t in self.parts)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Number type of the rows."""
-        return self.parts[0].array.dtype
-
-    @property
-    def row_entries(self) -> int:
-        """Numbers held per row while rows are made."""
-        if len(self.parts) == 1:
-            return self.width
-        return self.width + sum(math.prod(t.array.shape[1:]) for t in self.parts)
-
-    def table(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """All rows and the row of each entry (None: one row for all); None when rows are made when asked."""
-        if len(self.parts) > 1:
-            return None
-        part = self.parts[0]
-        return part.array.reshape(len(part.array), -1), part.rows.ids
-
-    def rows(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Environment of the entries `chosen`, ``(len(chosen), width)``."""
-        count = len(chosen)
-        if len(self.parts) == 1:
-            part = self.parts[0]
-            flat = part.array.reshape(len(part.array), -1)
-            return _take(flat, part.rows.of(chosen), count)
-        a, b = self.parts
-        left, right = a.matrices(self._free[0], self._shared), b.matrices(self._shared, self._free[1])
-        made = _product(_take(left, a.rows.of(chosen), count), _take(right, b.rows.of(chosen), count))
-        return made.reshape(count, -1)
+__all__ = ["RowTree"]
 
 
 class _Vertex:
@@ -324,14 +80,14 @@ class RowTree:
         if not self.root.children:
             return self.cores[0].index_select(0, self.entries.columns[0])
         a, b = (self._inner(child) for child in self.root.children)
-        _, _, shared = _free_and_shared(a, b)
+        _, _, shared = free_and_shared(a, b)
         left, right = a.matrices([], shared)[:, 0], b.matrices(shared, [])[:, :, 0]
         n = self.entries.count
         step = max(1, budget // (3 * left.shape[1]))
         found = []
         for first in range(0, n, step):
             piece = slice(first, min(first + step, n))
-            picked = (_take(x, t.rows.of(piece), piece.stop - first) for x, t in ((left, a), (right, b)))
+            picked = (take(x, t.rows.of(piece), piece.stop - first) for x, t in ((left, a), (right, b)))
             found.append(torch.mul(*picked).sum(1))
         return torch.cat(found)
 
@@ -361,7 +117,7 @@ class RowTree:
         path = [v for v in _ancestors(self._leaf[node]) if v is not top and top in _ancestors(v)][::-1]
         outer, inner = self._outer(top), changed
         for v in path[1:]:
-            outer = inner if outer is None else _join(self.entries, outer, inner)
+            outer = inner if outer is None else join(self.entries, outer, inner)
             inner = self._inner(v.sibling)
         return self._source(outer, inner)
 
@@ -392,7 +148,7 @@ class RowTree:
                 node = vertex.node
                 found = RowTensor(self.entries.leaf(node), self._edges[node], self.cores[node])
             else:
-                found = _join(self.entries, *(self._inner(child) for child in vertex.children))
+                found = join(self.entries, *(self._inner(child) for child in vertex.children))
             self._inside[vertex] = found
         return found
 
@@ -402,7 +158,7 @@ class RowTree:
             return self._outside[vertex]
         assert vertex.parent is not None
         above, beside = self._outer(vertex.parent), self._inner(vertex.sibling)
-        found = beside if above is None else _join(self.entries, above, beside)
+        found = beside if above is None else join(self.entries, above, beside)
         self._outside[vertex] = found
         return found
 
@@ -420,4 +176,4 @@ def _join_in_order(entries: Entries, vertex: _Vertex, own: RowTensor, other: Row
     """Join with the sibling in the order of the tree, so that index tables are shared."""
     assert vertex.parent is not None
     first = vertex.parent.children[0] is vertex
-    return _join(entries, own, other) if first else _join(entries, other, own)
+    return join(entries, own, other) if first else join(entries, other, own)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +15,7 @@ from .io import read_file, write_file
 from .results import Step
 from .search import Search, SearchState
 
-__all__ = ["Callback", "Checkpoint", "ProgressBar", "as_callbacks", "progress_callback"]
+__all__ = ["Callback", "Checkpoint", "ProgressBar", "as_callbacks", "listening", "progress_callback"]
 
 CHECKPOINT_KIND = "checkpoint"
 # A checkpoint is written when the run has gone on for this many times the cost of the last one.
@@ -70,6 +71,23 @@ def as_callbacks(callbacks: Callable[[Step], Any] | Callback | Iterable[Any] | N
                 f"a callback is a function of a Step or has on_start, on_step, on_end; not {c!r}"
             )
     return out
+
+
+@contextmanager
+def listening(run: Any, listeners: Sequence[Any]) -> Iterator[Callable[[Any], bool]]:
+    """Tell of a run's start and end, and give a function that tells of a step: does anyone want to stop?"""
+    for listener in listeners:
+        listener.on_start(run)
+
+    def tell(step: Any) -> bool:
+        answers = [listener.on_step(run, step) for listener in listeners]  # all of them are told
+        return any(answers)
+
+    try:
+        yield tell
+    finally:
+        for listener in listeners:
+            listener.on_end(run)
 
 
 class Checkpoint:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ._version import __version__
-from .callbacks import Callback
+from .callbacks import Callback, listening
 from .data import as_target, choose_device, power_of_two_scale
 from .errors import OptionError
 from .network import RandomState, TensorNetwork
@@ -84,25 +84,20 @@ def bring_home(network: TensorNetwork, scale: float, device: torch.device) -> Te
 
 def run(search: Search, listeners: list[Callback]) -> None:
     """Drive a search; callbacks may stop it, Ctrl-C keeps what there is."""
-    for listener in listeners:
-        listener.on_start(search)
-    try:
-        for step in search:
-            answers = [listener.on_step(search, step) for listener in listeners]  # all of them are told
-            if any(answers):
-                search.state.stop = StopReason.CALLBACK
-                break
-    except KeyboardInterrupt:
-        if search.answer is None:
-            raise
-        search.state.stop = StopReason.INTERRUPTED
-    finally:
+    with listening(search, listeners) as wants_to_stop:
+        try:
+            for step in search:
+                if wants_to_stop(step):
+                    search.state.stop = StopReason.CALLBACK
+                    break
+        except KeyboardInterrupt:
+            if search.answer is None:
+                raise
+            search.state.stop = StopReason.INTERRUPTED
         shown = search.state.stop
         if search.hit_limit or shown in (StopReason.INTERRUPTED, StopReason.CALLBACK):
             search.state.stop = None  # a checkpoint of an unfinished run must be able to go on
-        for listener in listeners:
-            listener.on_end(search)
-        search.state.stop = shown
+    search.state.stop = shown
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..callbacks import as_callbacks, progress_callback
+from ..callbacks import as_callbacks, listening, progress_callback
 from ..errors import OptionError, check_choice
 from ..network import RandomState, as_generator
 from ..running import describe
@@ -137,23 +137,13 @@ def compress(
             keeper = CompressCheckpoint(checkpoint, _identity(run))
             keeper.load(run)
             listeners.insert(0, keeper)
-        _drive(run, listeners)
+        with listening(run, listeners) as wants_to_stop:
+            for found in run:
+                if wants_to_stop(found):
+                    run.stop()
         works = [run.works[name] for name in chosen]
         tell("choosing forms and measuring")
         return _finished(model, own, run, works, batches, budget, measure=measure)
-
-
-def _drive(run: CompressRun, listeners: list[Any]) -> None:
-    for listener in listeners:
-        listener.on_start(run)
-    try:
-        for found in run:
-            answers = [listener.on_step(run, found) for listener in listeners]  # all of them are told
-            if any(answers):
-                run.stop()
-    finally:
-        for listener in listeners:
-            listener.on_end(run)
 
 
 def _finished(

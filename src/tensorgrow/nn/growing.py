@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ..callbacks import as_callbacks, progress_callback
+from ..callbacks import as_callbacks, listening, progress_callback
 from ..data import choose_device
 from ..network import RandomState, as_generator
 from ..results import StopReason
@@ -314,21 +314,16 @@ class GrowRun:
 
 
 def _drive(run: GrowRun, listeners: list[Any]) -> None:
-    for listener in listeners:
-        listener.on_start(run)
-    try:
-        for step in run:
-            answers = [listener.on_step(run, step) for listener in listeners]  # all of them are told
-            if any(answers):
-                run.stop = StopReason.CALLBACK
-                break
-    except KeyboardInterrupt:
-        if run.best is None:
-            raise
-        run.stop = StopReason.INTERRUPTED
-    finally:
-        for listener in listeners:
-            listener.on_end(run)
+    with listening(run, listeners) as wants_to_stop:
+        try:
+            for step in run:
+                if wants_to_stop(step):
+                    run.stop = StopReason.CALLBACK
+                    break
+        except KeyboardInterrupt:
+            if run.best is None:
+                raise
+            run.stop = StopReason.INTERRUPTED
 
 
 def _identity(run: GrowRun, batch_size: int) -> dict[str, Any]:

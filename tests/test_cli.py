@@ -291,6 +291,42 @@ def test_other_files(capsys, tensor):
     assert found["source"]["key"] == "a"
 
 
+def test_names_with_brackets_are_shown_as_they_are(capsys, tensor):
+    """Rich takes brackets for its markup."""
+    Path("run[1]").mkdir()
+    np.savez("run[1]/x[a].npz", t=tensor)
+    text = call(capsys, "decompose", "run[1]/x[a].npz", "-e", "0.9", "-o", "run[1]/n[b].safetensors")
+    assert "x[a].npz [t], 4x5x6x3" in text and "run[1]/n[b].safetensors" in text
+    text = call(capsys, "show", "run[1]/n[b].safetensors")
+    assert "x[a].npz [t]" in text and "run[1]/n[b].safetensors" in text
+    assert "run[1]/y[c].npy" in call(
+        capsys, "reconstruct", "run[1]/n[b].safetensors", "-o", "run[1]/y[c].npy"
+    )
+    assert "p[d].html" in call(capsys, "report", "run[1]/n[b].safetensors", "-o", "p[d].html")
+
+
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_sizes_whose_squares_have_no_room(capsys, tensor, size):
+    np.save("x.npy", size * tensor)
+    found = document(capsys, "decompose", "x.npy", "-e", "0.3", "-o", "y.npy")
+    error = np.linalg.norm(np.load("y.npy") / size - tensor) / np.linalg.norm(tensor)
+    assert found["array_error"] == pytest.approx(error)
+    assert found["array_error"] == pytest.approx(found["relative_error"])
+
+
+def test_a_network_larger_than_the_data_is_called_so(capsys, folder):
+    np.save("x.npy", np.random.default_rng(0).standard_normal((4, 4, 4)))
+    assert "x larger than the data" in call(capsys, "decompose", "x.npy", "-e", "1e-9")
+
+
+def test_fit_takes_nan_for_missing(capsys, tensor):
+    known = np.random.default_rng(0).random(tensor.shape) < 0.8
+    np.save("nan.npy", np.where(known, tensor, np.nan))
+    found = document(capsys, "fit", "nan.npy", "-s", "ring", "--rank", "2", "-o", "y.npy")
+    assert found["observed"] == known.sum()
+    assert np.linalg.norm(np.load("y.npy") - tensor) < 1e-2 * np.linalg.norm(tensor)
+
+
 def test_default_tensorisations(capsys, folder):
     np.save("matrix.npy", picture(64, False) / 255.0)
     np.save("cube.npy", np.random.default_rng(0).random((4, 4, 4)))
@@ -311,6 +347,13 @@ def test_compare(capsys, tensor):
     assert all(row["reached"] == (row["relative_error"] <= 0.2 * (1 + 1e-9)) for row in rows.values())
     assert rows["tensorgrow"]["num_parameters"] <= rows["TT-SVD, stored order"]["num_parameters"]
     assert "times ours" in call(capsys, "compare", "x.npy", "-e", "0.2", "-q")
+
+
+def test_compare_vectors(capsys, folder):
+    """CP is for tensors, but a vector is no reason to fail."""
+    np.save("v.npy", np.random.default_rng(0).random(7))
+    found = document(capsys, "compare", "v.npy", "-t", "none", "-q")
+    assert [row["num_parameters"] for row in found["methods"]] == [7, 7, 8]
 
 
 def test_reports(capsys, photo):

@@ -272,8 +272,10 @@ class Result:
         if point is None:
             least = min(self.path, key=lambda p: p.relative_error)
             small = min(self.path, key=lambda p: p.num_parameters)
+            limits = {"max_error": max_error, "max_parameters": max_parameters}
+            asked = " and ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
             raise OptionError(
-                f"no network on the path has max_error={max_error}, max_parameters={max_parameters}; "
+                f"no network on the path has {asked}; "
                 f"the path goes from {small.num_parameters} parameters (error {small.relative_error:.3g}) to "
                 f"{least.num_parameters} (error {least.relative_error:.3g})"
             )

@@ -6,6 +6,7 @@ import time
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from ..api import decompose
@@ -98,7 +99,7 @@ def _row(name: str, result: Result, seconds: float, max_error: float) -> dict[st
 
 
 def _print(data: Input, rows: list[dict[str, Any]], max_error: float) -> None:
-    out.print(f"{data.description}\n{data.how}")
+    out.print(f"{escape(data.description)}\n{data.how}")
     failed = not all(row["reached"] for row in rows)
     table = Table(
         title=f"size at relative error {max_error:g}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -361,6 +362,9 @@ def test_reports(capsys, photo):
     assert "photo.png" in Path("a.html").read_text(encoding="utf-8")
     assert "report: b.html" in call(capsys, "report", "photo.safetensors", "-o", "b.html")
     assert Path("b.html").stat().st_size > 10_000
+    for page in ("a.html", "b.html"):  # both tell to load the file that was written
+        assert "photo.safetensors" in Path(page).read_text(encoding="utf-8")
+        assert f"{page[0]}.safetensors" not in Path(page).read_text(encoding="utf-8")
 
 
 def test_demo(capsys, folder):
@@ -393,6 +397,27 @@ def test_ctrl_c_before_there_is_anything(capsys, tensor, monkeypatch):
     assert run(["decompose", "x.npy"]) == 130
     assert capsys.readouterr().err == "error: interrupted; what is not written yet is lost\n"
     assert not Path("x.safetensors").exists()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_ctrl_c_ends_a_comparison_with_what_was_found(capsys, tensor, monkeypatch, late):
+    from tensorgrow.cli import compare
+
+    def stopped(*arguments, **options):
+        found = tg.decompose(*arguments, **options)
+        return found if late else dataclasses.replace(found, stop=tg.StopReason.INTERRUPTED)
+
+    def rival(name, *_, **__):
+        if name == "Tucker":
+            raise KeyboardInterrupt
+        return None
+
+    monkeypatch.setattr(compare, "decompose", stopped)
+    monkeypatch.setattr(compare, "run_rival", rival)
+    assert run(["compare", "x.npy", "-q", "--json"]) == 130
+    written = capsys.readouterr()
+    assert [row["method"] for row in json.loads(written.out)["methods"]] == ["tensorgrow"]
+    assert written.err == "error: interrupted; this is what was found until then\n"
 
 
 def test_ctrl_c_within_evaluated_code_still_ends_with_130(tensor):

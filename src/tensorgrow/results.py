@@ -381,13 +381,14 @@ class Result:
         truth: Any = None,
         observed: Any = None,
         rivals: Mapping[str, Any] | None = None,
+        saved_as: str | None = None,
     ) -> Path:
         """Write one self-contained HTML page about the run.
 
         Parameters
         ----------
         path
-            The file. The page tells to load the run from the file of the same name that ends in .safetensors.
+            The file.
         title
             Heading of the page.
         image
@@ -400,6 +401,9 @@ class Result:
             Of a completion: the tensor with NaN where entries are missing, to show what was known.
         rivals
             Other methods on the error curve: ``{"TT-SVD": (1968, 0.08)}``, or lists of such pairs.
+        saved_as
+            The file that the page tells to load the run from; by default that of the same name that ends in
+            .safetensors.
 
         Returns
         -------
@@ -409,7 +413,14 @@ class Result:
         from .report import write_report
 
         return write_report(
-            self, path, title=title, image=image, truth=truth, observed=observed, rivals=rivals
+            self,
+            path,
+            title=title,
+            image=image,
+            truth=truth,
+            observed=observed,
+            rivals=rivals,
+            saved_as=saved_as,
         )
 
     @classmethod

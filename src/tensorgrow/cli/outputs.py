@@ -95,7 +95,8 @@ def finish(
             else:
                 write_array(path, filled, levels=data.source.levels)
         if report is not None:
-            write_report(result, report, data)
+            networks = [p.name for p in outputs if p.suffix.lower() == NETWORK_SUFFIX]
+            write_report(result, report, data, saved_as=networks[0] if networks else None)
     written = [*outputs, *([] if report is None else [report])]
     quality = _quality(data, estimate)
     document = json_of(command, result, data, quality, [str(p) for p in written], checkpoint)
@@ -111,11 +112,13 @@ def finish(
         raise typer.Exit(INTERRUPTED)
 
 
-def write_report(result: Result, path: Path, data: Input | None = None) -> None:
+def write_report(
+    result: Result, path: Path, data: Input | None = None, *, saved_as: str | None = None
+) -> None:
     """The page about a run; pictures are shown as such."""
     how = result.tensorization
     source = result.info.get("source") or {}
-    options: dict[str, Any] = {"title": source.get("name")}
+    options: dict[str, Any] = {"title": source.get("name"), "saved_as": saved_as}
     if how is not None and source.get("kind") == "picture":
         options["image"] = how.invert
         if data is not None:

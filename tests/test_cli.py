@@ -227,6 +227,17 @@ def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo)
     assert "hidden entries" in text and "PSNR" in text
 
 
+@pytest.mark.parametrize(("given", "completed"), [("jpg", "png"), ("webp", "png"), ("tiff", "tiff")])
+def test_what_is_known_is_written_as_it_was(capsys, photo, given, completed):
+    """JPEG would change what is known."""
+    pillow.open("photo.png").save(f"p.{given}")
+    before = np.asarray(pillow.open(f"p.{given}"))
+    found = document(capsys, "complete", f"p.{given}", "--observed", "0.5", "--max-seconds", "0.2")
+    assert found["files"] == ["p.safetensors", f"p-completed.{completed}"]
+    known = np.random.default_rng(0).random(before.shape) < 0.5
+    assert np.array_equal(np.asarray(pillow.open(f"p-completed.{completed}"))[known], before[known])
+
+
 def test_complete_by_mask_and_nan(capsys, tensor):
     known = np.random.default_rng(0).random(tensor.shape) < 0.7
     np.save("mask.npy", known)

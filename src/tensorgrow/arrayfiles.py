@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from .errors import DataError, FileFormatError, MissingPackageError
 
-__all__ = ["READABLE", "WRITABLE", "Source", "read_array", "write_array"]
+__all__ = ["LOSSY", "READABLE", "WRITABLE", "Source", "read_array", "write_array"]
 
 Array = npt.NDArray[Any]
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
+# Pictures that do not keep every number.
+LOSSY = (".jpg", ".jpeg", ".webp")
 HDF5 = (".h5", ".hdf5", ".hdf")
 NETCDF = (".nc", ".nc4", ".cdf")
 READABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)

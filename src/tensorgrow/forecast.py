@@ -39,9 +39,7 @@ def _until_overfitting(steps: Sequence[Step], patience: int) -> str:
     late = steps[len(steps) // 2 :]
     each = (late[-1].seconds - late[0].seconds) / (len(late) - 1)
     left = spoken(max(0, patience - waited) * each)
-    if waited == 0:
-        return f"at least {left} left, the held-out error falls"
-    return f"about {left} left unless the held-out error falls again ({waited} of {patience} steps)"
+    return f"at least {left} left" if waited == 0 else f"about {left} left unless it falls again"
 
 
 def _is_reached(steps: Sequence[Step], limits: Limits) -> bool:

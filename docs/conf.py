@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from typing import Any
 
 # Set before anything imports NumPy: the examples are small, and thread pools only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -56,3 +58,13 @@ sphinx_gallery_conf = {
     "plot_gallery": True,
     "abort_on_example_error": True,
 }
+
+
+def files_beside_the_site(app: Any, page: str, source: list[str]) -> None:
+    """Markdown outside this folder is no page of the site: it becomes a file to download, like JSON."""
+    source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)\)", r"](path:\1)", source[0])
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", files_beside_the_site)

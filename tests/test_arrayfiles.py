@@ -53,6 +53,16 @@ def test_kinds_of_pictures(tmp_path):
     assert np.array_equal(np.asarray(pillow.open(tmp_path / "deep2.png")), deep)
 
 
+def test_pictures_of_numbers_are_arrays(tmp_path):
+    """Nothing says where black and white are."""
+    pillow = pytest.importorskip("PIL.Image")
+    values = np.random.default_rng(0).standard_normal((6, 7)).astype(np.float32)
+    pillow.fromarray(values).save(tmp_path / "x.tif")
+    array, source = read_array(tmp_path / "x.tif")
+    assert np.array_equal(array, values)
+    assert source == Source("x.tif")
+
+
 def test_arrays_that_are_no_pictures_are_stretched_to_grey(tmp_path):
     pillow = pytest.importorskip("PIL.Image")
     write_array(tmp_path / "x.png", np.array([[-3.0, 1.0], [5.0, -1.0]]))
@@ -142,7 +152,7 @@ def test_files_that_are_not_what_they_say(tmp_path, suffix, content):
 
 def test_pickled_arrays_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(tg.FileFormatError, match="damaged"):
+    with pytest.raises(tg.FileFormatError, match="holds Python objects"):
         read_array(tmp_path / "x.npy")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -226,6 +227,17 @@ def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo)
     assert "hidden entries" in text and "PSNR" in text
 
 
+@pytest.mark.parametrize(("given", "completed"), [("jpg", "png"), ("webp", "png"), ("tiff", "tiff")])
+def test_what_is_known_is_written_as_it_was(capsys, photo, given, completed):
+    """JPEG would change what is known."""
+    pillow.open("photo.png").save(f"p.{given}")
+    before = np.asarray(pillow.open(f"p.{given}"))
+    found = document(capsys, "complete", f"p.{given}", "--observed", "0.5", "--max-seconds", "0.2")
+    assert found["files"] == ["p.safetensors", f"p-completed.{completed}"]
+    known = np.random.default_rng(0).random(before.shape) < 0.5
+    assert np.array_equal(np.asarray(pillow.open(f"p-completed.{completed}"))[known], before[known])
+
+
 def test_complete_by_mask_and_nan(capsys, tensor):
     known = np.random.default_rng(0).random(tensor.shape) < 0.7
     np.save("mask.npy", known)
@@ -291,6 +303,42 @@ def test_other_files(capsys, tensor):
     assert found["source"]["key"] == "a"
 
 
+def test_names_with_brackets_are_shown_as_they_are(capsys, tensor):
+    """Rich takes brackets for its markup."""
+    Path("run[1]").mkdir()
+    np.savez("run[1]/x[a].npz", t=tensor)
+    text = call(capsys, "decompose", "run[1]/x[a].npz", "-e", "0.9", "-o", "run[1]/n[b].safetensors")
+    assert "x[a].npz [t], 4x5x6x3" in text and "run[1]/n[b].safetensors" in text
+    text = call(capsys, "show", "run[1]/n[b].safetensors")
+    assert "x[a].npz [t]" in text and "run[1]/n[b].safetensors" in text
+    assert "run[1]/y[c].npy" in call(
+        capsys, "reconstruct", "run[1]/n[b].safetensors", "-o", "run[1]/y[c].npy"
+    )
+    assert "p[d].html" in call(capsys, "report", "run[1]/n[b].safetensors", "-o", "p[d].html")
+
+
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_sizes_whose_squares_have_no_room(capsys, tensor, size):
+    np.save("x.npy", size * tensor)
+    found = document(capsys, "decompose", "x.npy", "-e", "0.3", "-o", "y.npy")
+    error = np.linalg.norm(np.load("y.npy") / size - tensor) / np.linalg.norm(tensor)
+    assert found["array_error"] == pytest.approx(error)
+    assert found["array_error"] == pytest.approx(found["relative_error"])
+
+
+def test_a_network_larger_than_the_data_is_called_so(capsys, folder):
+    np.save("x.npy", np.random.default_rng(0).standard_normal((4, 4, 4)))
+    assert "x larger than the data" in call(capsys, "decompose", "x.npy", "-e", "1e-9")
+
+
+def test_fit_takes_nan_for_missing(capsys, tensor):
+    known = np.random.default_rng(0).random(tensor.shape) < 0.8
+    np.save("nan.npy", np.where(known, tensor, np.nan))
+    found = document(capsys, "fit", "nan.npy", "-s", "ring", "--rank", "2", "-o", "y.npy")
+    assert found["observed"] == known.sum()
+    assert np.linalg.norm(np.load("y.npy") - tensor) < 1e-2 * np.linalg.norm(tensor)
+
+
 def test_default_tensorisations(capsys, folder):
     np.save("matrix.npy", picture(64, False) / 255.0)
     np.save("cube.npy", np.random.default_rng(0).random((4, 4, 4)))
@@ -313,11 +361,21 @@ def test_compare(capsys, tensor):
     assert "times ours" in call(capsys, "compare", "x.npy", "-e", "0.2", "-q")
 
 
+def test_compare_vectors(capsys, folder):
+    """CP is for tensors, but a vector is no reason to fail."""
+    np.save("v.npy", np.random.default_rng(0).random(7))
+    found = document(capsys, "compare", "v.npy", "-t", "none", "-q")
+    assert [row["num_parameters"] for row in found["methods"]] == [7, 7, 8]
+
+
 def test_reports(capsys, photo):
     call(capsys, "decompose", "photo.png", "-e", "0.2", "--effort", "fast", "--report", "a.html")
     assert "photo.png" in Path("a.html").read_text(encoding="utf-8")
     assert "report: b.html" in call(capsys, "report", "photo.safetensors", "-o", "b.html")
     assert Path("b.html").stat().st_size > 10_000
+    for page in ("a.html", "b.html"):  # both tell to load the file that was written
+        assert "photo.safetensors" in Path(page).read_text(encoding="utf-8")
+        assert f"{page[0]}.safetensors" not in Path(page).read_text(encoding="utf-8")
 
 
 def test_demo(capsys, folder):
@@ -350,6 +408,27 @@ def test_ctrl_c_before_there_is_anything(capsys, tensor, monkeypatch):
     assert run(["decompose", "x.npy"]) == 130
     assert capsys.readouterr().err == "error: interrupted; what is not written yet is lost\n"
     assert not Path("x.safetensors").exists()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_ctrl_c_ends_a_comparison_with_what_was_found(capsys, tensor, monkeypatch, late):
+    from tensorgrow.cli import compare
+
+    def stopped(*arguments, **options):
+        found = tg.decompose(*arguments, **options)
+        return found if late else dataclasses.replace(found, stop=tg.StopReason.INTERRUPTED)
+
+    def rival(name, *_, **__):
+        if name == "Tucker":
+            raise KeyboardInterrupt
+        return None
+
+    monkeypatch.setattr(compare, "decompose", stopped)
+    monkeypatch.setattr(compare, "run_rival", rival)
+    assert run(["compare", "x.npy", "-q", "--json"]) == 130
+    written = capsys.readouterr()
+    assert [row["method"] for row in json.loads(written.out)["methods"]] == ["tensorgrow"]
+    assert written.err == "error: interrupted; this is what was found until then\n"
 
 
 def test_ctrl_c_within_evaluated_code_still_ends_with_130(tensor):

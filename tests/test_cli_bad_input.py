@@ -13,6 +13,8 @@ from tensorgrow.cli import run
 
 pytest.importorskip("typer")
 pillow = pytest.importorskip("PIL.Image")
+for package in ("scipy", "h5py", "zarr", "xarray"):
+    pytest.importorskip(package)
 
 TABLE = [
     # command line, what the message says
@@ -33,9 +35,17 @@ TABLE = [
     ("decompose cut.npy", "is not a npy file or is damaged"),
     ("decompose folder.npy", "is a folder"),
     ("decompose nan.npy", "Use `tensorgrow complete`"),
-    ("decompose infinite.npy", "NaN or infinite"),
+    ("decompose infinite.npy", "entries of infinite.npy are infinite; finite numbers are needed"),
+    ("complete infinite.npy --observed 0.5", "are infinite; finite numbers are needed, or NaN"),
     ("decompose words.npy", "numbers are needed"),
+    ("decompose objects.npy", "objects.npy holds Python objects; an array of numbers is needed"),
     ("decompose empty.npy", "an array with entries is needed"),
+    ("decompose number.npy", "number.npy has shape (); an array with entries is needed"),
+    ("decompose nothing.h5", "is not a h5 file or is damaged"),
+    ("decompose nothing.zarr", "is not a zarr file or is damaged"),
+    ("decompose nothing.nc", "is not a nc file or is damaged"),
+    ("decompose nothing.mat", "is not a mat file or is damaged"),
+    ("decompose plain", "plain is a folder; a file is needed"),
     ("decompose x.npy -t 3x3", "its sizes must multiply to at least that"),
     ("decompose x.npy -t 99x99", "more than half would be padding"),
     ("decompose x.npy -t big", "is not a shape"),
@@ -46,6 +56,11 @@ TABLE = [
     ("decompose x.npy --edges 0-9", "does not join two of the legs"),
     ("decompose x.npy --max-error -1", "must not be negative"),
     ("decompose x.npy --max-error much", "--max-error"),
+    ("decompose x.npy --max-error nan", "max_error must be a number"),
+    ("decompose x.npy --max-seconds -1", "must not be negative"),
+    ("decompose x.npy --seed -1", "'--seed'"),
+    ("decompose x.npy --seed 99999999999999999999", "'--seed'"),
+    ("decompose x.npy -t 0x4", "whole numbers of at least 1"),
     ("decompose x.npy --max-parameters 2", "the smallest network here already has"),
     ("decompose x.npy --effort huge", "--effort"),
     ("decompose x.npy -o nowhere/x.safetensors", "the folder nowhere does not exist"),
@@ -58,6 +73,8 @@ TABLE = [
     ("complete x.npy", "give --mask FILE or --observed SHARE"),
     ("complete x.npy --observed 3", "must lie between 0 and 1"),
     ("complete x.npy --mask mask.npy", "the mask mask.npy has shape (3, 3), the data (16, 16, 4)"),
+    ("complete x.npy --mask gaps.npy", "the mask gaps.npy has NaN; it must be 0 or 1"),
+    ("complete x.npy --mask words.npy", "the mask words.npy has dtype <U1; it must be 0 or 1"),
     ("complete nothing.npy", "none of the 8 entries"),
     ("complete nan.npy --loss cubic", "cubic"),
     ("fit x.npy -s train", "needs --rank"),
@@ -72,6 +89,8 @@ TABLE = [
     ("reconstruct network.safetensors -o y.npy -e 0.1", "saved without a path"),
     ("reconstruct cube.safetensors -o y.png", "is no picture"),
     ("reconstruct network.safetensors", "Missing option '--output'"),
+    ("show folder.npy", "folder.npy is a folder; a file is needed"),
+    ("demo --folder x.npy", "cannot write to x.npy: it is a file, a folder is needed"),
     ("show cut.safetensors", "is not a tensorgrow file or is damaged"),
     ("report network.safetensors", "the result of a run is needed"),
     ("report network.safetensors -o x.npy", "the name of a page ends in .html"),
@@ -94,13 +113,19 @@ def bad(tmp_path_factory):
     np.save(folder / "nan.npy", np.where(x < 0.1, np.nan, x))
     np.save(folder / "infinite.npy", np.where(x < 0.1, np.inf, x))
     np.save(folder / "words.npy", np.array(["a", "b"]))
+    np.save(folder / "objects.npy", np.array([1, None], object), allow_pickle=True)
     np.save(folder / "empty.npy", np.ones((0, 3)))
+    np.save(folder / "number.npy", np.array(3.0))
+    np.save(folder / "gaps.npy", np.where(x < 0.5, np.nan, 1.0))
+    for name in ("nothing.h5", "nothing.zarr", "nothing.nc", "nothing.mat"):
+        (folder / name).touch()
     np.save(folder / "mask.npy", np.ones((3, 3), bool))
     np.save(folder / "nothing.npy", np.full((2, 2, 2), np.nan))
     for name in ("notes.txt", "text.npy", "text.png", "text.npz", "text.safetensors"):
         (folder / name).write_text("these are words\n")
     (folder / "cut.npy").write_bytes((folder / "x.npy").read_bytes()[:300])
     (folder / "folder.npy").mkdir()
+    (folder / "plain").mkdir()
     network = tg.TensorNetwork.random(tg.Structure.tensor_train((3, 3), 2), random_state=0)
     network.save(folder / "network.safetensors")
     tg.TensorNetwork.random(tg.Structure.tensor_train((2, 2, 2), 2), random_state=0).save(

@@ -70,6 +70,19 @@ def test_once_the_goal_is_reached_only_a_limit_of_time_is_known():
     assert outlook([], Limits(max_error=0.05), 1.0) == ""
 
 
+def test_runs_that_end_when_the_held_out_error_rises():
+    falling = steps(1 / TIMES, range(10, 22), TIMES, held_out=True)
+    limits = Limits(held_out=True)
+    assert outlook(falling, limits, 12.0, 8) == "at least 8 s left"
+    assert outlook(falling[:3], limits, 12.0, 8) == ""
+    errors = [*(1 / TIMES[:9]), 0.2, 0.3, 0.4]
+    rising = steps(errors, range(10, 22), TIMES, held_out=True)
+    assert outlook(rising, limits, 12.0, 8) == "about 5 s left unless it falls again"
+    assert outlook(rising, Limits(held_out=True, max_seconds=20.0), 12.0, 8) == "about 8 s left"
+    last = steps([0.1], [10], [13.0])  # fitted to everything, nothing is held out
+    assert outlook([*rising, *last], limits, 13.0, 8) == ""
+
+
 def test_durations_in_words():
     assert [spoken(t) for t in (0.1, 12.4, 80, 100, 4000, 10000, 1e7)] == [
         *("1 s", "12 s", "80 s", "2 min", "67 min", "3 h", "days")

@@ -243,3 +243,12 @@ def test_is_single_knows_both_libraries():
         assert is_single(lib.zeros(1, dtype=lib.complex64).dtype)
         assert not is_single(lib.zeros(1, dtype=lib.float64).dtype)
         assert not is_single(lib.zeros(1, dtype=lib.complex128).dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_norm_that_rounding_made_negative_gives_nothing(use_numpy, dtype):
+    """It was taken for a tiny one, and the solution overflowed."""
+    gram, rhs = torch.tensor([[-2.4e-4]], dtype=dtype), torch.tensor([[2.7e-4], [0.0], [-1.0]], dtype=dtype)
+    x, explained = solve(gram, rhs, 1e-12, use_numpy)
+    assert to_numpy(torch.as_tensor(x)).tolist() == [[0.0], [0.0], [0.0]]
+    assert explained == 0.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracles import TOLERANCE, assert_close, dense, random_array, random_network, to_numpy
 from strategies import networks, seeds, structures
 from tensorgrow import network as network_module
-from tensorgrow.errors import DataError, StructureError, TensorgrowError
+from tensorgrow.errors import DataError, OptionError, StructureError, TensorgrowError
 from tensorgrow.network import TensorNetwork, as_generator
 from tensorgrow.structure import Structure
 
@@ -101,6 +101,8 @@ def test_random_states_of_all_kinds():
     shared = torch.Generator().manual_seed(0)
     assert as_generator(shared) is shared
     assert first(shared) != first(shared)
+    with pytest.raises(OptionError, match="64 bits"):
+        first(2**64)
 
 
 def test_random_entries_are_standard_normal(dtype):

@@ -176,6 +176,21 @@ def test_wider_edges_for_larger_ranks_and_one_highlighted():
     assert not ax.texts
 
 
+@pytest.mark.parametrize("make", [tg.Structure.tensor_train, tg.Structure.tensor_ring])
+def test_new_figures_have_room_for_many_nodes(make):
+    """Neighbours are about as far apart on paper however many there are."""
+
+    def inches_between_nodes(count):
+        ax = tg.plotting.draw_network(make((2,) * count, 2))
+        first, second = (ax.transData.transform(p.get_center()) for p in ax.patches[:2])
+        return float(np.hypot(*(second - first))) / ax.figure.dpi
+
+    assert inches_between_nodes(30) > 0.3
+    assert inches_between_nodes(3) < 1.5
+    ax = tg.plotting.draw_network(make((2,) * 100, 2))
+    assert max(ax.figure.get_size_inches()) <= 20
+
+
 def test_it_draws_where_it_is_told(grown):
     _, (left, right) = plt.subplots(1, 2)
     assert tg.plotting.draw_network(grown, left) is left

@@ -228,6 +228,30 @@ def test_bad_arrays():
         tg.detensorize(np.ones((8, 8)), how)
 
 
+def test_mostly_zero_arrays_are_judged():
+    """Eigenvalues of nearly empty matrices came out as NaN in single precision."""
+    columns_of = {
+        6: (25, 26, 39),
+        7: (24, 39, 40),
+        8: (32, 41),
+        49: (27, 37, 38),
+        50: (28, 36, 37),
+        51: (29, 36, 37),
+        52: (28, 37),
+        53: (27,),
+        57: (32, 33),
+        58: (31, 32, 33),
+        59: (31, 32),
+        60: (31,),
+        61: (11,),
+    }
+    x = np.zeros((64, 64, 3))
+    for row, columns in columns_of.items():
+        x[row, list(columns)] = 1.0
+    tensor, how = tg.tensorize(x)
+    assert np.array_equal(how.invert(tensor), x)
+
+
 def test_files_of_the_future_are_refused():
     data = plan((8, 8), (4, 4, 4), order="grouped").to_dict()
     with pytest.raises(tg.FileFormatError, match="Upgrade"):

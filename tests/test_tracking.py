@@ -86,6 +86,7 @@ def test_mlflow_uses_the_run_there_is(monkeypatch):
     assert {"start_run", "end_run"}.isdisjoint(name for name, *_ in mlflow.calls)
 
 
+@pytest.mark.filterwarnings("ignore")  # those of its store are not ours
 def test_the_real_mlflow(tmp_path):
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")  # mlflow-skinny comes without the store of this test

@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from .errors import DataError, FileFormatError, MissingPackageError
 
-__all__ = ["READABLE", "WRITABLE", "Source", "read_array", "write_array"]
+__all__ = ["LOSSY", "READABLE", "WRITABLE", "Source", "read_array", "write_array"]
 
 Array = npt.NDArray[Any]
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
+# Pictures that do not keep every number.
+LOSSY = (".jpg", ".jpeg", ".webp")
 HDF5 = (".h5", ".hdf5", ".hdf")
 NETCDF = (".nc", ".nc4", ".cdf")
 READABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)
@@ -73,17 +75,17 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]
     suffix = path.suffix.lower()
     if not path.exists():
         raise FileNotFoundError(f"no such file: {path}")
-    if suffix not in READABLE:
-        raise FileFormatError(f"cannot read {path}: give a file that ends in {', '.join(READABLE)}")
     if path.is_dir() and suffix != ".zarr":
         raise FileFormatError(f"{path} is a folder; a file is needed")
+    if suffix not in READABLE:
+        raise FileFormatError(f"cannot read {path}: give a file that ends in {', '.join(READABLE)}")
     if key is not None and suffix in (".npy", *PICTURES):
         raise FileFormatError(f"{path} holds a single array; leave the key {key!r} out")
     if suffix in PICTURES:
         return _read_picture(path)
     try:
         if suffix == ".npy":
-            return np.load(path, allow_pickle=False), Source(path.name)
+            return _read_npy(path), Source(path.name)
         array, name = _readers()[suffix](path, key)
     except (FileFormatError, MissingPackageError):
         raise
@@ -137,6 +139,18 @@ def _readers() -> Mapping[str, _Reader]:
         **dict.fromkeys(HDF5, _read_hdf5),
         **dict.fromkeys(NETCDF, _read_netcdf),
     }
+
+
+def _read_npy(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        if "Object arrays" in str(error):
+            raise FileFormatError(f"{path} holds Python objects; an array of numbers is needed") from error
+        if "pickle" in str(error):  # what NumPy takes anything for that has no header of its own
+            raise ValueError("it does not begin as one") from error
+        raise
+    return array
 
 
 def _read_npz(path: Path, key: str | None) -> tuple[Array, str]:
@@ -231,6 +245,8 @@ def _read_picture(path: Path) -> tuple[Array, Source]:
             picture.load()
             if picture.mode.startswith("I;16") or picture.mode == "I":
                 return np.asarray(picture) / 65535.0, Source(path.name, "picture", 65535)
+            if picture.mode == "F":  # numbers, of which nothing says where black and white are
+                return np.asarray(picture), Source(path.name)
             grey = picture.mode in ("1", "L", "LA")
             pixels = np.asarray(picture.convert("L" if grey else "RGB"))
     except (*_DAMAGED, pillow.DecompressionBombError) as error:

@@ -175,7 +175,9 @@ class ProgressBar:
         self._bar.update(
             self._task,
             description=f"step {step.index}: {step.num_parameters:,} parameters{best}, {error}, {move}",
-            left=outlook(search.state.steps, search.limits, search.state.elapsed),
+            left=outlook(
+                search.state.steps, search.limits, search.state.elapsed, search.problem.options.patience
+            ),
         )
         return None
 

@@ -14,12 +14,32 @@ __all__ = ["outlook", "remaining_seconds", "spoken"]
 FEWEST_STEPS = 5
 
 
-def outlook(steps: Sequence[Step], limits: Limits, now: float) -> str:
-    """What is left of a run in a few words; nothing while nothing can be said."""
+def outlook(steps: Sequence[Step], limits: Limits, now: float, patience: int | None = None) -> str:
+    """What is left of a run in a few words; nothing while nothing can be said.
+
+    Parameters
+    ----------
+    patience
+        Steps without a lower held-out error after which the run ends.
+    """
     left = remaining_seconds(steps, limits, now)
     if _is_reached(steps, limits):
         return "goal reached, making it smaller" + ("" if left is None else f", at most {spoken(left)}")
+    if left is None and patience is not None:
+        return _until_overfitting(steps, patience)
     return "" if left is None else f"about {spoken(left)} left"
+
+
+def _until_overfitting(steps: Sequence[Step], patience: int) -> str:
+    """Of a run that ends when the held-out error rises: nobody knows when, but how soon at the earliest."""
+    errors = [s.validation_error for s in steps if s.validation_error is not None]
+    if len(errors) < FEWEST_STEPS or len(errors) < len(steps):  # the last steps are fits to everything
+        return ""
+    waited = len(errors) - 1 - errors.index(min(errors))
+    late = steps[len(steps) // 2 :]
+    each = (late[-1].seconds - late[0].seconds) / (len(late) - 1)
+    left = spoken(max(0, patience - waited) * each)
+    return f"at least {left} left" if waited == 0 else f"about {left} left unless it falls again"
 
 
 def _is_reached(steps: Sequence[Step], limits: Limits) -> bool:

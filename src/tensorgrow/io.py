@@ -62,6 +62,8 @@ def write_file(
 def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Header and tensors of a file of one of `kinds`; one clear `FileFormatError` for anything else."""
     path = Path(path)
+    if path.is_dir():
+        raise FileFormatError(f"{path} is a folder; a file is needed")
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:

@@ -104,8 +104,10 @@ def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
     m = flat.shape[1]
     matrix = gram.reshape(m, m)
     if m == 1:
-        value = max(float(matrix[0, 0].real), 1e-300)
-        solution, explained = flat / value, float(np.vdot(flat, flat).real) / value
+        # Rounding can make a norm that is nearly zero negative: nothing is known along it.
+        value = float(matrix[0, 0].real)
+        inverse = 1.0 / max(value, 1e-300) if value > 0.0 else 0.0
+        solution, explained = flat * inverse, float(np.vdot(flat, flat).real) * inverse
     else:
         diagonal = np.maximum(matrix.diagonal().real.astype(np.float64), 0.0)
         scale = 1.0 / np.sqrt(diagonal + (float(diagonal.max()) * 1e-20 + 1e-300))

@@ -22,8 +22,9 @@ from .structure import Structure
 
 __all__ = ["ListedTask"]
 
-# Observations up to which torch computes on one thread.
-FEW_ENTRIES = 60_000
+# Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
+# the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
+FEW_ENTRIES = 100_000
 # Starts of losses with a scale of their own: this far from constant, and no smaller than that.
 START_NOISE = 0.1
 SMALLEST_START = 0.1

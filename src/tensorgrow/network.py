@@ -45,6 +45,8 @@ def as_generator(random_state: RandomState) -> torch.Generator:
     elif isinstance(random_state, np.random.Generator):
         generator.manual_seed(int(random_state.integers(2**63)))
     elif isinstance(random_state, Integral):
+        if not -(2**63) <= random_state < 2**64:
+            raise OptionError(f"random_state={random_state} is too large; 64 bits are taken")
         generator.manual_seed(int(random_state))
     else:
         raise OptionError(

@@ -272,8 +272,10 @@ class Result:
         if point is None:
             least = min(self.path, key=lambda p: p.relative_error)
             small = min(self.path, key=lambda p: p.num_parameters)
+            limits = {"max_error": max_error, "max_parameters": max_parameters}
+            asked = " and ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
             raise OptionError(
-                f"no network on the path has max_error={max_error}, max_parameters={max_parameters}; "
+                f"no network on the path has {asked}; "
                 f"the path goes from {small.num_parameters} parameters (error {small.relative_error:.3g}) to "
                 f"{least.num_parameters} (error {least.relative_error:.3g})"
             )
@@ -379,13 +381,14 @@ class Result:
         truth: Any = None,
         observed: Any = None,
         rivals: Mapping[str, Any] | None = None,
+        saved_as: str | None = None,
     ) -> Path:
         """Write one self-contained HTML page about the run.
 
         Parameters
         ----------
         path
-            The file. The page tells to load the run from the file of the same name that ends in .safetensors.
+            The file.
         title
             Heading of the page.
         image
@@ -398,6 +401,9 @@ class Result:
             Of a completion: the tensor with NaN where entries are missing, to show what was known.
         rivals
             Other methods on the error curve: ``{"TT-SVD": (1968, 0.08)}``, or lists of such pairs.
+        saved_as
+            The file that the page tells to load the run from; by default that of the same name that ends in
+            .safetensors.
 
         Returns
         -------
@@ -407,7 +413,14 @@ class Result:
         from .report import write_report
 
         return write_report(
-            self, path, title=title, image=image, truth=truth, observed=observed, rivals=rivals
+            self,
+            path,
+            title=title,
+            image=image,
+            truth=truth,
+            observed=observed,
+            rivals=rivals,
+            saved_as=saved_as,
         )
 
     @classmethod

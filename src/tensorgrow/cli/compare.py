@@ -6,15 +6,16 @@ import time
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from ..api import decompose
 from ..errors import MissingPackageError, OptionError
-from ..results import Result
+from ..results import Result, StopReason
 from . import options as opt
-from .console import emit_json, err, note, out
+from .console import emit_json, err, fail, note, out
 from .inputs import Input, load, parse_edges
-from .outputs import describe_structure
+from .outputs import INTERRUPTED, describe_structure
 from .rivals import METHODS, run_rival
 
 __all__ = ["NAME", "run"]
@@ -60,7 +61,8 @@ def run(
         progress=False if quiet else None,
     )
     rows = [_row("tensorgrow", ours, time.perf_counter() - begin, max_error)]
-    for name in METHODS:
+    interrupted = ours.stop is StopReason.INTERRUPTED
+    for name in () if interrupted else METHODS:
         if not quiet:
             err.print(f"[dim]{name} ...[/]")
         begin = time.perf_counter()
@@ -69,8 +71,14 @@ def run(
         except MissingPackageError as error:
             note(str(error))
             continue
+        except KeyboardInterrupt:
+            interrupted = True
+            break
         if found is not None:
             rows.append(_row(name, found, time.perf_counter() - begin, max_error))
+            interrupted = found.stop is StopReason.INTERRUPTED
+        if interrupted:
+            break
     if as_json:
         emit_json(
             {
@@ -85,6 +93,8 @@ def run(
     else:
         _print(data, rows, max_error)
         out.print(f"our edges: {describe_structure(ours.structure)}")
+    if interrupted:
+        raise typer.Exit(fail("interrupted; this is what was found until then", INTERRUPTED))
 
 
 def _row(name: str, result: Result, seconds: float, max_error: float) -> dict[str, Any]:
@@ -98,7 +108,7 @@ def _row(name: str, result: Result, seconds: float, max_error: float) -> dict[st
 
 
 def _print(data: Input, rows: list[dict[str, Any]], max_error: float) -> None:
-    out.print(f"{data.description}\n{data.how}")
+    out.print(f"{escape(data.description)}\n{data.how}")
     failed = not all(row["reached"] for row in rows)
     table = Table(
         title=f"size at relative error {max_error:g}",

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ..arrayfiles import WRITABLE
+from ..arrayfiles import LOSSY, WRITABLE
 from ..completion import complete
 from . import options as opt
 from .inputs import Input, load_known, parse_edges
@@ -111,12 +111,13 @@ def run(
 
 
 def default_outputs(file: Path) -> list[Path]:
-    """The network, and the completed array in the format it came in."""
+    """The network, and the completed array in the format it came in unless that changes numbers."""
     suffix = file.suffix.lower()
-    return [
-        Path(f"{file.stem}.safetensors"),
-        Path(f"{file.stem}-completed{suffix if suffix in WRITABLE else '.npy'}"),
-    ]
+    if suffix not in WRITABLE:
+        suffix = ".npy"
+    elif suffix in LOSSY:
+        suffix = ".png"
+    return [Path(f"{file.stem}.safetensors"), Path(f"{file.stem}-completed{suffix}")]
 
 
 def truth_of(data: Input) -> np.ndarray | None:

@@ -14,9 +14,9 @@ from ..arrayfiles import Source
 from ..errors import MissingPackageError
 from ..tensorization import plan
 from . import options as opt
-from .console import out
+from .console import err, out
 from .inputs import Input
-from .outputs import finish
+from .outputs import finish, make_folder
 
 __all__ = ["NAME", "photograph", "run"]
 
@@ -51,12 +51,13 @@ def run(
     quiet: opt.Quiet = False,
 ) -> None:
     """Decompose a photograph and write a page about it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     picture = photograph()
     # Column-major 4^8: modes 0-3 are the digits of the row in base 4, modes 4-7 those of the column.
     how = plan(picture.shape, (4,) * 8, order="F")
     data = Input(picture, Source("grace_hopper.jpg", "picture", 255), how)
-    out.print(f"Decomposing {data.description}, to a relative error of {max_error:g} ...", soft_wrap=True)
+    if not quiet:
+        err.print(f"Decomposing {data.description}, to a relative error of {max_error:g} ...", soft_wrap=True)
     result = decompose(
         data.tensor,
         max_error=max_error,

@@ -13,8 +13,7 @@ from ..errors import OptionError
 from ..structure import Structure
 from . import options as opt
 from .complete import Mask, Observed, truth_of
-from .inputs import Input, load_known
-from .inputs import load as load_array
+from .inputs import load_known
 from .outputs import as_result, check_outputs, finish
 
 __all__ = ["NAME", "run"]
@@ -62,7 +61,17 @@ def run(
     """
     outputs = output or [Path(f"{file.stem}.safetensors")]
     check_outputs(outputs, report=report)
-    data = _load(file, key, mask, observed, tensorize, order, max_error, seed)
+    data = load_known(
+        file,
+        key,
+        tensorize,
+        order,
+        mask=mask,
+        observed=observed,
+        seed=seed,
+        max_error=max_error,
+        all_known=True,
+    )
     partial = data.known is not None
     result = fit(
         data.tensor,
@@ -75,21 +84,6 @@ def run(
         device=device,
     )
     finish(NAME, result, data, seed=seed, outputs=outputs, report=report, checkpoint=None, as_json=as_json)
-
-
-def _load(
-    file: Path,
-    key: str | None,
-    mask: Path | None,
-    observed: float | None,
-    tensorize: str | None,
-    order: opt.ModeOrder | None,
-    max_error: float | None,
-    seed: int,
-) -> Input:
-    if mask is None and observed is None:
-        return load_array(file, key, tensorize, order, max_error)
-    return load_known(file, key, tensorize, order, mask=mask, observed=observed, seed=seed)
 
 
 def _structure(text: str, rank: str | None, dims: tuple[int, ...]) -> Structure:

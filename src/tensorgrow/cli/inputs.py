@@ -48,7 +48,7 @@ class Input:
         """One line about the data."""
         sizes = "x".join(map(str, self.array.shape))
         colour = " in colour" if self.array.ndim == 3 else " in grey"
-        kind = f"picture{colour}" if self.source.is_picture else str(self.array.dtype)
+        kind = f"picture{colour}" if self.source.is_picture else self.array.dtype.name
         key = f" [{self.source.key}]" if self.source.key else ""
         return f"{self.source.name}{key}, {sizes}, {kind}"
 
@@ -58,10 +58,10 @@ def load(
 ) -> Input:
     """An array of which everything is known."""
     array, source = _numbers(path, key)
-    bad = array.size - int(np.isfinite(array).sum())
-    if bad:
+    missing = int(np.isnan(array).sum())
+    if missing:
         raise DataError(
-            f"{bad:,} of {array.size:,} entries of {path} are NaN or infinite; all are needed here. "
+            f"{missing:,} of {array.size:,} entries of {path} are NaN; all are needed here. "
             "Use `tensorgrow complete`, which takes NaN for missing"
         )
     return Input(array, source, _tensorization(array, source, shape, order, max_error))
@@ -76,8 +76,13 @@ def load_known(
     mask: Path | None,
     observed: float | None,
     seed: int,
+    max_error: float | None = None,
+    all_known: bool = False,
 ) -> Input:
-    """An array of which some entries are known: not NaN, in the mask, and drawn at random where asked."""
+    """An array of which some entries are known: not NaN, in the mask, and drawn at random where asked.
+
+    With `all_known` it may be known as a whole, too.
+    """
     array, source = _numbers(path, key)
     if mask is not None:  # whatever the file has elsewhere is not the truth
         array = np.where(_mask(mask, array.shape), array, np.nan)
@@ -86,6 +91,8 @@ def load_known(
         if not 0.0 < observed < 1.0:
             raise OptionError(f"--observed {observed:g} must lie between 0 and 1")
         known &= np.random.default_rng(seed).random(array.shape) < observed
+    if known.all() and all_known:
+        return Input(array, source, _tensorization(array, source, shape, order, max_error))
     if known.all():
         raise OptionError(
             f"all {array.size:,} entries of {path} are known; give --mask FILE or --observed SHARE, "
@@ -108,11 +115,19 @@ def _numbers(path: Path, key: str | None) -> tuple[Array, Source]:
         raise DataError(f"{path} has shape {array.shape}; an array with entries is needed")
     if array.dtype.kind in "bui" or array.dtype.itemsize < 4:
         array = array.astype(np.float64)
+    if np.isinf(array).any():
+        raise DataError(
+            f"{int(np.isinf(array).sum()):,} of {array.size:,} entries of {path} are infinite; "
+            "finite numbers are needed, or NaN where `tensorgrow complete` is to find them"
+        )
     return array, source
 
 
 def _mask(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     values, source = read_array(path)
+    if values.dtype.kind not in "biuf" or np.isnan(values).any():
+        given = "NaN" if values.dtype.kind == "f" else f"dtype {values.dtype}"
+        raise DataError(f"the mask {path} has {given}; it must be 0 or 1 (black or white) everywhere")
     known = values > 0.5 if source.is_picture else values != 0
     if known.shape != shape and known.ndim < len(shape) and known.shape == shape[: known.ndim]:
         known = known.reshape(

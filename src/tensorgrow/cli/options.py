@@ -90,7 +90,10 @@ Order = Annotated[
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.", rich_help_panel=_SEARCH)]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", help="Seed of all random numbers.", rich_help_panel=_SEARCH, min=0, max=2**63 - 1),
+]
 MaxError = Annotated[
     float | None,
     typer.Option(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import typer
+from rich.markup import escape
 
 from .._version import __version__
 from ..arrayfiles import WRITABLE, write_array
@@ -23,7 +24,16 @@ from ..structure import Structure
 from .console import emit_json, err, out
 from .inputs import Input
 
-__all__ = ["INTERRUPTED", "check_outputs", "describe_structure", "finish", "json_of", "peak_signal_to_noise"]
+__all__ = [
+    "INTERRUPTED",
+    "check_outputs",
+    "describe_size",
+    "describe_structure",
+    "finish",
+    "json_of",
+    "make_folder",
+    "peak_signal_to_noise",
+]
 
 INTERRUPTED = 130
 NETWORK_SUFFIX = ".safetensors"
@@ -47,6 +57,16 @@ def check_outputs(
             raise OptionError(f"cannot write {path}: it is a folder")
         if not os.access(path if path.exists() else folder, os.W_OK):
             raise OptionError(f"cannot write {path}: permission denied")
+
+
+def make_folder(path: Path) -> None:
+    """A folder to write to, made where it does not exist."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise OptionError(f"cannot write to {path}: it is a file, a folder is needed") from error
+    if not os.access(path, os.W_OK):
+        raise OptionError(f"cannot write to {path}: permission denied")
 
 
 def finish(
@@ -75,7 +95,8 @@ def finish(
             else:
                 write_array(path, filled, levels=data.source.levels)
         if report is not None:
-            write_report(result, report, data)
+            networks = [p.name for p in outputs if p.suffix.lower() == NETWORK_SUFFIX]
+            write_report(result, report, data, saved_as=networks[0] if networks else None)
     written = [*outputs, *([] if report is None else [report])]
     quality = _quality(data, estimate)
     document = json_of(command, result, data, quality, [str(p) for p in written], checkpoint)
@@ -85,15 +106,19 @@ def finish(
         _table(document)
     if result.stop is StopReason.INTERRUPTED:
         saved = ", ".join(str(p) for p in written) or "nothing was asked to be saved"
-        err.print(f"[bold yellow]interrupted:[/] the best network so far is kept ({saved})", soft_wrap=True)
+        err.print(
+            f"[bold yellow]interrupted:[/] the best network so far is kept ({escape(saved)})", soft_wrap=True
+        )
         raise typer.Exit(INTERRUPTED)
 
 
-def write_report(result: Result, path: Path, data: Input | None = None) -> None:
+def write_report(
+    result: Result, path: Path, data: Input | None = None, *, saved_as: str | None = None
+) -> None:
     """The page about a run; pictures are shown as such."""
     how = result.tensorization
     source = result.info.get("source") or {}
-    options: dict[str, Any] = {"title": source.get("name")}
+    options: dict[str, Any] = {"title": source.get("name"), "saved_as": saved_as}
     if how is not None and source.get("kind") == "picture":
         options["image"] = how.invert
         if data is not None:
@@ -114,8 +139,9 @@ def _quality(data: Input, estimate: Any) -> dict[str, float]:
     truth = data.array
     if not np.isfinite(truth).all():
         return {}
-    norm = float(np.linalg.norm(truth))
-    found = {"array_error": float(np.linalg.norm(estimate - truth)) / (norm or 1.0)}
+    size = float(np.abs(truth).max()) or 1.0  # squares of very large or small numbers have no room
+    norm = float(np.linalg.norm(truth / size))
+    found = {"array_error": float(np.linalg.norm(estimate / size - truth / size)) / (norm or 1.0)}
     if data.source.is_picture:
         found["psnr"] = peak_signal_to_noise(estimate, truth)
     return found
@@ -173,13 +199,13 @@ def _rows(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ..tensorization import Tensorization
 
     if d["input"]:
-        yield "data", d["input"]
+        yield "data", escape(d["input"])
     if d["observed"] is not None:
         entries = int(np.prod(d["shape"]))
         yield "known", f"{d['observed']:,} of {entries:,} entries ({d['observed'] / entries:.1%})"
     if d["tensorization"]:
         yield "tensor", str(Tensorization.from_dict(d["tensorization"]))
-    yield "parameters", f"[bold]{d['num_parameters']:,}[/] ({d['compression_ratio']:.3g}x smaller)"
+    yield "parameters", describe_size(d["num_parameters"], d["compression_ratio"])
     if d["validation_error"] is not None:
         yield "held-out error", f"[bold]{d['validation_error']:.4g}[/]"
     yield (
@@ -195,9 +221,15 @@ def _rows(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if d["seconds"] is not None:
         yield "time", f"{d['seconds']:.1f} s, {d['steps']} steps"
     for path in d["files"]:
-        yield "written", f"[green]{path}[/]"
+        yield "written", f"[green]{escape(path)}[/]"
     if d["checkpoint"]:
-        yield "checkpoint", d["checkpoint"]
+        yield "checkpoint", escape(d["checkpoint"])
+
+
+def describe_size(num_parameters: int, ratio: float) -> str:
+    """Parameters, and how they compare with the entries of the tensor."""
+    than = f"{ratio:.3g}x smaller" if ratio >= 1.0 else f"{1.0 / ratio:.3g}x larger than the data"
+    return f"[bold]{num_parameters:,}[/] ({than})"
 
 
 def describe_structure(structure: Structure) -> str:

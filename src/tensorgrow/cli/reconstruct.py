@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ..api import load
 from ..arrayfiles import write_array
@@ -69,4 +70,5 @@ def run(
         )
     else:
         sizes = "x".join(map(str, array.shape))
-        out.print(f"{sizes} from {result.num_parameters:,} parameters: [green]{output}[/]", soft_wrap=True)
+        written = f"[green]{escape(str(output))}[/]"
+        out.print(f"{sizes} from {result.num_parameters:,} parameters: {written}", soft_wrap=True)

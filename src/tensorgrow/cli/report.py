@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ..api import load
 from ..errors import FileFormatError
@@ -35,5 +36,5 @@ def run(
     result = load(network)
     if not isinstance(result, Result):
         raise FileFormatError(f"{network} holds a {type(result).__name__}; the result of a run is needed")
-    write_report(result, path)
-    out.print(f"report: [green]{path}[/]", soft_wrap=True)
+    write_report(result, path, saved_as=network.name)
+    out.print(f"report: [green]{escape(str(path))}[/]", soft_wrap=True)

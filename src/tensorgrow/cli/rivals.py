@@ -18,6 +18,8 @@ def run_rival(name: str, data: Input, *, max_error: float, max_seconds: float, s
     if name == "Tucker":  # a rank for every mode; one rank for all would be far larger
         return hosvd(data.tensor, max_error=max_error)
     if name == "CP":
+        if data.tensor.ndim < 2:  # a vector is its own
+            return None
         return cp(data.tensor, max_error=max_error, max_seconds=max_seconds, random_state=seed)
     if name == "TT-SVD, stored order":
         return tt_svd(data.tensor, order=stored, max_error=max_error)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from ..api import load
 from ..results import Result
 from . import options as opt
 from .console import emit_json, out
-from .outputs import as_result, describe_structure, json_of
+from .outputs import as_result, describe_size, describe_structure, json_of
 from .reconstruct import NetworkFile
 
 __all__ = ["NAME", "run"]
@@ -29,7 +30,7 @@ def run(network: NetworkFile, as_json: opt.JsonOutput = False) -> None:
         # A bare network has no error, and JSON has no NaN.
         emit_json({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in document.items()})
         return
-    out.print(_summary(result, str(network)))
+    out.print(_summary(result, escape(str(network))))
     if result.structure.order <= 40:
         out.print(_nodes(result))
     if result.path:
@@ -42,12 +43,11 @@ def _summary(result: Result, name: str) -> Table:
     table.add_column(overflow="fold")
     source: dict[str, Any] = result.info.get("source") or {}
     if source:
-        table.add_row("data", f"{source['name']}{' [' + source['key'] + ']' if source.get('key') else ''}")
+        key = f" [{source['key']}]" if source.get("key") else ""
+        table.add_row("data", escape(source["name"] + key))
     if result.tensorization is not None:
         table.add_row("tensor", str(result.tensorization))
-    table.add_row(
-        "parameters", f"[bold]{result.num_parameters:,}[/] ({result.compression_ratio:.3g}x smaller)"
-    )
+    table.add_row("parameters", describe_size(result.num_parameters, result.compression_ratio))
     for label, value in (
         ("relative error", result.relative_error),
         ("held-out error", result.validation_error),

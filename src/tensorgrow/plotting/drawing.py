@@ -20,6 +20,11 @@ __all__ = ["as_structure", "draw_network"]
 CORE, INTERNAL, CHANGED, EDGE, INK = "#3f51d8", "#0b8a6a", "#d4540b", "#8a90a0", "#191d28"
 NODE_RADIUS = 0.21
 LEG_LENGTH = 0.48
+# Inches per unit of length that keep labels readable, and inches that still fit a page or screen.
+READABLE = 0.5
+LARGEST = 20.0
+# Units of length that are shown at least: two cores alone would fill the picture.
+NARROWEST = 4.5
 
 
 def draw_network(
@@ -56,7 +61,7 @@ def draw_network(
     structure = as_structure(what)
     chosen = layout if isinstance(layout, Layout) else choose_layout(structure, layout)
     placed = chosen.place(structure)
-    ax = one_axes(ax, (5.5, 2.2) if chosen.kind == "line" else (4.8, 4.8))
+    ax = one_axes(ax, _figure_size(chosen, placed))
     unit = _frame(ax, placed)
     _draw_edges(ax, structure, placed, highlight, unit)
     _draw_nodes(ax, structure, placed, highlight)
@@ -73,18 +78,31 @@ def as_structure(what: Any) -> Structure:
     return structure
 
 
-def _frame(ax: Axes, placed: Placement) -> float:
-    """Set limits that hold everything; returns the points of type per unit of length."""
+def _extent(placed: Placement) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Limits of x and y that hold everything."""
     reach = LEG_LENGTH + 0.3
     ends = [(x + reach * u, y + reach * v) for (x, y), (u, v) in zip(placed.nodes, placed.legs)]
     xs, ys = zip(*placed.nodes, *ends)
     margin = NODE_RADIUS + 0.1
-    ax.set_xlim(min(xs) - margin, max(xs) + margin)
-    ax.set_ylim(min(ys) - margin, max(ys) + margin)
+    spare = max(0.0, (NARROWEST - (max(xs) - min(xs) + 2 * margin)) / 2)
+    return (min(xs) - margin - spare, max(xs) + margin + spare), (min(ys) - margin, max(ys) + margin)
+
+
+def _figure_size(layout: Layout, placed: Placement) -> tuple[float, float]:
+    """Inches of a new figure: the same for most networks, more for those of many nodes."""
+    width, height = (min(LARGEST, READABLE * (high - low)) for low, high in _extent(placed))
+    return (max(5.5, width), 2.2) if layout.kind == "line" else (max(4.8, width), max(4.8, height))
+
+
+def _frame(ax: Axes, placed: Placement) -> float:
+    """Set limits that hold everything; returns the points of type per unit of length."""
+    (left, right), (low, high) = _extent(placed)
+    ax.set_xlim(left, right)
+    ax.set_ylim(low, high)
     ax.set_aspect("equal")
     ax.set_axis_off()
     box = ax.get_window_extent()
-    pixels = min(box.width / (max(xs) - min(xs) + 2 * margin), box.height / (max(ys) - min(ys) + 2 * margin))
+    pixels = min(box.width / (right - left), box.height / (high - low))
     return float(pixels * 72 / ax.figure.dpi)
 
 

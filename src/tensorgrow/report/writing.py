@@ -23,6 +23,7 @@ def write_report(
     truth: Any = None,
     observed: Any = None,
     rivals: Rivals | None = None,
+    saved_as: str | None = None,
 ) -> Path:
     """Write the page of a result; see `Result.report`."""
     path = Path(path)
@@ -31,7 +32,7 @@ def write_report(
     content = collect(result, rivals)
     if image is not None:
         content["images"] = collect_images(result, content["steps"], image, truth, observed)
-    page = render(result, content, title=title, file_name=f"{path.stem}.safetensors")
+    page = render(result, content, title=title, file_name=saved_as or f"{path.stem}.safetensors")
     # A title may hold half a surrogate pair, which no encoding has; it must not cost the report.
     path.write_bytes(page.encode("utf-8", errors="replace"))
     return path

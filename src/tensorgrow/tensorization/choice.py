@@ -78,7 +78,9 @@ def train_size(tensor: torch.Tensor, max_error: float) -> int:
         # Gram matrices are cheap, and squared singular values do for errors far above rounding.
         tall = matrix.shape[0] > matrix.shape[1]
         gram = matrix.mH @ matrix if tall else matrix @ matrix.mH
-        values, vectors = torch.linalg.eigh(gram)
+        # In double: in single precision LAPACK has returned NaN for matrices that are mostly zero.
+        values, vectors = torch.linalg.eigh(gram.to(torch.complex128 if gram.is_complex() else torch.float64))
+        values, vectors = values.to(tensor.real.dtype), vectors.to(tensor.dtype)
         values, vectors = values.clamp_min(0.0).flip(0), vectors.flip(1)
         tails = values.flip(0).cumsum(0).flip(0)  # energy from the k-th largest on
         kept = max(1, int((tails > cut**2).sum()))

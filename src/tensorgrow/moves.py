@@ -102,6 +102,30 @@ def grow_many(
     return grown, out
 
 
+def add_term(
+    structure: Structure, cores: Cores, vectors: Sequence[torch.Tensor], edges: Collection[Edge]
+) -> Result:
+    """The network plus a rank-one tensor, carried by one more rank on each of `edges`, a spanning tree.
+
+    `vectors` has one vector per node, of the length of its leg.
+    """
+    ranks = dict(structure.ranks)
+    for i, j in edges:
+        ranks[i, j] = structure.rank(i, j) + 1
+    grown = Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
+    out = []
+    for node, (core, vector) in enumerate(zip(cores, vectors)):
+        around = grown.neighbours[node]
+        old = [structure.leg_dim(node), *(structure.rank(node, k) for k in around)]
+        carries = [(min(node, k), max(node, k)) in edges for k in around]
+        padded = functional.pad(core.reshape(old), _padding([0] * len(old), [0, *map(int, carries)])).clone()
+        # The new rank of every edge that carries the term, the first of the others: nothing else is joined.
+        where = tuple(size if carried else 0 for size, carried in zip(old[1:], carries))
+        padded.movedim(0, -1)[where] += vector.to(core)
+        out.append(padded)
+    return grown, out
+
+
 def _padding(before: Sequence[int], after: Sequence[int]) -> list[int]:
     """The order `torch.nn.functional.pad` wants: last axis first."""
     return [n for pair in zip(reversed(before), reversed(after)) for n in pair]

@@ -19,10 +19,11 @@ import torch
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..results import StopReason
-from ..structure import Structure
+from ..structure import Edge, Structure
 from .base import Search
 from .growth import Fitted, Problem, grow_once, refit
 from .refine import merge_internal, prune_once, regrow, split_exactly
+from .terms import add_term
 from .trees import build_tree, smallest_tree
 
 __all__ = ["GreedySearch"]
@@ -94,10 +95,15 @@ class GreedySearch(Search):
         except MemoryLimitError:
             self._end(StopReason.MEMORY_LIMIT)
             return
-        if grown is None:
-            self._cannot_grow(begin)
-            return
-        state.current, edge = grown
+        edge: Edge | None = None
+        if grown is not None:
+            state.current, edge = grown
+        else:
+            term = add_term(problem, state.current) if problem.options.terms else None
+            if term is None:
+                self._cannot_grow(begin)
+                return
+            state.current = term
         if problem.options.split_while_growing:
             smaller = split_exactly(problem, state.current)
             if smaller is not None:

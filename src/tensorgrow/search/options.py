@@ -65,6 +65,8 @@ class GreedyOptions:
         Keep the weights when an edge grows. Off: every growth starts from random cores (for ablations).
     rank_increment
         Ranks added per growth.
+    terms
+        Where no edge helps alone, add a rank-one term to the network, by a rank more along a spanning tree.
     max_degree
         Largest number of edges at a node.
     thicken_costly
@@ -119,6 +121,7 @@ class GreedyOptions:
     accelerate: bool = True
     transfer: bool = True
     rank_increment: int = 1
+    terms: bool = True
     max_degree: int | None = None
     thicken_costly: bool = True
     split_threshold: float = 0.1
@@ -203,6 +206,7 @@ class GreedyOptions:
             tolerance=0.0,
             absolute_tolerance=1e-7,
             accelerate=False,
+            terms=False,
             thicken_costly=False,
             split_threshold=1.0,
             split_while_growing=True,

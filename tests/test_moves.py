@@ -417,3 +417,24 @@ def test_no_move_touches_its_input(double):
     net.balanced()
     assert all(torch.equal(a, b) for a, b in zip(net.cores, before))
     assert net.structure == TRIANGLE_AND_HUB
+
+
+# -- adding a term -----------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_a_term_is_added_along_a_spanning_tree(double, data):
+    network = data.draw(networks(double, min_order=2))
+    structure = network.structure
+    n = structure.num_nodes
+    tree = {(data.draw(st.integers(0, k - 1)), k) for k in range(1, n)}
+    rng = np.random.default_rng(data.draw(seeds))
+    vectors = [random_array(rng, (structure.leg_dim(k),), double) for k in range(n)]
+    vectors[structure.order :] = [torch.ones(1, dtype=double)] * (n - structure.order)
+    grown, cores = moves.add_term(structure, network.cores, vectors, tree)
+    assert {e for e in combinations(range(n), 2) if grown.rank(*e) > structure.rank(*e)} == tree
+    term = to_numpy(vectors[0])
+    for vector in vectors[1 : structure.order]:
+        term = np.multiply.outer(term, to_numpy(vector))
+    expected = dense(structure, network.cores) + term
+    assert_close(dense(grown, cores), expected, TOLERANCE[double], np.linalg.norm(expected))

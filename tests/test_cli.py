@@ -450,7 +450,7 @@ def test_ctrl_c_saves_the_best_so_far(folder):
     arguments = ["decompose", "x.npy", "-e", "1e-3", "-o", "n.safetensors", "-o", "y.npy"]
     arguments += ["--checkpoint", "c.safetensors", "--json"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tensorgrow.cli", *arguments],
+        [sys.executable, "-m", "tensorgrow", *arguments],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,0 +1,5 @@
+"""``python -m tensorgrow``: the command line."""
+
+from .cli import main
+
+main()

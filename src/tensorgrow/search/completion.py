@@ -57,7 +57,9 @@ SETTLING_TOLERANCE = 1e-5
 # So near to the budget (as a share of it), this many growths without gain end the growth.
 NEAR_BUDGET = 0.95
 LAST_GROWTHS = 2
-# An exchange of ranks must lower the held-out error by this share to be kept and to be followed by another.
+# Ranks are exchanged where more than this share of the budget is left over: what would help does not fit in.
+# An exchange must lower the held-out error by that share to be kept.
+LEFT_OVER = 0.02
 EXCHANGE_GAIN = 3e-3
 # All edges are scored while a sweep costs less than this; then only those that may win.
 LAZY_FLOPS = 3e9
@@ -171,14 +173,10 @@ class CompletionSearch(GreedySearch):
         self._note_best()
         if self._reached():
             self._grown_up(StopReason.TARGET_REACHED)
-        elif state.stale >= LAST_GROWTHS and self._may_exchange and self._is_near_budget:
+        elif state.stale >= LAST_GROWTHS and problem.holds_out and self._is_near_budget:
             self._grown_up(StopReason.MAX_PARAMETERS)
         elif state.stale >= problem.options.patience:
             self._grown_up(StopReason.VALIDATION)
-
-    @property
-    def _may_exchange(self) -> bool:
-        return self.problem.options.overshoot > 0.0 and self.problem.holds_out
 
     @property
     def _is_near_budget(self) -> bool:
@@ -218,14 +216,23 @@ class CompletionSearch(GreedySearch):
         state.current = state.best if within_budget else self._chosen()
         state.phase = "shrink"
         if within_budget:
-            state.phase = "exchange" if self._may_exchange else "regrow"
+            state.phase = "exchange" if self._leaves_room else "regrow"
+
+    @property
+    def _leaves_room(self) -> bool:
+        """Whether ranks may be exchanged, and there is budget left that growth could not use."""
+        state, problem = self.state, self.problem
+        assert state.best is not None and self.limits.max_parameters is not None
+        wanted = problem.options.overshoot > 0.0 and problem.holds_out
+        return wanted and state.best.size < (1.0 - LEFT_OVER) * self.limits.max_parameters
 
     def _exchange(self, begin: float) -> None:
         """Within a budget: other ranks in place of some, while that helps."""
         state = self.state
         assert state.best is not None
         self._prepare_growth(state.best)
-        if not self._improve_on_best(exchange, begin, EXCHANGE_GAIN):
+        better = self._improve_on_best(exchange, begin, EXCHANGE_GAIN)
+        if not (better and self._leaves_room):
             state.phase = "regrow"
 
     def _regrow(self, begin: float) -> None:

@@ -234,6 +234,33 @@ def test_a_budget_holds_while_ranks_are_exchanged():
         assert result.validation_error <= without.validation_error * 1.01
 
 
+def test_a_second_start_is_made_where_it_is_cheap_and_the_better_answer_kept():
+    x, mask = noisy(STRUCTURES["ring"], level=0.05), some(DIMS, 0.8)
+    twice = tg.complete(x, mask, random_state=0)
+    options = GreedyOptions.for_completion("balanced")
+    once = tg.complete(x, mask, random_state=0, options=options.replace(starts=1))
+    assert {s.start for s in twice.history} == {0, 1}
+    assert {s.start for s in once.history} == {0}
+    # The first start is the same; its answer is left only for one that is smaller, or measurably better.
+    first = [(s.kind, s.num_parameters) for s in once.history if s.kind != "refit"]
+    assert [(s.kind, s.num_parameters) for s in twice.history][: len(first)] == first
+    assert twice.num_parameters <= once.num_parameters or twice.validation_error < once.validation_error
+    assert twice.stop is once.stop is Stop.VALIDATION
+    steps = sum(kind != "start" for kind, _ in first) + 2
+    cut = tg.complete(x, mask, random_state=0, max_steps=steps)  # within the second start
+    assert {s.start for s in cut.history} == {0, 1}
+    assert cut.stop is Stop.VALIDATION
+    assert cut.num_parameters <= once.num_parameters
+
+
+def test_exact_fits_and_given_networks_are_not_started_again():
+    x, mask = planted(STRUCTURES["ring"]), some(DIMS, 0.8)
+    assert {s.start for s in tg.complete(x, mask, random_state=0).history} == {0}
+    x = noisy(STRUCTURES["ring"], level=0.05)
+    init = TensorNetwork.random(Structure.rank_one(DIMS), random_state=1)
+    assert {s.start for s in tg.complete(x, mask, random_state=0, init=init).history} == {0}
+
+
 def test_ranks_are_exchanged_within_a_budget():
     """A rank spent on the wrong pair of legs is given up for one on the right pair."""
     x, mask = planted(Structure(SMALL.dims, {(0, 1): 3})), some(SMALL.dims, 0.9)

@@ -32,6 +32,7 @@ def outlook(steps: Sequence[Step], limits: Limits, now: float, patience: int | N
 
 def _until_overfitting(steps: Sequence[Step], patience: int) -> str:
     """Of a run that ends when the held-out error rises: nobody knows when, but how soon at the earliest."""
+    steps = [s for s in steps if s.start == steps[-1].start]
     errors = [s.validation_error for s in steps if s.validation_error is not None]
     if len(errors) < FEWEST_STEPS or len(errors) < len(steps):  # the last steps are fits to everything
         return ""

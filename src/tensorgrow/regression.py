@@ -109,7 +109,7 @@ def regress(
         Errors in its result are relative to the norm of the responses, less their mean with an intercept.
     """
     task = _Task.prepare(x, y, validation, fit_intercept, dtype, device, random_state)
-    options = GreedyOptions.for_completion(effort).replace(ridge=ridge)
+    options = GreedyOptions.for_completion(effort).replace(ridge=ridge, starts=1)
     if structure is not None:
         options = options.replace(
             sweeps=FIT_SWEEPS,

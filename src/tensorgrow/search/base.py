@@ -36,6 +36,8 @@ class SearchState:
     ridge, tuned, stale, gains, grown
         Of a completion: the ridge in use, the size it was last chosen for, steps since the held-out error
         fell, the last known gains of edges, and why the growth ended.
+    kept, kept_ridge
+        Of a completion: the best of earlier starts.
     moments
         Of a training: what the optimiser remembers of each core.
     """
@@ -52,6 +54,8 @@ class SearchState:
     stale: int = 0
     gains: Gains = field(default_factory=dict)
     grown: StopReason | None = None
+    kept: Fitted | None = None
+    kept_ridge: float | None = None
     moments: State = field(default_factory=list)
     stop: StopReason | None = None
     steps: list[Step] = field(default_factory=list)
@@ -67,6 +71,7 @@ class SearchState:
             "stalls": self.stalls,
             "elapsed": self.elapsed,
             "ridge": self.ridge,
+            "kept_ridge": self.kept_ridge,
             "stale": self.stale,
             "tuned": self.tuned,
             "grown": None if self.grown is None else self.grown.name,
@@ -74,7 +79,7 @@ class SearchState:
             "stop": None if self.stop is None else self.stop.name,
             "steps": [s.to_dict() for s in self.steps],
         }
-        for name in ("current", "best"):
+        for name in ("current", "best", "kept"):
             fitted: Fitted | None = getattr(self, name)
             if fitted is None:
                 header[name] = None
@@ -107,10 +112,12 @@ class SearchState:
             start=header["start"],
             current=fitted("current"),
             best=fitted("best"),
+            kept=fitted("kept"),
             cycles=header["cycles"],
             stalls=header["stalls"],
             elapsed=header["elapsed"],
             ridge=header["ridge"],
+            kept_ridge=header["kept_ridge"],
             stale=header["stale"],
             tuned=header["tuned"],
             gains={(i, j): (gain, age) for i, j, gain, age in header["gains"]},

@@ -4,6 +4,8 @@ Phases of a run::
 
     start -> grow ... grow -> (within a budget: exchange ... -> regrow ...) -> shrink ... -> done
 
+and once more from the start where that pays.
+
 The error on fitted entries always falls as the network grows; the error on held-out ones does not. So every
 decision goes by the latter: which edge, how strong a ridge, when to stop (`patience` steps without gain), and
 which of the visited networks to return.
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 from ..errors import MemoryLimitError
@@ -98,9 +100,26 @@ class CompletionSearch(GreedySearch):
         self._given = cast(HeldOutLeastSquares, self.problem.objective)
 
     @property
+    def answer(self) -> Fitted | None:
+        """The best network so far, of all starts."""
+        kept, now = self.state.kept, super().answer
+        return kept if kept is not None and (now is None or self._prefers(kept, now)) else now
+
+    @property
     def ridge(self) -> float:
+        """The ridge of the answer."""
+        kept = self.state.kept
+        return (
+            self._ridge if kept is None or self.answer is not kept else self._or_given(self.state.kept_ridge)
+        )
+
+    @property
+    def _ridge(self) -> float:
         """The ridge in use."""
-        return self._given.ridge if self.state.ridge is None else self.state.ridge
+        return self._or_given(self.state.ridge)
+
+    def _or_given(self, ridge: float | None) -> float:
+        return self._given.ridge if ridge is None else ridge
 
     @property
     def _phases(self) -> dict[str, Callable[[float], None]]:
@@ -114,15 +133,17 @@ class CompletionSearch(GreedySearch):
 
     def _advance(self, begin: float) -> None:
         # The state may come from a checkpoint: what follows from it is put in place before every move.
-        self.problem.objective = self._given.with_ridge(self.ridge)
+        self.problem.objective = self._given.with_ridge(self._ridge)
         state = self.state
         before = replace(state, gains=dict(state.gains))
         try:
             super()._advance(begin)
         except BaseException:
             # The broken move is made again when the run goes on; it must start from the same state.
-            names = ("best", "grown", "ridge", "tuned", "stale", "gains", "phase", "current")
-            for name in names if before.current is not None else names[:-1]:
+            names = [f.name for f in fields(state) if f.name not in ("elapsed", "steps", "path", "moments")]
+            if before.current is None:  # a first fit is better than nothing
+                names.remove("current")
+            for name in names:
                 setattr(state, name, getattr(before, name))
             raise
 
@@ -158,7 +179,8 @@ class CompletionSearch(GreedySearch):
         assert state.current is not None
         self._prepare_growth(state.current)
         try:
-            grown = grow_once(problem, state.current)
+            noisy = state.start > 0 and not self._is_large(state.current)
+            grown = grow_once(problem, state.current, randomise=noisy)
         except MemoryLimitError:
             self._grown_up(StopReason.MEMORY_LIMIT)
             return
@@ -307,7 +329,35 @@ class CompletionSearch(GreedySearch):
                 )
             self._choose_finely()
         state.best = state.current
-        self._end(state.grown or StopReason.TARGET_REACHED)
+        if self._another_start_pays:
+            self._start_again()
+        else:
+            self._end(state.grown or StopReason.TARGET_REACHED)
+
+    @property
+    def _another_start_pays(self) -> bool:
+        """Whether to look for a better network from scratch: where that is cheap, or time is no object."""
+        state, o = self.state, self.problem.options
+        assert state.best is not None
+        wanted = state.start + 1 < o.starts and self.problem.holds_out and self.init is None
+        if not wanted or state.best.measure <= self._exact or not state.best.network.structure.edges:
+            return False
+        return o.regrow_cycles != 0 or self.problem.is_patient(state.best.network.structure)
+
+    def _end(self, reason: StopReason) -> None:
+        if self.state.kept is not None and self.hit_limit:  # what was asked for was found before
+            reason = self.state.grown or reason
+        super()._end(reason)
+
+    def _start_again(self) -> None:
+        """Keep the best of all starts, and begin with another one."""
+        state = self.state
+        state.kept, state.kept_ridge = self.answer, self.ridge
+        state.current = state.best = state.ridge = None
+        state.tuned = state.stale = state.cycles = state.stalls = 0
+        state.gains = {}
+        state.start += 1
+        state.phase = "start"
 
     def _decomposed(self, fitted: Fitted, acceptable: float) -> Fitted | None:
         """A smaller network for the completed tensor, from the search on full data; None when there is none.
@@ -361,8 +411,20 @@ class CompletionSearch(GreedySearch):
     def _acceptable(self) -> float:
         """Held-out loss that cannot be told from the best: half a standard error more."""
         assert self.state.best is not None
+        return self._not_measurably_above(self.state.best.measure)
+
+    def _not_measurably_above(self, loss: float) -> float:
         slack = 0.5 / math.sqrt(2.0 * max(self._given.num_held_out, 1))
-        return max(self.state.best.measure * (1.0 + slack), self._exact)
+        return max(loss * (1.0 + slack), self._exact)
+
+    def _prefers(self, one: Fitted, other: Fitted) -> bool:
+        """Whether `one` is the better answer: the smaller of two that cannot be told apart."""
+        if self.limits.max_parameters is None:
+            acceptable = self._not_measurably_above(min(one.measure, other.measure))
+            acceptable = max(acceptable, self.problem.target)
+            if one.measure <= acceptable and other.measure <= acceptable:
+                return (one.size, one.measure) <= (other.size, other.measure)
+        return one.measure <= other.measure
 
     def _note_best(self) -> None:
         state = self.state
@@ -430,17 +492,17 @@ class CompletionSearch(GreedySearch):
         if direction < 0 and state.current.size >= self._given.num_fitted:
             return False  # the ridge alone decides what the entries leave open
         factor, moved = steps.factor, False
-        if steps.growing and direction > 0 and self.ridge * factor < SMALL_RIDGE:
-            factor = SMALL_RIDGE / self.ridge
+        if steps.growing and direction > 0 and self._ridge * factor < SMALL_RIDGE:
+            factor = SMALL_RIDGE / self._ridge
         while not problem.out_of_time:
             assert state.current is not None
-            ridge = min(max(self.ridge * factor**direction, LEAST_RIDGE), largest)
-            if ridge == self.ridge:
+            ridge = min(max(self._ridge * factor**direction, LEAST_RIDGE), largest)
+            if ridge == self._ridge:
                 break
             problem.objective = self._given.with_ridge(ridge)
             trial = refit(problem, state.current.network, sweeps=steps.sweeps, tolerance=steps.tolerance)
             if not trial.measure < state.current.measure * (1.0 - gain):
-                problem.objective = self._given.with_ridge(self.ridge)
+                problem.objective = self._given.with_ridge(self._ridge)
                 break
             state.current, state.ridge, moved = trial, ridge, True
             factor = min(factor**2, LARGEST_FACTOR) if steps.growing and direction < 0 else steps.factor

@@ -87,7 +87,9 @@ class GreedyOptions:
         skip hopeless removals, to propose tree structures and to know when more starts are pointless.
     starts
         Growths from scratch, the later ones with randomised scores. Without a time limit the later ones are
-        only made while the target looks exactly representable and the best structure is not certified.
+        only made while the target looks exactly representable and the best structure is not certified. Where
+        entries are missing, only where refits are cheap or `regrow_cycles` are made, and not once the fit is
+        exact.
     score_noise
         Log-normal noise on the scores of later starts.
     overshoot
@@ -179,14 +181,14 @@ class GreedyOptions:
             thicken_costly=False,
             max_internal_nodes=0,
             certify=False,
-            starts=1,
+            starts=2,
         )
         if effort == "fast":
-            return base.replace(sweeps=5, patience=4, prune=False, overshoot=0.0)
+            return base.replace(sweeps=5, patience=4, prune=False, overshoot=0.0, starts=1)
         if effort == "balanced":
             return base
         return base.replace(
-            lookahead=4, lookahead_sweeps=3, sweeps=20, slice_sweeps=2, patience=16, regrow_cycles=8
+            lookahead=4, lookahead_sweeps=3, sweeps=20, slice_sweeps=2, patience=16, regrow_cycles=8, starts=3
         )
 
     @classmethod

@@ -604,6 +604,7 @@ class StopAfter:
 
 RUNS = {
     "noisy": (noisy(), {"max_steps": 6}),
+    "two starts": (noisy(level=0.2), {"effort": "balanced"}),
     "exact": (planted(), {}),
     "lookahead": (noisy(), {"effort": "thorough", "max_steps": 5}),
     "held by a mask": (noisy(), {"validation": some(SMALL.dims, 0.2, seed=4), "max_steps": 3}),
@@ -619,7 +620,9 @@ def test_interrupted_runs_end_like_uninterrupted_ones(name, tmp_path):
     options = {"random_state": 3, "effort": "fast", **options}
     whole = tg.complete(x, mask, truth=x, **options)
     steps = len([s for s in whole.history if s.kind != "refit"])
-    for k in sorted({(steps + 1) // 2, steps}):
+    later = [k for k, s in enumerate(whole.history, 1) if s.start > 0 and s.kind != "refit"]
+    assert later or name != "two starts"
+    for k in sorted({(steps + 1) // 2, *later[:2], steps}):
         file = tmp_path / f"{k}.ckpt"
         part = tg.complete(x, mask, checkpoint=file, callbacks=StopAfter(k), **options)
         assert part.stop is Stop.CALLBACK and is_finite(part)

@@ -171,6 +171,7 @@ class GreedyOptions:
         base = cls(
             least_growth=0.02,
             overshoot=0.1,
+            score_noise=0.3,
             slice_sweeps=1,
             lookahead=1,
             lookahead_sweeps=4,

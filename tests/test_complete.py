@@ -235,7 +235,7 @@ def test_a_budget_holds_while_ranks_are_exchanged():
 
 
 def test_a_second_start_is_made_where_it_is_cheap_and_the_better_answer_kept():
-    x, mask = noisy(STRUCTURES["ring"], level=0.05), some(DIMS, 0.8)
+    x, mask = noisy(level=0.2), some(SMALL.dims, 0.8)
     twice = tg.complete(x, mask, random_state=0)
     options = GreedyOptions.for_completion("balanced")
     once = tg.complete(x, mask, random_state=0, options=options.replace(starts=1))
@@ -256,8 +256,8 @@ def test_a_second_start_is_made_where_it_is_cheap_and_the_better_answer_kept():
 def test_exact_fits_and_given_networks_are_not_started_again():
     x, mask = planted(STRUCTURES["ring"]), some(DIMS, 0.8)
     assert {s.start for s in tg.complete(x, mask, random_state=0).history} == {0}
-    x = noisy(STRUCTURES["ring"], level=0.05)
-    init = TensorNetwork.random(Structure.rank_one(DIMS), random_state=1)
+    x, mask = noisy(level=0.2), some(SMALL.dims, 0.8)
+    init = TensorNetwork.random(Structure.rank_one(SMALL.dims), random_state=1)
     assert {s.start for s in tg.complete(x, mask, random_state=0, init=init).history} == {0}
 
 

@@ -13,7 +13,7 @@ Claims measured, default options apart from what is named:
 * degenerate: data that determines too little, or is spoilt: finite results, honest warnings.
 
 Rivals on the same entries: TT-ALS, TR-ALS, CP and Tucker (see _rivals.py), each at the rank with the smallest
-true error, which a user could not know. Draws einstein.png, completion_images.webp and completion_scaling.png
+true error, which a user could not know. Draws einstein.webp, completion_images.webp and completion_scaling.png
 in docs/figures.
 """
 
@@ -173,7 +173,7 @@ def main() -> None:
     if not args.summary:
         run_parts(args, results, where)
     report(results, args.only)
-    for part, name in (("einstein", "einstein.png"), ("images", "completion_images.webp")):
+    for part, name in (("einstein", "einstein.webp"), ("images", "completion_images.webp")):
         if part in args.only:
             pictures.draw(results, where, part, name, args.device)
     if "scaling" in args.only:

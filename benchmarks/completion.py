@@ -13,8 +13,8 @@ Claims measured, default options apart from what is named:
 * degenerate: data that determines too little, or is spoilt: finite results, honest warnings.
 
 Rivals on the same entries: TT-ALS, TR-ALS, CP and Tucker (see _rivals.py), each at the rank with the smallest
-true error, which a user could not know. Draws einstein.webp, completion_images.webp and completion_scaling.png
-in docs/figures.
+true error, which a user could not know. Draws einstein.webp, completion_images.webp and
+completion_scaling.png in docs/figures.
 """
 
 from __future__ import annotations

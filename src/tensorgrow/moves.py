@@ -73,10 +73,7 @@ def grow_many(
     of the edges meet get a one at the first entry of their leg that joins all new slices: what enters along
     one edge leaves along the others.
     """
-    ranks = dict(structure.ranks)
-    for i, j in slices:
-        ranks[i, j] = structure.rank(i, j) + 1
-    grown = Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
+    grown = _raised(structure, slices)
     out = list(cores)
     mine: dict[int, dict[int, torch.Tensor]] = {}
     for (i, j), (left, right) in slices.items():
@@ -109,10 +106,7 @@ def add_term(
 
     `vectors` has one vector per node, of the length of its leg.
     """
-    ranks = dict(structure.ranks)
-    for i, j in edges:
-        ranks[i, j] = structure.rank(i, j) + 1
-    grown = Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
+    grown = _raised(structure, edges)
     out = []
     for node, (core, vector) in enumerate(zip(cores, vectors)):
         around = grown.neighbours[node]
@@ -124,6 +118,12 @@ def add_term(
         padded.movedim(0, -1)[where] += vector.to(core)
         out.append(padded)
     return grown, out
+
+
+def _raised(structure: Structure, edges: Collection[Edge]) -> Structure:
+    """One rank more on each of some edges."""
+    ranks = dict(structure.ranks) | {(i, j): structure.rank(i, j) + 1 for i, j in edges}
+    return Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
 
 
 def _padding(before: Sequence[int], after: Sequence[int]) -> list[int]:

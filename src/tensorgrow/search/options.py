@@ -93,8 +93,8 @@ class GreedyOptions:
     score_noise
         Log-normal noise on the scores of later starts.
     overshoot
-        Where held-out entries guide a search within a budget: at its end, grow this share beyond the budget
-        and give up other ranks instead, for as long as that helps; 0: do not.
+        Where held-out entries guide a search within a budget and some of it is left over at its end: grow
+        this share beyond the budget and give up other ranks instead, if that helps; 0: do not.
     regrow_cycles
         Ruin-and-regrow cycles after the starts; None: until the time is spent.
     regrow_depth

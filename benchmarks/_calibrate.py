@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 import tensorgrow as tg
-from tensorgrow.nn.costs import machine_of
-from tensorgrow.nn.layout import Layout
-from tensorgrow.nn.plans import through_plan
-from tensorgrow.nn.products import run
+from tensorgrow.nn.layer.costs import machine_of
+from tensorgrow.nn.layer.layout import Layout
+from tensorgrow.nn.layer.plans import through_plan
+from tensorgrow.nn.layer.products import run
 
 REPEATS = 20
 

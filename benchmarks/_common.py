@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 if importlib.util.find_spec("tensorgrow") is None:  # not installed: use the source beside this folder
     sys.path.insert(0, str(ROOT / "src"))
 
-from tensorgrow.experiments import runner  # noqa: E402
-from tensorgrow.experiments.runner import (  # noqa: E402
+from tensorgrow.experiments import harness as runner  # noqa: E402
+from tensorgrow.experiments.harness import (  # noqa: E402
     Case,
     Row,
     Stopwatch,

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgrow.blocks import BlockSource, Box, Partial
+from tensorgrow.data.blocks import BlockSource, Box, Partial
 
 _here = threading.local()
 

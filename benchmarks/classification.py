@@ -33,8 +33,8 @@ from _common import (
 import numpy as np
 
 import tensorgrow as tg
+from tensorgrow.data.features import FeatureMap
 from tensorgrow.experiments.mnist import read_idx
-from tensorgrow.features import FeatureMap
 
 SMALL = ("iris", "wine", "breast_cancer", "moons", "clusters")
 PARTS = (*SMALL, "digits", "mnist")

@@ -36,8 +36,8 @@ from _measure import (
     unit_seconds,
     warm_up,
 )
+from tensorgrow.algebra.moves import merge_structure
 from tensorgrow.experiments.targets import TARGETS, planted_tensor, random_graph
-from tensorgrow.moves import merge_structure
 from tensorgrow.objectives import DenseLeastSquares
 
 PARTS = ("recovery", "unseen", "speed", "baselines")

@@ -48,10 +48,10 @@ from _common import (
 import torch
 
 import tensorgrow as tg
-from tensorgrow.nn.costs import machine_of
-from tensorgrow.nn.plans import dense_plan
-from tensorgrow.nn.products import NO_LIMIT
-from tensorgrow.nn.schedules import through_plans
+from tensorgrow.nn.layer.costs import machine_of
+from tensorgrow.nn.layer.plans import dense_plan
+from tensorgrow.nn.layer.products import NO_LIMIT
+from tensorgrow.nn.layer.schedules import through_plans
 
 SHAPES = {"1024x1024": ((4,) * 5, (4,) * 5), "4096x4096": ((8,) * 4, (8,) * 4)}
 STRUCTURES = (("train", 2), ("train", 4), ("train", 8), ("train", 16), ("ring", 4), ("complete", 2))

@@ -52,7 +52,7 @@ from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.experiments.mnist import accuracy, model_around, split, train_layer
-from tensorgrow.nn.measuring import median_seconds
+from tensorgrow.nn.compression.latency import median_seconds
 from tensorgrow.solvers import TrainingOptions
 
 PARTS = ("greedy", "tt", "dense", "speed")

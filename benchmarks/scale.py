@@ -212,7 +212,7 @@ def limited(path: str, max_error: float, threads: int, max_seconds: float) -> No
     """In a process of its own: decompose a zarr array within the memory limit, and print what it took."""
     import zarr
 
-    from tensorgrow.blocks import ThreadReducer
+    from tensorgrow.data.blocks import ThreadReducer
 
     array = zarr.open_array(path, mode="r")
     files = files_of(Path(path))
@@ -311,11 +311,11 @@ def measure_workers(params: Row) -> Row:
 
     from _scale_kernels import Timed, TimedSource
     from _scale_latency import latency
-    from tensorgrow.blocks import Form, as_source
-    from tensorgrow.distributed.cluster import ClientReducer
-    from tensorgrow.distributed.opening import BLOCK_ENTRIES
-    from tensorgrow.distributed.sketching import find_ranges
+    from tensorgrow.data.blocks import Form, as_source
+    from tensorgrow.data.parallel.dask_client import ClientReducer
     from tensorgrow.objectives import BlockedLeastSquares
+    from tensorgrow.objectives.sketch import find_ranges
+    from tensorgrow.tasks.block_target import BLOCK_ENTRIES
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(Path(tg.__file__).parents[1])])
     workers, shape = params["workers"], tuple(params["shape"])

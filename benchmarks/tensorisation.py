@@ -20,7 +20,7 @@ import numpy as np
 
 import tensorgrow as tg
 from tensorgrow.cli.outputs import peak_signal_to_noise
-from tensorgrow.tensorization import plan, train_size
+from tensorgrow.data.tensorization import plan, train_size
 
 PARTS = ("decomposition", "completion")
 MAX_ERROR = 0.1

@@ -4,9 +4,9 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from oracles import random_network
 from tensorgrow.network import TensorNetwork
 from tensorgrow.structure import Structure
+from tests.oracles import random_network
 
 seeds = st.integers(0, 2**32 - 1)
 

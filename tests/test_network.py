@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracles import TOLERANCE, assert_close, dense, random_array, random_network, to_numpy
-from strategies import networks, seeds, structures
 from tensorgrow import network as network_module
 from tensorgrow.errors import DataError, OptionError, StructureError, TensorgrowError
 from tensorgrow.network import TensorNetwork, as_generator
 from tensorgrow.structure import Structure
+from tests.oracles import TOLERANCE, assert_close, dense, random_array, random_network, to_numpy
+from tests.strategies import networks, seeds, structures
 
 RING = Structure.tensor_ring((4, 3, 5, 4), (2, 3, 2, 3))
 HUBS = Structure(

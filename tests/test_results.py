@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import tensorgrow as tg
-from oracles import dense, random_network
 from tensorgrow import Result, Step, Structure
 from tensorgrow import StopReason as Stop
 from tensorgrow.results import PathPoint, best_on_path
+from tests.oracles import dense, random_network
 
 
 @pytest.fixture(scope="module")

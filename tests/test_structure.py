@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies import structures
 from tensorgrow.errors import OptionError, StructureError, TensorgrowError, check_choice
 from tensorgrow.structure import Structure
+from tests.strategies import structures
 
 
 def test_docstring_example():

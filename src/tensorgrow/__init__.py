@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import baselines, distributed, interop, losses, nn, plotting, tracking
+from . import baselines, distributed, interop, losses, nn, plotting
 from ._version import __version__
-from .api import decompose, fit, load
-from .completion import complete
-from .density import DensityResult, learn_density
-from .density_model import DensityModel
+from .callbacks import trackers as tracking
+from .data.observations import Observations
+from .data.tensorization import Tensorization, detensorize, tensorize
 from .errors import (
     ClusterError,
     DataError,
@@ -19,14 +18,16 @@ from .errors import (
     StructureError,
     TensorgrowError,
 )
-from .learning import learn
 from .network import TensorNetwork
-from .observations import Observations
 from .results import Result, Step, StopReason
 from .search import GreedyOptions, GreedySearch
 from .solvers import TrainingOptions
 from .structure import Structure
-from .tensorization import Tensorization, detensorize, tensorize
+from .tasks.api import decompose, fit, load
+from .tasks.complete import complete
+from .tasks.density import DensityResult, learn_density
+from .tasks.density_model import DensityModel
+from .tasks.learn import learn
 
 if TYPE_CHECKING:
     from .estimators import TNClassifier as TNClassifier

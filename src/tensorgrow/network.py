@@ -13,10 +13,10 @@ import numpy as np
 import opt_einsum
 import torch
 
-from . import gauge, moves
+from .algebra import gauge, moves
 from .contraction import dense_plan, inner_plan
 from .errors import DataError, FileFormatError, OptionError, StructureError
-from .io import write_file
+from .files import write_file
 from .structure import Structure
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .data.tensorization import Tensorization
 from .errors import DataError, OptionError
-from .io import write_file
+from .files import write_file
 from .losses import as_loss
 from .network import TensorNetwork
 from .structure import Edge, Structure
-from .tensorization import Tensorization
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ..data.observations import is_listed
 from ..errors import OptionError
-from ..observations import is_listed
 from ..results import Result
-from .completing import tr_als, tt_als
-from .enumeration import tnale
-from .fitting import FitOptions
-from .genetic import genetic
-from .imputing import cp_completion, tucker_completion
-from .sampling import tnls
+from .als_completion import tr_als, tt_als
+from .greedy import greedy, random_walk
+from .inner_fit import FitOptions
+from .svd import hosvd, tt_svd
 from .svd_ins_tn import svd_ins_tn
-from .sweeps import cp, tensorly_tt, tucker
-from .truncated import hosvd, tt_svd
-from .walks import greedy, random_walk
+from .tensorly_completion import cp_completion, tucker_completion
+from .tensorly_sweeps import cp, tensorly_tt, tucker
+from .tnale import tnale
+from .tnga import genetic
+from .tnls import tnls
 
 __all__ = [
     "COMPLETION",

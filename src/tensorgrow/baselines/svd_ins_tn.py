@@ -8,10 +8,10 @@ from typing import Any, Unpack
 
 from ..errors import OptionError
 from ..results import Result
-from .exploring import Outcome, Proposal, Strategy
-from .fitting import Fit
-from .front import Common, Setting, explore
-from .sparse_edges import Descent
+from .common import Common, Setting, explore
+from .exploration import Outcome, Proposal, Strategy
+from .inner_fit import Fit
+from .svd_ins_tn_steps import Descent
 
 __all__ = ["svd_ins_tn"]
 

@@ -9,9 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ..api import decompose
 from ..errors import MissingPackageError, OptionError
 from ..results import Result, StopReason
+from ..tasks.api import decompose
 from . import options as opt
 from .console import emit_json, err, fail, note, out
 from .inputs import Input, load, parse_edges

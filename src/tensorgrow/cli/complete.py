@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ..arrayfiles import LOSSY, WRITABLE
-from ..completion import complete
+from ..data.array_files import LOSSY, WRITABLE
+from ..tasks.complete import complete
 from . import options as opt
 from .inputs import Input, load_known, parse_edges
 from .outputs import check_outputs, finish

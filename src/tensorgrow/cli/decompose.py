@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..api import decompose
+from ..tasks.api import decompose
 from . import options as opt
 from .inputs import load, parse_edges
 from .outputs import check_outputs, finish

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from ..api import decompose
-from ..arrayfiles import Source
+from ..data.array_files import Source
+from ..data.tensorization import plan
 from ..errors import MissingPackageError
-from ..tensorization import plan
+from ..tasks.api import decompose
 from . import options as opt
 from .console import err, out
 from .inputs import Input

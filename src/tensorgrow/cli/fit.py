@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from ..api import fit, load
 from ..errors import OptionError
 from ..structure import Structure
+from ..tasks.api import fit, load
 from . import options as opt
 from .complete import Mask, Observed, truth_of
 from .inputs import load_known

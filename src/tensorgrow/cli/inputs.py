@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrayfiles import Source, read_array
+from ..data.array_files import Source, read_array
+from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from ..errors import DataError, OptionError
-from ..tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from .options import ModeOrder
 
 __all__ = ["Input", "load", "load_known", "parse_edges"]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..tensorization import Order as Layout
+from ..data.tensorization import Order as Layout
 
 __all__ = [
     "Checkpoint",

@@ -16,7 +16,7 @@ import typer
 from rich.markup import escape
 
 from .._version import __version__
-from ..arrayfiles import WRITABLE, write_array
+from ..data.array_files import WRITABLE, write_array
 from ..errors import FileFormatError, OptionError
 from ..network import TensorNetwork
 from ..results import Result, StopReason
@@ -196,7 +196,7 @@ def _table(document: dict[str, Any]) -> None:
 
 
 def _rows(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    from ..tensorization import Tensorization
+    from ..data.tensorization import Tensorization
 
     if d["input"]:
         yield "data", escape(d["input"])

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ..api import load
-from ..arrayfiles import write_array
+from ..data.array_files import write_array
 from ..errors import FileFormatError
+from ..tasks.api import load
 from . import options as opt
 from .console import emit_json, out
 from .outputs import NETWORK_SUFFIX, as_result, check_outputs

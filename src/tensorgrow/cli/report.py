@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ..api import load
 from ..errors import FileFormatError
 from ..results import Result
+from ..tasks.api import load
 from .console import out
 from .outputs import check_outputs, write_report
 from .reconstruct import NetworkFile

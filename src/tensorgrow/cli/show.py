@@ -8,8 +8,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from ..api import load
 from ..results import Result
+from ..tasks.api import load
 from . import options as opt
 from .console import emit_json, out
 from .outputs import as_result, describe_size, describe_structure, json_of

@@ -1,32 +1,16 @@
 """Contraction plans, compiled once per structure."""
 
-from .branches import BranchPlan, PartialTargetPlan, branch_plan, branches, partial_target_plan
-from .pairs import (
-    PairEnvironment,
-    PairPlan,
-    pair_gradient_plan,
-    pair_gram_plan,
-    pair_plan,
-    slice_gram_plan,
-)
-from .partial import PartialPlan, partial_plan
-from .plans import (
-    DensePlan,
-    GramPlan,
-    InnerPlan,
-    SweepPlan,
-    dense_plan,
-    gram_plan,
-    inner_plan,
-    sweep_plan,
-)
-from .products import ProductPlan, product_plan
+from .blocks import BranchPlan, PartialTargetPlan, branch_plan, branches, partial_target_plan
+from .dimension_tree import best_tree, leaves
+from .features import ProductPlan, product_plan
+from .pairs import PairEnvironment, PairPlan, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
 from .program import Array, Program, Update
-from .row_sets import Entries
-from .row_tensors import RowSource
-from .rows import RowTree
+from .rows.sets import Entries
+from .rows.tensors import RowSource
+from .rows.tree import RowTree
 from .samples import DesignPlan, SampleSweepPlan, design_plan, sample_sweep_plan
-from .tree import best_tree, leaves
+from .sums import PartialPlan, partial_plan
+from .sweeps import DensePlan, GramPlan, InnerPlan, SweepPlan, dense_plan, gram_plan, inner_plan, sweep_plan
 
 __all__ = [
     "Array",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..structure import Edge, Structure
-from .plans import EnvironmentBuilder
 from .program import Array, Program
+from .sweeps import EnvironmentBuilder
 
 __all__ = [
     "PairEnvironment",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..structure import Structure
+from .dimension_tree import Tree, best_tree, leaves
 from .program import Array, Legs, Program
-from .tree import Tree, best_tree, leaves
 
 __all__ = ["DesignPlan", "SampleSweepPlan", "design_plan", "sample_sweep_plan"]
 

@@ -8,16 +8,16 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..classification import HELD_OUT, classify
+from ..data.features import FeatureMap, FeatureMapName
 from ..errors import DataError
-from ..features import FeatureMap, FeatureMapName
 from ..network import TensorNetwork
 from ..objectives import logits
 from ..results import Result, Step
 from ..search import Effort
 from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
-from ._input import (
+from ..tasks.classify import HELD_OUT, classify
+from ._sklearn import (
     BaseEstimator,
     ClassifierMixin,
     as_array,
@@ -56,7 +56,7 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "polynomial": orthonormal polynomials of the standardised feature, the constant first; "linear":
         ``(1, z)``, the same of degree 1; "cosine": ``(cos(pi u / 2), sin(pi u / 2))`` with ``u`` the feature
         scaled to [0, 1] by its training range; or a function of samples ``(n, d)`` that returns ``(n, d,
-        map_size)``. See `tensorgrow.features.FeatureMap`.
+        map_size)``. See `tensorgrow.data.features.FeatureMap`.
     map_size
         Length of the vectors. None: for "polynomial" 4 with up to 4 features, 3 with up to 8, else 2; for the
         other maps 2.

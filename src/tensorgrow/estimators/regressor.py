@@ -10,14 +10,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..data import as_dtype
+from ..data.arrays import as_dtype
 from ..errors import DataError, OptionError
 from ..network import TensorNetwork
-from ..regression import HELD_OUT, regress
 from ..results import Result, Step
 from ..search import Effort
 from ..structure import Edge, Structure
-from ._input import (
+from ..tasks.regress import HELD_OUT, regress
+from ._sklearn import (
     BaseEstimator,
     MultiOutputMixin,
     RegressorMixin,

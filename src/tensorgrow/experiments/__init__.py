@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from ..errors import OptionError
 from . import ablation, completion, decomposition, demos, high_order, images, mnist, timing
-from .base import Experiment, Settings
-from .runner import Results, Row, Say, run_cases
+from .experiment import Experiment, Settings
+from .harness import Results, Row, Say, run_cases
 
 __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
 

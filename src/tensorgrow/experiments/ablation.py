@@ -8,8 +8,8 @@ import numpy as np
 
 from ..search import GreedyOptions
 from ..structure import Structure
-from .base import Experiment, Report, Settings, best_error, groups, mean_and_deviation, run_method
-from .runner import Case, Results, Row, median, pyplot
+from .experiment import Experiment, Report, Settings, best_error, groups, mean_and_deviation, run_method
+from .harness import Case, Results, Row, median, pyplot
 from .targets import DIMS, planted_tensor
 
 __all__ = ["EXPERIMENT"]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import baselines
-from ..completion import complete
 from ..results import Result
-from .base import Experiment, Report, Settings, groups
-from .runner import Case, Results, Row, pyplot
+from ..tasks.complete import complete
+from .experiment import Experiment, Report, Settings, groups
+from .harness import Case, Results, Row, pyplot
 
 __all__ = ["EXPERIMENT"]
 

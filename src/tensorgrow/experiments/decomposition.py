@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from .base import LABELS, Experiment, Report, Settings, best_error, groups, mean_and_deviation, run_method
-from .runner import Case, Results, Row, median, pyplot
+from .experiment import (
+    LABELS,
+    Experiment,
+    Report,
+    Settings,
+    best_error,
+    groups,
+    mean_and_deviation,
+    run_method,
+)
+from .harness import Case, Results, Row, median, pyplot
 from .targets import TARGETS, planted_tensor
 
 __all__ = ["EXPERIMENT"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ..structure import Structure
-from .base import LABELS, Experiment, Report, Settings, groups, run_method
-from .runner import Case, Results, Row, median
+from .experiment import LABELS, Experiment, Report, Settings, groups, run_method
+from .harness import Case, Results, Row, median
 
 __all__ = ["EXPERIMENT"]
 

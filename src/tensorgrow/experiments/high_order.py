@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..structure import Structure
-from .base import LABELS, Experiment, Report, Settings, groups, run_method
-from .runner import Case, Results, Row, mean, median
+from .experiment import LABELS, Experiment, Report, Settings, groups, run_method
+from .harness import Case, Results, Row, mean, median
 from .targets import planted_tensor, positive_tensor, random_graph
 
 __all__ = ["EXPERIMENT"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import LABELS, Experiment, Report, Settings, groups, run_method
-from .runner import Case, Results, Row, geometric_mean, pyplot
+from .experiment import LABELS, Experiment, Report, Settings, groups, run_method
+from .harness import Case, Results, Row, geometric_mean, pyplot
 
 __all__ = ["EXPERIMENT"]
 

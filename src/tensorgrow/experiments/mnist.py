@@ -14,8 +14,8 @@ from torch import nn
 from ..nn import TNLinear, grow
 from ..solvers import TrainingOptions
 from ..structure import Structure
-from .base import Experiment, Report, Settings
-from .runner import Case, Results, Row, pyplot
+from .experiment import Experiment, Report, Settings
+from .harness import Case, Results, Row, pyplot
 
 __all__ = ["EXPERIMENT", "accuracy", "model_around", "read_idx", "split", "train_layer"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ..structure import Structure
-from .base import LABELS, Experiment, Report, Settings, groups, run_method
-from .runner import Case, Results, Row, median
+from .experiment import LABELS, Experiment, Report, Settings, groups, run_method
+from .harness import Case, Results, Row, median
 from .targets import TARGETS, planted_tensor
 
 __all__ = ["EXPERIMENT"]

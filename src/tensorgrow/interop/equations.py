@@ -9,7 +9,7 @@ from opt_einsum.parser import parse_einsum_input
 
 from ..errors import StructureError
 from ..network import TensorNetwork
-from .assemble import as_tensor, assemble
+from .assembly import as_tensor, assemble
 
 __all__ = ["from_einsum", "to_einsum"]
 

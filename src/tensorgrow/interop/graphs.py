@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import DataError, StructureError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .assemble import Label, assemble, import_optional
+from .assembly import Label, assemble, import_optional
 
 __all__ = ["from_networkx", "structure_from_networkx", "to_networkx"]
 

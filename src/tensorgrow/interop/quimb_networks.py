@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..errors import DataError, check_choice
 from ..network import TensorNetwork
-from .assemble import as_tensor, assemble, import_optional
+from .assembly import as_tensor, assemble, import_optional
 
 __all__ = ["from_quimb", "to_quimb"]
 

@@ -10,8 +10,8 @@ import torch
 from ..errors import DataError, StructureError
 from ..network import TensorNetwork
 from ..structure import Structure
-from .assemble import as_tensor, assemble, import_optional
-from .naming import describe
+from .assembly import as_tensor, assemble, import_optional
+from .names import describe
 
 __all__ = ["from_tensorly", "to_tensorly"]
 

@@ -1,13 +1,13 @@
 """Layers: linear layers with a tensor network as weight, grown while training or found by compression."""
 
 from ..solvers import TrainingOptions
-from .compressing import compress
-from .growing import GrowRun, grow
-from .grown import GrowResult, GrowStep
-from .layout import Layout
-from .linear import TNLinear, tn_layers
-from .searching import CompressRun, LayerSearch
-from .shrunk import CompressResult, LayerReport, load_compressed
+from .compression.compress import compress
+from .compression.result import CompressResult, LayerReport, load_compressed
+from .compression.search import CompressRun, LayerSearch
+from .growth.grow import GrowRun, grow
+from .growth.result import GrowResult, GrowStep
+from .layer.layout import Layout
+from .layer.linear import TNLinear, tn_layers
 
 __all__ = [
     "CompressResult",

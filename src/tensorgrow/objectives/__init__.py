@@ -1,18 +1,18 @@
 """What is minimised."""
 
 from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SharesPasses, SliceFit
-from .blocked import BlockedLeastSquares
-from .blocked_kernels import Model, SquaredResidual, Survey
-from .classification import Classification, logits
+from .block_kernels import Model, SquaredResidual, Survey
+from .blocks import BlockedLeastSquares
+from .classes import Classification, logits
 from .compressed import CompressedLeastSquares
 from .dense import DenseLeastSquares
 from .density import DensityLoss, Samples
-from .differentiable import Differentiable, LossFunction, Screening, Sharing
-from .entry_parts import EntryPart, Parts, Task
-from .observed import ObservedLeastSquares
-from .partitioned import Census, PartitionedLeastSquares
-from .regression import RegressionLeastSquares
-from .reweighted import ReweightedLeastSquares
+from .entries import ObservedLeastSquares
+from .entry_losses import ReweightedLeastSquares
+from .loss import Differentiable, LossFunction, Screening, Sharing
+from .partition_parts import EntryPart, Parts, Task
+from .partitions import Census, PartitionedLeastSquares
+from .samples import RegressionLeastSquares
 
 __all__ = [
     "BlockedLeastSquares",

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..algebra.linalg import can_limit_threads, solve_normal
 from ..contraction import Update, dense_plan, pair_plan, sweep_plan
-from ..linalg import can_limit_threads, solve_normal
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem
-from .pairs import DensePairProblem, PairContext
+from .dense_slices import DensePairProblem, PairContext
 
 __all__ = ["DenseLeastSquares", "numpy_is_faster"]
 

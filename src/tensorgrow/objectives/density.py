@@ -12,7 +12,7 @@ from ..contraction import DensePlan, InnerPlan, dense_plan, inner_plan
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .density_pairs import PairLoss, pair_losses
+from .density_slices import PairLoss, pair_losses
 
 __all__ = ["DensityLoss", "Kind", "Samples", "log_partition", "scaled"]
 

@@ -10,7 +10,7 @@ from ..network import TensorNetwork
 from ..results import Result
 from ..structure import Structure
 from .canvas import one_axes
-from .drawing import as_structure
+from .network import as_structure
 from .values import Rivals, as_rivals, error_name, main_growth
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ..errors import MissingPackageError, OptionError
 from ..results import Result, Step
 from .canvas import hidden_figure
-from .drawing import draw_network
 from .layout import Layout, choose_layout
+from .network import draw_network
 from .panels import show_image
 from .values import ImageMaker, ValueRange, as_dense, as_image, error_name, evenly, main_growth, network_at
 

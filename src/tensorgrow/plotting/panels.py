@@ -12,7 +12,7 @@ from ..network import TensorNetwork
 from ..results import Result
 from .canvas import new_axes
 from .curves import plot_errors
-from .drawing import draw_network
+from .network import draw_network
 from .values import ImageMaker, Rivals, ValueRange, as_dense, as_image
 
 if TYPE_CHECKING:

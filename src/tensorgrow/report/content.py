@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .. import gauge
+from ..algebra import gauge
 from ..network import TensorNetwork
 from ..plotting.layout import choose_layout
 from ..plotting.values import Rivals, as_rivals, error_name, evenly, main_growth

@@ -1,14 +1,14 @@
 """The search for a structure."""
 
-from .base import Search, SearchState
-from .candidates import EdgePolicy
-from .completion import CompletionSearch
 from .cuts import CutBounds
+from .gradient import LearningProblem, LearningSearch, fit_by_gradient
 from .greedy import GreedySearch
-from .growth import Fitted, Problem
-from .learning import LearningProblem, LearningSearch, fit_by_gradient
+from .grow import Fitted, Problem
+from .held_out import CompletionSearch
+from .limits import Limits
 from .options import Effort, GreedyOptions
-from .stopping import Limits
+from .score import EdgePolicy
+from .search import Search, SearchState
 
 __all__ = [
     "CompletionSearch",

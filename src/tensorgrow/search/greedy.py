@@ -20,10 +20,10 @@ from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..results import StopReason
 from ..structure import Edge, Structure
-from .base import Search
-from .growth import Fitted, Problem, grow_once, refit
-from .refine import merge_internal, prune_once, regrow, split_exactly
-from .terms import add_term
+from .grow import Fitted, Problem, grow_once, refit
+from .reduce import merge_internal, prune_once, regrow, split_exactly
+from .search import Search
+from .term import add_term
 from .trees import build_tree, smallest_tree
 
 __all__ = ["GreedySearch"]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..gauge import balance
-from ..linalg import is_single
+from ..algebra.gauge import balance
+from ..algebra.linalg import is_single
 from ..network import TensorNetwork
 from ..objectives import LeastSquares
 from ..structure import Structure

@@ -12,7 +12,7 @@ import torch
 
 from ..errors import DataError, OptionError, check_choice
 from ..structure import Structure
-from .steps import CapturedStep, PlainStep
+from .cuda_graphs import CapturedStep, PlainStep
 
 __all__ = ["Training", "TrainingOptions", "grown_state", "train"]
 

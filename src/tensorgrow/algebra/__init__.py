@@ -1,0 +1,1 @@
+"""Linear algebra on cores: solves, gauges, moves from one network to another."""

@@ -1,0 +1,76 @@
+"""Gauge control: the freedom to insert ``G G^-1`` on every edge.
+
+Left alone, ALS lets cores drift apart until normal equations mean nothing. Balancing gives both ends of an
+edge the square root of the same spectrum, and all cores the same norm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ..structure import Edge, Structure
+
+__all__ = ["balance", "edge_spectra", "equalise_norms"]
+
+
+def balance(structure: Structure, cores: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Cores of the same tensor with every edge balanced and all norms equal."""
+    out = list(cores)
+    for i, j in structure.edges:
+        pair = _balance_edge(structure, out, (i, j))
+        if pair is not None:
+            out[i], out[j], _ = pair
+    return equalise_norms(out)
+
+
+def edge_spectra(structure: Structure, cores: Sequence[torch.Tensor]) -> dict[Edge, torch.Tensor]:
+    """Singular values of every edge's two cores joined, in the gauge the cores come in.
+
+    After `balance` these are the honest weights of the rank components of an edge.
+    """
+    spectra = {}
+    for i, j in structure.edges:
+        a, b = (_matricize(structure, cores, k, o)[0] for k, o in ((i, j), (j, i)))
+        ra, rb = torch.linalg.qr(a, mode="r")[1], torch.linalg.qr(b, mode="r")[1]
+        spectra[i, j] = torch.linalg.svdvals(ra @ rb.T)[: structure.rank(i, j)]
+    return spectra
+
+
+def _balance_edge(
+    structure: Structure, cores: Sequence[torch.Tensor], edge: Edge
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    i, j = edge
+    a, shape_a, axis_a = _matricize(structure, cores, i, j)
+    b, shape_b, axis_b = _matricize(structure, cores, j, i)
+    rank = a.shape[1]
+    if a.shape[0] < rank or b.shape[0] < rank:
+        return None  # more rank than an end can carry: there is no square gauge to insert
+    qa, ra = torch.linalg.qr(a)
+    qb, rb = torch.linalg.qr(b)
+    u, s, vh = torch.linalg.svd(ra @ rb.T)
+    if not bool(torch.isfinite(u.sum() + s.sum() + vh.sum())):
+        return None  # the SVD of a GPU can fail without saying so
+    root = s.clamp_min(float(s[0]) * 1e-14).sqrt().to(u.dtype)
+    left = (qa @ (u * root)).reshape(shape_a).movedim(-1, axis_a).contiguous()
+    right = (qb @ (vh.T * root)).reshape(shape_b).movedim(-1, axis_b).contiguous()
+    return left, right, s
+
+
+def _matricize(
+    structure: Structure, cores: Sequence[torch.Tensor], node: int, neighbour: int
+) -> tuple[torch.Tensor, tuple[int, ...], int]:
+    axis = structure.axis(node, neighbour)
+    moved = cores[node].movedim(axis, -1)
+    return moved.reshape(-1, moved.shape[-1]), tuple(moved.shape), axis
+
+
+def equalise_norms(cores: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Scale cores to their common geometric mean norm; the represented tensor keeps its scale."""
+    norms = [float(torch.linalg.vector_norm(c)) for c in cores]
+    if min(norms) == 0.0:
+        return list(cores)
+    mean = math.exp(sum(math.log(x) for x in norms) / len(norms))
+    return [c * (mean / x) for c, x in zip(cores, norms)]

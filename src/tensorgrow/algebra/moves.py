@@ -1,0 +1,352 @@
+"""Moves between structures: grow, shrink, split, merge.
+
+Every move takes a structure with its cores and returns another one; inputs are not touched. Growing with zero
+slices, splitting without truncation and merging leave the represented tensor unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch.nn import functional
+
+from ..contraction import gram_plan
+from ..errors import StructureError
+from ..structure import Edge, Structure
+from .linalg import sqrt_and_inverse, tail_norms
+
+__all__ = [
+    "Split",
+    "grow",
+    "grow_many",
+    "merge",
+    "merge_structure",
+    "propose_splits",
+    "shrink",
+    "split",
+    "whitened_core",
+]
+
+Cores = Sequence[torch.Tensor]
+Result = tuple[Structure, list[torch.Tensor]]
+
+
+def grow(
+    structure: Structure, cores: Cores, i: int, j: int, slice_i: torch.Tensor, slice_j: torch.Tensor
+) -> Result:
+    """Raise the rank of edge ``(i, j)`` by one, keeping all weights (line 8-10 of Algorithm 1).
+
+    ``slice_i`` has the shape of core ``i`` without the edge's axis, and likewise ``slice_j``.
+    """
+    grown = structure.with_rank(i, j, structure.rank(i, j) + 1)
+    out = list(cores)
+    for node, other, new in ((i, j, slice_i), (j, i, slice_j)):
+        axis = grown.axis(node, other)
+        core = cores[node]
+        if structure.rank(i, j) == 1:
+            core = core.unsqueeze(axis)
+        shape = list(grown.core_shape(node))
+        shape[axis] = 1
+        if math.prod(shape) != new.numel():
+            del shape[axis]
+            raise StructureError(
+                f"the new slice of node {node} has shape {tuple(new.shape)}; {tuple(shape)} is needed"
+            )
+        out[node] = torch.cat([core, new.reshape(shape).to(core)], axis)
+    return grown, out
+
+
+def grow_many(
+    structure: Structure,
+    cores: Cores,
+    slices: Mapping[Edge, tuple[torch.Tensor, torch.Tensor]],
+    *,
+    passing: Collection[int] = (),
+) -> Result:
+    """Raise the ranks of several edges by one each; what joins two new slices of a core is zero.
+
+    The slices of an edge have the sizes that `grow` needs for it alone. Nodes in `passing` where two or more
+    of the edges meet get a one at the first entry of their leg that joins all new slices: what enters along
+    one edge leaves along the others.
+    """
+    grown = _raised(structure, slices)
+    out = list(cores)
+    mine: dict[int, dict[int, torch.Tensor]] = {}
+    for (i, j), (left, right) in slices.items():
+        mine.setdefault(i, {})[j] = left
+        mine.setdefault(j, {})[i] = right
+    for node, new in mine.items():
+        around = grown.neighbours[node]
+        old = [structure.leg_dim(node), *(structure.rank(node, k) for k in around)]
+        room = [0, *(int(k in new) for k in around)]
+        core = functional.pad(cores[node].reshape(old), _padding([0] * len(old), room))
+        for axis, k in enumerate(around, 1):
+            if k not in new:
+                continue
+            shape = [1 if a == axis else size for a, size in enumerate(old)]
+            before = [old[a] if a == axis else 0 for a in range(len(old))]
+            after = [0 if a == axis else r for a, r in enumerate(room)]
+            core = core + functional.pad(new[k].reshape(shape).to(core), _padding(before, after))
+        if node in passing and len(new) > 1:
+            link = torch.zeros_like(core)
+            link[(0, *(old[a] if k in new else 0 for a, k in enumerate(around, 1)))] = 1.0
+            core = core + link
+        out[node] = core
+    return grown, out
+
+
+def add_term(
+    structure: Structure, cores: Cores, vectors: Sequence[torch.Tensor], edges: Collection[Edge]
+) -> Result:
+    """The network plus a rank-one tensor, carried by one more rank on each of `edges`, a spanning tree.
+
+    `vectors` has one vector per node, of the length of its leg.
+    """
+    grown = _raised(structure, edges)
+    out = []
+    for node, (core, vector) in enumerate(zip(cores, vectors)):
+        around = grown.neighbours[node]
+        old = [structure.leg_dim(node), *(structure.rank(node, k) for k in around)]
+        carries = [(min(node, k), max(node, k)) in edges for k in around]
+        padded = functional.pad(core.reshape(old), _padding([0] * len(old), [0, *map(int, carries)])).clone()
+        # The new rank of every edge that carries the term, the first of the others: nothing else is joined.
+        where = tuple(size if carried else 0 for size, carried in zip(old[1:], carries))
+        padded.movedim(0, -1)[where] += vector.to(core)
+        out.append(padded)
+    return grown, out
+
+
+def _raised(structure: Structure, edges: Collection[Edge]) -> Structure:
+    """One rank more on each of some edges."""
+    ranks = dict(structure.ranks) | {(i, j): structure.rank(i, j) + 1 for i, j in edges}
+    return Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
+
+
+def _padding(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """The order `torch.nn.functional.pad` wants: last axis first."""
+    return [n for pair in zip(reversed(before), reversed(after)) for n in pair]
+
+
+def shrink(structure: Structure, cores: Cores, i: int, j: int, keep: Sequence[int]) -> Result:
+    """Keep only the rank components `keep` of edge ``(i, j)``."""
+    rank = structure.rank(i, j)
+    if not keep or any(not 0 <= c < rank for c in keep) or len(set(keep)) < len(keep):
+        raise StructureError(f"edge ({i}, {j}) has components 0..{rank - 1}; cannot keep {tuple(keep)}")
+    shrunk = structure.with_rank(i, j, len(keep))
+    out = list(cores)
+    if rank == 1:
+        return shrunk, out
+    for node, other in ((i, j), (j, i)):
+        axis = structure.axis(node, other)
+        if list(keep) == list(range(len(keep))):
+            kept = cores[node].narrow(axis, 0, len(keep))
+        else:
+            kept = cores[node].index_select(axis, torch.as_tensor(keep, device=cores[node].device))
+        out[node] = kept.reshape(shrunk.core_shape(node)).contiguous()
+    return shrunk, out
+
+
+def split(
+    structure: Structure,
+    cores: Cores,
+    node: int,
+    axes: Sequence[int],
+    *,
+    rank: int | None = None,
+    threshold: float = 1e-12,
+    inverse_roots: Sequence[torch.Tensor] | None = None,
+    whitened: torch.Tensor | None = None,
+) -> tuple[Structure, list[torch.Tensor], float]:
+    """Split `node` in two by a truncated SVD; the part without the dangling leg becomes a new internal node.
+
+    Parameters
+    ----------
+    axes
+        Axes of the core that stay together: 0 is the dangling leg, then the edges by ascending neighbour.
+    rank
+        Rank of the new edge. By default the smallest whose dropped singular values have norm at most
+        `threshold` relative to all of them.
+    inverse_roots, whitened
+        The core in the gauge in which singular values measure the error of the tensor, and the way back, as
+        `whitened_core` gives them. By default the core is taken as it is.
+
+    Returns
+    -------
+    structure, cores, dropped
+        `dropped` is the norm of the dropped singular values relative to all of them.
+    """
+    core = cores[node] if whitened is None else whitened
+    ndim = core.dim()
+    stay = tuple(sorted(set(axes)))
+    if 0 not in stay:
+        stay = tuple(a for a in range(ndim) if a not in stay)
+    leave = tuple(a for a in range(ndim) if a not in stay)
+    if not leave or any(not 0 <= a < ndim for a in axes):
+        raise StructureError(
+            f"cannot split node {node} at axes {tuple(axes)}: its core has axes 0..{ndim - 1}, and each side "
+            "of a split needs at least one"
+        )
+    rows = math.prod(core.shape[a] for a in stay)
+    matrix = core.permute(*stay, *leave).reshape(rows, -1)
+    u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+    tails = tail_norms(s)
+    total = float(tails[0]) or 1.0
+    if rank is None:
+        rank = max(1, int((tails[1:] > threshold * total).sum()) + 1)
+    rank = min(rank, len(s))
+    root = s[:rank].sqrt().to(u.dtype)
+    left = (u[:, :rank] * root).reshape([core.shape[a] for a in stay] + [rank])
+    right = (root[:, None] * vh[:rank]).reshape([rank] + [core.shape[a] for a in leave])
+    if inverse_roots is not None:
+        for position, axis in enumerate(stay):
+            if axis > 0:
+                left = _apply(left, inverse_roots[axis - 1], position)
+        for position, axis in enumerate(leave):
+            right = _apply(right, inverse_roots[axis - 1], position + 1)
+
+    new = structure.num_nodes
+    moved = [structure.neighbours[node][a - 1] for a in leave]
+    ranks = dict(structure.ranks)
+    for k in moved:
+        ranks[min(k, new), max(k, new)] = ranks.pop((min(node, k), max(node, k)))
+    ranks[node, new] = rank
+    after = Structure(structure.dims, ranks, num_nodes=new + 1)
+
+    out = list(cores)
+    out[node] = left.reshape(after.core_shape(node)).contiguous()  # the new edge is last: `new` is largest
+    # The new core's axes: edge to `node`, then `moved`. Its neighbours ascending may put `node` elsewhere.
+    order = [node, *moved] if rank > 1 else moved
+    core_new = right if rank > 1 else right.squeeze(0)
+    core_new = core_new.permute([order.index(k) for k in after.neighbours[new]])
+    out.append(core_new.reshape(after.core_shape(new)).contiguous())
+    for k in moved:  # the edge to `node` becomes the edge to `new`, the last axis
+        out[k] = cores[k].movedim(structure.axis(k, node), -1).contiguous()
+    return after, out, float(tails[rank]) / total
+
+
+def _apply(tensor: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tensor:
+    out: torch.Tensor = torch.tensordot(tensor, matrix, ([axis], [0])).movedim(-1, axis)
+    return out
+
+
+def whitened_core(structure: Structure, cores: Cores, node: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Core in the gauge where its singular values weigh the error of the whole tensor, and the way back.
+
+    Every bond is multiplied by the square root of its marginal environment Gram (normalised to trace one).
+    The environment of a tree factorises over bonds, so there the singular values are exact.
+    """
+    core = cores[node]
+    gram = gram_plan(structure, node, core.is_complex()).run(list(cores))
+    bonds = core.dim() - 1
+    inverses = []
+    for b in range(bonds):
+        ket = list(range(bonds))
+        bra = [bonds if x == b else x for x in ket]
+        marginal = torch.einsum(gram, [*ket, *bra], [b, bonds])
+        marginal = marginal / (float(marginal.diagonal().real.sum()) or 1.0)
+        root, inverse = sqrt_and_inverse(marginal)
+        core = _apply(core, root, b + 1)
+        inverses.append(inverse)
+    return core, inverses
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split that saves parameters: where, to which rank, and what it drops (relative norm)."""
+
+    node: int
+    axes: tuple[int, ...]
+    rank: int
+    saved: int
+    dropped: float
+
+
+def propose_splits(
+    structure: Structure, cores: Cores, node: int, *, options_per_cut: int = 1, threshold: float
+) -> Iterator[Split]:
+    """Splits of `node` that save parameters, from every matricization of its core.
+
+    For each matricization the smallest rank that drops at most `threshold` is proposed, and then, for
+    approximate splits, up to ``options_per_cut - 1`` smaller ones.
+    """
+    if len(structure.neighbours[node]) < 2:
+        return
+    core, _ = whitened_core(structure, cores, node)
+    size, ndim = core.numel(), core.dim()
+    for count in range(1, ndim):
+        for stay in combinations(range(ndim), count):
+            leave = tuple(a for a in range(ndim) if a not in stay)
+            if 0 not in stay or len(leave) < 2:
+                continue  # each split once; cutting off one bond only is a truncation
+            rows = math.prod(core.shape[a] for a in stay)
+            columns = size // rows
+            largest = min((size - 1) // (rows + columns), rows, columns)
+            if largest < 1 or rows == 1:
+                continue
+            s = torch.linalg.svdvals(core.permute(*stay, *leave).reshape(rows, columns))
+            tails = tail_norms(s)
+            relative = (tails / (float(tails[0]) or 1.0)).tolist()
+            fitting = next((r for r in range(1, largest + 1) if relative[r] <= threshold), None)
+            if fitting is None:
+                if options_per_cut == 1:
+                    continue
+                fitting = largest
+            for rank in range(fitting, max(0, fitting - options_per_cut), -1):
+                yield Split(node, stay, rank, size - rank * (rows + columns), relative[rank])
+
+
+def merge_structure(structure: Structure, target: int, absorbed: int) -> Structure:
+    """Structure after `absorbed` (an added internal node) is contracted into `target`."""
+    if absorbed < structure.order:
+        raise StructureError(
+            f"node {absorbed} holds a leg of the data and cannot be absorbed; "
+            f"internal nodes are {structure.order}..{structure.num_nodes - 1}"
+        )
+    ranks = dict(structure.ranks)
+    ranks.pop((min(target, absorbed), max(target, absorbed)), None)
+    for k in structure.neighbours[absorbed]:
+        if k == target:
+            continue
+        old = ranks.pop((min(k, absorbed), max(k, absorbed)))
+        edge = (min(k, target), max(k, target))
+        ranks[edge] = ranks.get(edge, 1) * old
+    number = {k: k - (k > absorbed) for k in range(structure.num_nodes)}
+    renamed = {(number[a], number[b]): r for (a, b), r in ranks.items()}
+    return Structure(structure.dims, renamed, num_nodes=structure.num_nodes - 1)
+
+
+def merge(structure: Structure, cores: Cores, target: int, absorbed: int) -> Result:
+    """Contract internal node `absorbed` into `target`; edges to a common neighbour are fused. Exact."""
+    after = merge_structure(structure, target, absorbed)
+    mine = [k for k in structure.neighbours[target] if k != absorbed]
+    theirs = [k for k in structure.neighbours[absorbed] if k != target]
+    a = cores[target]
+    b = cores[absorbed].squeeze(0)
+    if structure.rank(target, absorbed) > 1:
+        others = structure.neighbours[absorbed]
+        joined = torch.tensordot(a, b, ([structure.axis(target, absorbed)], [others.index(target)]))
+    else:
+        joined = torch.tensordot(a, b, 0)
+    # Axes: leg, mine..., theirs...; bring the two edges of a common neighbour side by side and fuse them.
+    place = {(k, 0): 1 + n for n, k in enumerate(mine)} | {
+        (k, 1): 1 + len(mine) + n for n, k in enumerate(theirs)
+    }
+    order = [place[k, side] for k in sorted({*mine, *theirs}) for side in (0, 1) if (k, side) in place]
+    number = {k: k - (k > absorbed) for k in range(structure.num_nodes)}
+    out = [c for k, c in enumerate(cores) if k != absorbed]
+    out[number[target]] = joined.permute(0, *order).reshape(after.core_shape(number[target])).contiguous()
+    for k in theirs:
+        # In a neighbour's core the edge to `absorbed` moves next to the edge to `target`.
+        axes = list(structure.neighbours[k])
+        without = [x for x in axes if x != absorbed]
+        if target in without:
+            without.insert(without.index(target) + 1, absorbed)
+        else:
+            without.insert(sum(x < target for x in without), absorbed)
+        moved = cores[k].permute(0, *(1 + axes.index(x) for x in without))
+        out[number[k]] = moved.reshape(after.core_shape(number[k])).contiguous()
+    return after, out

@@ -1,0 +1,59 @@
+"""Growths without our rules: the paper's steepest drop, and edges drawn at random."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from ..network import TensorNetwork
+from ..results import Result
+from ..search import EdgePolicy, GreedyOptions
+from ..structure import Structure
+from ..tasks.api import decompose
+from .common import Common, Setting, explore
+from .exploration import Proposal, Strategy
+from .inner_fit import Fit, FitOptions
+
+__all__ = ["greedy", "random_walk"]
+
+
+def greedy(x: Any, *, split_nodes: bool = True, **common: Unpack[Common]) -> Result:
+    """Greedy-TN to the letter (``GreedyOptions.paper()``); with `split_nodes` the paper's Greedy-int."""
+    given = {k: v for k, v in common.items() if k not in ("max_evaluations", "map")}
+    return decompose(
+        x,
+        **given,  # type: ignore[arg-type]
+        max_steps=common.get("max_evaluations"),
+        split_nodes=split_nodes,
+        options=GreedyOptions.paper(),
+    )
+
+
+def random_walk(
+    x: Any,
+    *,
+    noise: float = 1e-2,
+    fit: Fit = FitOptions(sweeps=100, tolerance=1e-4),  # noqa: B008 - frozen
+    **common: Unpack[Common],
+) -> Result:
+    """Greedy-TN with the edge drawn uniformly at every step; weights are kept, new slices are small noise.
+
+    Parameters
+    ----------
+    noise
+        Size of the entries of new slices.
+    """
+
+    def strategy(setting: Setting) -> Strategy:
+        goal, policy = setting.goal, EdgePolicy(None)
+        start = yield [Proposal(Structure.rank_one(setting.dims), kind="start")]
+        now = start[0]
+        while not goal.reached(now):
+            assert now.network is not None
+            edges = policy.growable(now.structure, goal.max_parameters)
+            if not edges:
+                return
+            edge = edges[int(setting.rng.integers(len(edges)))]
+            grown: TensorNetwork = now.network.grow_edge(*edge, noise=noise, random_state=setting.rng)
+            now = (yield [Proposal(grown.structure, grown, kind="grow", edge=edge)])[0]
+
+    return explore(x, "random_walk", strategy, common, fit=fit, needs_goal=True)

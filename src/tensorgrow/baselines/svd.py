@@ -1,0 +1,174 @@
+"""Closed forms: TT-SVD in several orders of the modes, and truncated HOSVD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, Unpack
+
+import torch
+
+from ..algebra.linalg import tail_norms
+from ..errors import OptionError
+from ..network import TensorNetwork
+from ..results import Result
+from .common import Common, Setting, explore
+from .exploration import Goal, Outcome, Strategy
+from .formats import train_network, tucker_network
+
+__all__ = ["hosvd", "interleaved", "train_of_ranks", "truncated_train", "tt_svd"]
+
+BISECTIONS = 30
+# Singular values below this share of the norm are rounding.
+ROUNDING = 1e-14
+
+Orders = Literal["stored", "interleaved", "best"] | Sequence[int]
+
+
+def tt_svd(x: Any, *, order: Orders = "stored", tries: int = 8, **common: Unpack[Common]) -> Result:
+    """Tensor train by successive SVDs that drop the same norm at every cut.
+
+    That norm is bisected until the error or the size asked for is met.
+
+    Parameters
+    ----------
+    order
+        Order of the modes along the chain: "stored", "interleaved" (see `interleaved`), a permutation, or
+        "best": the better of these two and of `tries` random ones.
+    """
+
+    def strategy(setting: Setting) -> Strategy:
+        for chain in _orders(order, tries, setting):
+            yield [_bisected(setting, partial(truncated_train, setting.target.permute(chain), chain))]
+
+    return explore(x, "tt_svd", strategy, common, needs_goal=True, order=order)
+
+
+def hosvd(x: Any, **common: Unpack[Common]) -> Result:
+    """Tucker by a truncated higher-order SVD that drops the same norm in every mode (bisected)."""
+
+    def strategy(setting: Setting) -> Strategy:
+        target = setting.target
+        bases = [
+            torch.linalg.svd(target.movedim(k, 0).reshape(d, -1), full_matrices=False)[:2]
+            for k, d in enumerate(setting.dims)
+        ]
+        yield [_bisected(setting, partial(_truncated_tucker, target, bases))]
+
+    return explore(x, "hosvd", strategy, common, needs_goal=True)
+
+
+def interleaved(order: int) -> tuple[int, ...]:
+    """``0, h, 1, h + 1, ...`` with ``h`` half the modes: row and column digits of the same scale meet."""
+    half = (order + 1) // 2
+    pairs = [(k, k + half) for k in range(half)]
+    return tuple(k for pair in pairs for k in pair if k < order)
+
+
+def truncated_train(x: torch.Tensor, chain: Sequence[int], threshold: float) -> tuple[TensorNetwork, float]:
+    """Train over the axes of `x`, which are the legs `chain`, dropping a norm of `threshold` at every cut.
+
+    Also returns the norm of the error, which is the root of the sum of what was dropped.
+    """
+    squared = 0.0
+
+    def rank_of(_: int, singular_values: torch.Tensor) -> int:
+        nonlocal squared
+        tails = tail_norms(singular_values)
+        rank = max(1, int((tails[:-1] > threshold).sum()))
+        squared += float(tails[rank]) ** 2
+        return rank
+
+    cores = _train(x, rank_of)
+    return train_network(cores, chain), math.sqrt(squared)
+
+
+def train_of_ranks(x: torch.Tensor, ranks: Sequence[int]) -> list[torch.Tensor]:
+    """Cores ``(rank, dim, rank)`` of a train with at most the given ranks."""
+    return _train(x, lambda k, singular_values: min(ranks[k], len(singular_values)))
+
+
+def _train(x: torch.Tensor, rank_of: Callable[[int, torch.Tensor], int]) -> list[torch.Tensor]:
+    """TT-SVD; `rank_of` decides on each cut from its singular values."""
+    cores, rank = [], 1
+    rest = x.reshape(1, -1)
+    for k, d in enumerate(x.shape[:-1]):
+        u, s, vh = torch.linalg.svd(rest.reshape(rank * d, -1), full_matrices=False)
+        new = rank_of(k, s)
+        cores.append(u[:, :new].reshape(rank, d, new))
+        rest, rank = s[:new, None] * vh[:new], new
+    return [*cores, rest.reshape(rank, x.shape[-1], 1)]
+
+
+def _truncated_tucker(
+    x: torch.Tensor, bases: Sequence[tuple[torch.Tensor, torch.Tensor]], threshold: float
+) -> tuple[TensorNetwork, float]:
+    core, factors = x, []
+    for mode, (u, s) in enumerate(bases):
+        rank = max(1, int((tail_norms(s)[:-1] > threshold).sum()))
+        factors.append(u[:, :rank])
+        core = torch.tensordot(u[:, :rank].mH, core, ([1], [mode])).movedim(0, mode)
+    network = tucker_network(core, factors)
+    squared = float(torch.linalg.vector_norm(x)) ** 2 - float(torch.linalg.vector_norm(core)) ** 2
+    return network, math.sqrt(max(squared, 0.0))
+
+
+def _orders(order: Orders, tries: int, setting: Setting) -> list[tuple[int, ...]]:
+    p = setting.order
+    named = {"stored": tuple(range(p)), "interleaved": interleaved(p)}
+    if order == "best":
+        drawn = [tuple(int(k) for k in setting.rng.permutation(p)) for _ in range(tries)]
+        return list(dict.fromkeys([*named.values(), *drawn]))
+    if isinstance(order, str):
+        if order not in named:
+            raise OptionError(f"order={order!r} is not 'stored', 'interleaved', 'best' or a permutation")
+        return [named[order]]
+    chain = tuple(int(k) for k in order)
+    if sorted(chain) != list(range(p)):
+        raise OptionError(f"order={order!r} is not a permutation of the modes 0..{p - 1}")
+    return [chain]
+
+
+def _bisected(setting: Setting, make: Callable[[float], tuple[TensorNetwork, float]]) -> Outcome:
+    """The best outcome met while the threshold is bisected, on the error where one is asked for."""
+    goal, norm = setting.goal, float(torch.linalg.vector_norm(setting.target))
+
+    def at(threshold: float) -> Outcome:
+        network, dropped = make(threshold * norm)
+        return Outcome(network.structure, dropped / norm, network)
+
+    best: Outcome | None = None
+    for aim, least in _aims(goal, setting.order):
+        # Thresholds in logarithms: errors of interest span many orders of magnitude.
+        low, high = math.log(max(least, ROUNDING)), 0.0
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            found = at(math.exp(middle))
+            best = found if best is None or goal.rank(found) < goal.rank(best) else best
+            if aim(found):
+                low = middle
+            else:
+                high = middle
+            if high - low < 1e-4:
+                break
+        assert best is not None
+        if goal.rank(best)[0] < 2:
+            break
+    assert best is not None
+    return best
+
+
+def _aims(goal: Goal, cuts: int) -> list[tuple[Callable[[Outcome], bool], float]]:
+    """Whether more may be dropped, and a threshold at which it surely may.
+
+    By the error; and by the budget, where the error does not fit into it. Errors of the cuts add up in
+    squares, so that the error asked for, shared out evenly, is always met.
+    """
+    aims: list[tuple[Callable[[Outcome], bool], float]] = []
+    if goal.max_error is not None:
+        aims.append((goal.reached, goal.max_error / math.sqrt(cuts)))
+    if goal.max_parameters is not None:
+        most = goal.max_parameters
+        aims.append((lambda found: found.num_parameters > most, 0.0))
+    return aims

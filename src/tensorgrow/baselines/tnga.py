@@ -1,0 +1,207 @@
+"""TNGA: the genetic topology search of Li and Sun (ICML 2020), inside pymoo (extra `baselines`)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Unpack
+
+import numpy as np
+
+from ..errors import OptionError
+from ..results import Result
+from ..structure import Structure
+from .common import Common, Setting, explore, missing
+from .exploration import Goal, Outcome, Proposal, Strategy
+from .inner_fit import Fit
+
+__all__ = ["genetic"]
+
+# A generation is fitted in so many parts.
+PARTS = 8
+
+
+def genetic(
+    x: Any,
+    *,
+    rank: int,
+    error_weight: float = 50.0,
+    population: int = 40,
+    generations: int = 30,
+    elites: int = 2,
+    removed: float = 0.36,
+    mutation: float = 0.05,
+    density: float = 0.5,
+    fit: Fit = "als",
+    **common: Unpack[Common],
+) -> Result:
+    """Which edges to have, all at one rank, by a genetic algorithm.
+
+    A genome is the upper triangle of the adjacency matrix over the modes: every edge is there at `rank`, or
+    not. Individuals are ranked by ``F = parameters / entries + error_weight * error^2``. In every generation
+    the worst share is removed, parents are drawn from the rest with a probability that falls linearly with
+    their rank, children take a part of the genome from each parent, bits flip, and the best go on unchanged.
+
+    Parameters
+    ----------
+    rank
+        Of every edge (6 and 7 in the published comparison).
+    error_weight
+        ``lambda`` of the fitness.
+    population, generations
+        Individuals, and how often they are replaced. The first population counts as a generation.
+    elites
+        Individuals that go on unchanged.
+    removed
+        Share of the population that has no children.
+    mutation
+        Probability that a bit flips.
+    density
+        Probability of an edge in the first population.
+    fit
+        "als", or "adam" as published, or `FitOptions`.
+
+    Notes
+    -----
+    Structures with more parameters than the data, than `max_parameters`, or than memory can take are not
+    fitted: they count as if they explained nothing. So do those that, by their size alone, could have no
+    children or lose against a network without edges. A structure that comes back is not fitted again;
+    ``info`` holds the number of fits. The published text leaves the exact probabilities open; the defaults
+    are ours.
+    """
+    settings = Evolution(population, generations, elites, removed, mutation, density)
+    if rank < 2:
+        raise OptionError(f"rank={rank} gives no edges; at least 2 is needed")
+
+    def strategy(setting: Setting) -> Strategy:
+        pairs = list(combinations(range(setting.order), 2))
+        algorithm = settings.algorithm(len(pairs), setting.rng)
+        for _ in range(settings.generations):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of pymoo's own dependencies
+                children = algorithm.ask()
+            genomes = np.asarray(children.get("X"), dtype=bool)
+            structures = [
+                Structure(setting.dims, {e: rank for e, there in zip(pairs, bits) if there})
+                for bits in genomes
+            ]
+            fitness = yield from _generation(structures, setting.goal, settings.parents)
+            children.set("F", np.array([[f] for f in fitness]))
+            for child in children:
+                child.evaluated.add("F")
+            algorithm.tell(infills=children)
+
+    return explore(x, "genetic", strategy, common, fit=fit, error_weight=error_weight, rank=rank)
+
+
+def _generation(
+    structures: Sequence[Structure], goal: Goal, parents: int
+) -> Generator[Sequence[Proposal | Outcome], list[Outcome], list[float]]:
+    """Fitness of all, the smallest fitted first.
+
+    Those whose size alone is above the fitness of as many others as have children are not fitted: they would
+    have none, however well they fit.
+    """
+    least = [goal.fitness(Outcome(s, 0.0)) for s in structures]
+    most = [goal.fitness(Outcome(s, 1.0)) for s in structures]
+    values: dict[int, float] = {}
+    order = sorted(range(len(structures)), key=lambda k: least[k])
+    step = math.ceil(len(order) / PARTS)
+    for begin in range(0, len(order), step):
+        known = sorted(values.values())
+        bound = known[parents - 1] if len(known) >= parents else math.inf
+        worth = [k for k in order[begin : begin + step] if least[k] < bound]
+        if worth:
+            outcomes = yield [Proposal(structures[k]) for k in worth]
+            values |= {k: goal.fitness(o) for k, o in zip(worth, outcomes)}
+    return [values.get(k, most[k]) for k in range(len(structures))]
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """Selection, crossover, mutation and survival as pymoo operators."""
+
+    population: int
+    generations: int
+    elites: int
+    removed: float
+    mutation: float
+    density: float
+
+    def __post_init__(self) -> None:
+        if self.population < 2 or self.generations < 1 or not 0 <= self.elites < self.population:
+            raise OptionError(
+                f"population={self.population}, generations={self.generations}, elites={self.elites}: at "
+                "least 2 individuals, 1 generation and fewer elites than individuals are needed"
+            )
+        if not (0 <= self.removed < 1 and 0 <= self.mutation <= 1 and 0 <= self.density <= 1):
+            raise OptionError("removed must lie in [0, 1), mutation and density in [0, 1]")
+
+    @property
+    def parents(self) -> int:
+        """How many have children."""
+        return max(1, round((1.0 - self.removed) * self.population))
+
+    def algorithm(self, bits: int, rng: np.random.Generator) -> Any:
+        """A pymoo algorithm that is driven by `ask` and `tell`."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                from pymoo.algorithms.base.genetic import GeneticAlgorithm
+                from pymoo.core.problem import Problem
+                from pymoo.operators.crossover.ux import UniformCrossover
+                from pymoo.operators.mutation.bitflip import BitflipMutation
+            except ImportError as error:
+                raise missing("pymoo", "genetic") from error
+            algorithm = GeneticAlgorithm(
+                pop_size=self.population,
+                n_offsprings=self.population - self.elites,
+                sampling=rng.random((self.population, bits)) < self.density,
+                selection=self._selection(),
+                crossover=UniformCrossover(),
+                mutation=BitflipMutation(prob=1.0, prob_var=self.mutation),
+                survival=self._survival(),
+                eliminate_duplicates=False,
+                advance_after_initial_infill=True,
+            )
+            problem = Problem(n_var=bits, n_obj=1, xl=0, xu=1, vtype=bool)
+            algorithm.setup(
+                problem, seed=int(rng.integers(2**31)), termination=("n_gen", self.generations), verbose=False
+            )
+        return algorithm
+
+    def _selection(self) -> Any:
+        from pymoo.core.selection import Selection
+
+        left = self.parents
+
+        class ByRank(Selection):  # type: ignore[misc]
+            """Parents drawn with a probability that falls linearly with their rank; the worst have none."""
+
+            def _do(self, _: Any, pop: Any, n_select: int, n_parents: int, **keywords: Any) -> Any:
+                rng = keywords["random_state"]
+                order = np.argsort([i.F[0] for i in pop], kind="stable")
+                weights = np.arange(left, 0, -1.0)
+                return rng.choice(order[:left], (n_select, n_parents), p=weights / weights.sum())
+
+        return ByRank()
+
+    def _survival(self) -> Any:
+        from pymoo.core.population import Population
+        from pymoo.core.survival import Survival
+
+        elites = self.elites
+
+        class Replacement(Survival):  # type: ignore[misc]
+            """The best of the parents and all children."""
+
+            def _do(self, _: Any, pop: Any, *args: Any, n_survive: int, **keywords: Any) -> Any:
+                newest = max(i.get("n_gen") for i in pop)
+                parents = sorted((i for i in pop if i.get("n_gen") < newest), key=lambda i: i.F[0])
+                kept = [*parents[:elites], *(i for i in pop if i.get("n_gen") == newest)]
+                return Population.create(*sorted(kept, key=lambda i: i.F[0])[:n_survive])
+
+        return Replacement(filter_infeasible=False)

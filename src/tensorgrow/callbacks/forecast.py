@@ -1,0 +1,97 @@
+"""How long a run may still take, from the steps it has made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..results import Step
+from ..search import Limits
+
+__all__ = ["outlook", "remaining_seconds", "spoken"]
+
+# Steps before anything is said.
+FEWEST_STEPS = 5
+
+
+def outlook(steps: Sequence[Step], limits: Limits, now: float, patience: int | None = None) -> str:
+    """What is left of a run in a few words; nothing while nothing can be said.
+
+    Parameters
+    ----------
+    patience
+        Steps without a lower held-out error after which the run ends.
+    """
+    left = remaining_seconds(steps, limits, now)
+    if _is_reached(steps, limits):
+        return "goal reached, making it smaller" + ("" if left is None else f", at most {spoken(left)}")
+    if left is None and patience is not None:
+        return _until_overfitting(steps, patience)
+    return "" if left is None else f"about {spoken(left)} left"
+
+
+def _until_overfitting(steps: Sequence[Step], patience: int) -> str:
+    """Of a run that ends when the held-out error rises: nobody knows when, but how soon at the earliest."""
+    steps = [s for s in steps if s.start == steps[-1].start]
+    errors = [s.validation_error for s in steps if s.validation_error is not None]
+    if len(errors) < FEWEST_STEPS or len(errors) < len(steps):  # the last steps are fits to everything
+        return ""
+    waited = len(errors) - 1 - errors.index(min(errors))
+    late = steps[len(steps) // 2 :]
+    each = (late[-1].seconds - late[0].seconds) / (len(late) - 1)
+    left = spoken(max(0, patience - waited) * each)
+    return f"at least {left} left" if waited == 0 else f"about {left} left unless it falls again"
+
+
+def _is_reached(steps: Sequence[Step], limits: Limits) -> bool:
+    goal = limits.max_error
+    return goal is not None and any(_error(s) <= goal for s in steps)
+
+
+def _error(step: Step) -> float:
+    return step.relative_error if step.validation_error is None else step.validation_error
+
+
+def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> float | None:
+    """Seconds until the first limit is met; None while nothing can be said.
+
+    Errors fall like a power of time and sizes grow in proportion to it, each fitted to the later half of the
+    steps of the growth under way. How long pruning takes once the error is reached cannot be foreseen.
+
+    Parameters
+    ----------
+    now
+        Seconds since the run began.
+    """
+    guesses: list[float] = []
+    if limits.max_seconds is not None:
+        guesses.append(limits.max_seconds - now)
+    if _is_reached(steps, limits):
+        return max(0.0, guesses[0]) if guesses else None
+    growth = [s for s in steps if s.start == steps[-1].start and s.seconds > 0] if steps else []
+    late = growth[len(growth) // 2 :]
+    if len(growth) >= FEWEST_STEPS and late[-1].seconds > late[0].seconds:
+        first, last = late[0], late[-1]
+        if limits.max_parameters is not None and last.num_parameters > first.num_parameters:
+            rate = (last.num_parameters - first.num_parameters) / (last.seconds - first.seconds)
+            guesses.append((limits.max_parameters - last.num_parameters) / rate - (now - last.seconds))
+        if limits.max_error:
+            errors = [_error(s) for s in late]
+            fall = math.log(errors[0] / errors[-1]) if min(errors) > 0 else 0.0
+            if fall > 0:
+                power = fall / math.log(last.seconds / first.seconds)
+                reached = last.seconds * (errors[-1] / limits.max_error) ** (1.0 / power)
+                guesses.append(reached - now)
+        if limits.max_steps is not None:
+            each = (last.seconds - first.seconds) / (len(late) - 1)
+            guesses.append((limits.max_steps - len(steps)) * each)
+    return max(0.0, min(guesses)) if guesses else None
+
+
+def spoken(seconds: float) -> str:
+    """A duration in words, no more exact than a guess is."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h" if seconds < 3.6e5 else "days"

@@ -1,0 +1,119 @@
+"""Callbacks that send every step to an experiment tracker: TensorBoard or MLflow."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingPackageError
+from ..results import Step
+from ..search import Search
+
+__all__ = ["MLflow", "TensorBoard"]
+
+
+def _metrics(step: Step) -> dict[str, float]:
+    """What is worth a curve."""
+    values: dict[str, float | None] = {
+        "relative_error": step.relative_error,
+        "validation_error": step.validation_error,
+        "num_parameters": step.num_parameters,
+        "compression_ratio": step.structure.compression_ratio,
+        "seconds": step.seconds,
+    }
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def _ending(search: Search) -> dict[str, str]:
+    """What is left to say of a run that is over."""
+    answer, stop = search.answer, search.state.stop
+    # A run that could go on has no stop reason yet: it ran out of steps or time, or was interrupted.
+    unfinished = "LIMIT" if search.hit_limit else "INTERRUPTED"
+    return {
+        "stop": unfinished if stop is None else stop.name,
+        "structure": "" if answer is None else repr(answer.network.structure),
+    }
+
+
+class TensorBoard:
+    """Curves of error, size and time in TensorBoard.
+
+    Parameters
+    ----------
+    log_dir
+        Folder of the run; ``tensorboard --logdir`` on its parent shows several runs side by side.
+
+    Examples
+    --------
+    ``tg.decompose(x, max_error=0.1, callbacks=tg.tracking.TensorBoard("runs/first"))``
+    """
+
+    def __init__(self, log_dir: str | Path) -> None:
+        try:
+            tensorboard: Any = importlib.import_module("torch.utils.tensorboard")
+        except ImportError as error:
+            raise MissingPackageError(
+                "tracking.TensorBoard needs tensorboard: pip install 'tensorgrow[tensorboard]'"
+            ) from error
+        self._class = tensorboard.SummaryWriter
+        self._log_dir = str(log_dir)
+        self._writer: Any = None
+
+    def on_start(self, search: Search) -> None:
+        """Open the file."""
+        self._writer = self._class(self._log_dir)
+
+    def on_step(self, search: Search, step: Step) -> bool | None:
+        """One point per curve."""
+        for name, value in _metrics(step).items():
+            self._writer.add_scalar(f"tensorgrow/{name}", value, step.index)
+        return None
+
+    def on_end(self, search: Search) -> None:
+        """Structure and stop reason as text."""
+        for name, text in _ending(search).items():
+            self._writer.add_text(f"tensorgrow/{name}", text)
+        self._writer.close()
+
+
+class MLflow:
+    """Metrics, limits and the outcome as a run of MLflow.
+
+    Inside ``with mlflow.start_run():`` it logs to that run; otherwise it makes one and ends it.
+
+    Parameters
+    ----------
+    run_name
+        Name of the run it makes.
+    """
+
+    def __init__(self, run_name: str | None = None) -> None:
+        try:
+            import mlflow
+        except ImportError as error:
+            raise MissingPackageError(
+                "tracking.MLflow needs mlflow: pip install 'tensorgrow[mlflow]'"
+            ) from error
+        self._mlflow = mlflow
+        self._run_name = run_name
+        self._owns_run = False
+
+    def on_start(self, search: Search) -> None:
+        """Begin a run where there is none, and log the limits."""
+        self._owns_run = self._mlflow.active_run() is None
+        if self._owns_run:
+            self._mlflow.start_run(run_name=self._run_name)
+        limits = vars(search.limits).items()
+        self._mlflow.log_params({k: v for k, v in limits if k.startswith("max_") and v is not None})
+
+    def on_step(self, search: Search, step: Step) -> bool | None:
+        """One value per metric."""
+        self._mlflow.log_metrics(_metrics(step), step=step.index)
+        return None
+
+    def on_end(self, search: Search) -> None:
+        """Structure and stop reason as tags."""
+        self._mlflow.set_tags({f"tensorgrow.{name}": text for name, text in _ending(search).items()})
+        if self._owns_run:
+            self._mlflow.end_run()

@@ -1,0 +1,129 @@
+"""Which combinations of indices occur among listed entries: the rows of row tensors, and index tables."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..dimension_tree import Tree
+from .memory import uninitialised
+
+__all__ = ["Entries", "RowSet", "Scratch"]
+
+# All combinations of a set are computed, as one matrix product, while they are at most so many times the
+# entries: rows gathered entry by entry cost several times more each.
+DENSE_FACTOR = 4.0
+# Combinations almost as many as entries are not told apart.
+ALL_DIFFERENT = 0.8
+# Index tables kept for joins of row sets.
+KEPT_JOINS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class RowSet:
+    """Distinct combinations of the indices of some nodes.
+
+    Attributes
+    ----------
+    key
+        The nested nodes it was joined from.
+    ids
+        Row of every entry; None when there is one row for all.
+    count
+        Number of rows.
+    left, right
+        For joined sets whose rows are not all combinations: the rows of both parts behind each row.
+    """
+
+    key: Tree
+    ids: torch.Tensor | None
+    count: int
+    left: torch.Tensor | None = None
+    right: torch.Tensor | None = None
+
+    def of(self, entries: torch.Tensor | slice) -> torch.Tensor | None:
+        """Rows of some entries."""
+        return None if self.ids is None else self.ids[entries]
+
+
+class Scratch:
+    """Memory that large results are written to again and again; CUDA tensors come from a cache anyway."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, torch.Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        """An uninitialised tensor, overwritten by the next one of that name."""
+        if like.device.type != "cpu":
+            return like.new_empty(shape)
+        count = math.prod(shape)
+        held = self._held.get(name)
+        if held is None or held.dtype != like.dtype or len(held) < count:
+            self._held[name] = held = uninitialised((count,), like)
+        return held[:count].reshape(shape)
+
+
+class Entries:
+    """Positions of listed entries, and the row sets made from them.
+
+    Parameters
+    ----------
+    indices
+        Integers of shape ``(n, order)``, on the device to compute on.
+    dims
+        Shape of the tensor.
+    rows
+        Entries that sets are joined for: all of them, where these are only some. Parts of one list must agree
+        on the order of contractions.
+    """
+
+    def __init__(self, indices: torch.Tensor, dims: Sequence[int], rows: int | None = None) -> None:
+        self.columns = [indices[:, k].contiguous() for k in range(len(dims))]
+        self.dims = tuple(dims)
+        self.count = indices.shape[0]
+        self.rows = self.count if rows is None else rows
+        self.device = indices.device
+        self.scratch = Scratch()
+        self._joins: OrderedDict[Tree, RowSet] = OrderedDict()
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that a joined set has at most."""
+        return int(DENSE_FACTOR * self.count)
+
+    def leaf(self, node: int) -> RowSet:
+        """Rows of one node: its slices; one row for an internal node."""
+        if node >= len(self.dims):
+            return RowSet(node, None, 1)
+        return RowSet(node, self.columns[node], self.dims[node])
+
+    def join(self, a: RowSet, b: RowSet) -> RowSet:
+        """Rows of two disjoint sets together, kept for next time."""
+        key = (a.key, b.key)
+        found = self._joins.get(key)
+        if found is None:
+            found = self._join(a, b, key)
+            self._joins[key] = found
+            if len(self._joins) > KEPT_JOINS:
+                self._joins.popitem(last=False)
+        else:
+            self._joins.move_to_end(key)
+        return found
+
+    def _join(self, a: RowSet, b: RowSet, key: Tree) -> RowSet:
+        if a.ids is None or b.ids is None:
+            one = b if a.ids is None else a
+            return RowSet(key, one.ids, a.count * b.count)
+        codes = a.ids * b.count + b.ids
+        if a.count * b.count <= self.most_rows:
+            return RowSet(key, codes, a.count * b.count)
+        distinct, ids = torch.unique(codes, return_inverse=True)
+        if len(distinct) >= ALL_DIFFERENT * self.count:
+            everyone = torch.arange(self.count, device=self.device)
+            return RowSet(key, everyone, self.count, a.ids, b.ids)
+        left = torch.div(distinct, b.count, rounding_mode="floor")
+        return RowSet(key, ids, len(distinct), left, distinct - left * b.count)

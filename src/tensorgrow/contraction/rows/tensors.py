@@ -1,0 +1,146 @@
+"""Row tensors, their contraction, and environments made from them when they are asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ...structure import Edge
+from .memory import arranged, uninitialised
+from .sets import Entries, RowSet, Scratch
+
+__all__ = ["RowSource", "RowTensor", "free_and_shared", "join", "take"]
+
+
+@dataclass(frozen=True, eq=False)
+class RowTensor:
+    """Values of a set of nodes: one row per combination, one axis per open edge."""
+
+    rows: RowSet
+    edges: tuple[Edge, ...]
+    array: torch.Tensor
+
+    def size(self, edges: Sequence[Edge]) -> int:
+        """Product of the ranks of some of its edges."""
+        return math.prod(self.array.shape[1 + self.edges.index(e)] for e in edges)
+
+    def matrices(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
+        """One matrix per row: edges `first` by edges `second`."""
+        order = [0, *(1 + self.edges.index(e) for e in (*first, *second))]
+        shape = (len(self.array), self.size(first), self.size(second))
+        return arranged(self.array.permute(order), shape)
+
+
+def free_and_shared(a: RowTensor, b: RowTensor) -> tuple[list[Edge], list[Edge], list[Edge]]:
+    """Edges of only the first, of only the second, and of both."""
+    shared = [e for e in a.edges if e in b.edges]
+    return [e for e in a.edges if e not in shared], [e for e in b.edges if e not in shared], shared
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Row-wise matrix products ``(rows, p, c) x (rows, c, q)``."""
+    if left.shape[2] == 1:
+        return left * right
+    if left.shape[1] == 1 and right.shape[2] == 1:
+        return (left * right.transpose(1, 2)).sum(2, keepdim=True)
+    return torch.bmm(left, right)
+
+
+def take(array: torch.Tensor, rows: torch.Tensor | None, count: int) -> torch.Tensor:
+    """Some rows of an array; with None, its only row `count` times."""
+    if rows is None:
+        return array.expand(count, *array.shape[1:])
+    out = uninitialised((len(rows), *array.shape[1:]), array)
+    return torch.index_select(array, 0, rows, out=out)
+
+
+def join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) -> RowTensor:
+    """Contract two row tensors over the edges they share.
+
+    With `reuse` the result is overwritten by the next one that is made so.
+    """
+    rows = entries.join(a.rows, b.rows)
+    free_a, free_b, shared = free_and_shared(a, b)
+    left, right = a.matrices(free_a, shared), b.matrices(shared, free_b)
+    if rows.left is not None and rows.right is not None:
+        array = _product(take(left, rows.left, rows.count), take(right, rows.right, rows.count))
+    else:
+        array = _all_combinations(left, right, entries.scratch, reuse)
+    sizes = [t.array.shape[1 + t.edges.index(e)] for t, free in ((a, free_a), (b, free_b)) for e in free]
+    return RowTensor(rows, (*free_a, *free_b), array.reshape(rows.count, *sizes))
+
+
+def _all_combinations(left: torch.Tensor, right: torch.Tensor, scratch: Scratch, reuse: bool) -> torch.Tensor:
+    """Every row of `left` with every row of `right`, rows of `left` slowest."""
+    n, p, c = left.shape
+    m, _, q = right.shape
+    shape = (n, m, p, q)
+    out = scratch.take("rows", shape, left) if reuse else uninitialised(shape, left)
+    a, b = left.reshape(n * p, c), arranged(right.transpose(0, 1), (c, m * q))
+    if p == 1:
+        torch.mm(a, b, out=out.reshape(n, m * q))
+    else:
+        flat = scratch.take("product", (n * p, m * q), left)
+        torch.mm(a, b, out=flat)
+        out.copy_(flat.reshape(n, p, m, q).transpose(1, 2))
+    return out
+
+
+class RowSource:
+    """Environment of one node at any of the entries, until the next one is made.
+
+    Attributes
+    ----------
+    edges
+        Bonds of the node in the order of the columns.
+    """
+
+    def __init__(self, entries: Entries, parts: tuple[RowTensor, ...]) -> None:
+        if len(parts) == 2 and entries.join(parts[0].rows, parts[1].rows).left is None:
+            parts = (join(entries, *parts, reuse=True),)
+        self.parts = parts
+        if len(parts) == 1:
+            self.edges = parts[0].edges
+        else:
+            free_a, free_b, self._shared = free_and_shared(*parts)
+            self._free = free_a, free_b
+            self.edges = (*free_a, *free_b)
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return math.prod(t.size([e for e in t.edges if e in self.edges]) for t in self.parts)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number type of the rows."""
+        return self.parts[0].array.dtype
+
+    @property
+    def row_entries(self) -> int:
+        """Numbers held per row while rows are made."""
+        if len(self.parts) == 1:
+            return self.width
+        return self.width + sum(math.prod(t.array.shape[1:]) for t in self.parts)
+
+    def table(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """All rows and the row of each entry (None: one row for all); None when rows are made when asked."""
+        if len(self.parts) > 1:
+            return None
+        part = self.parts[0]
+        return part.array.reshape(len(part.array), -1), part.rows.ids
+
+    def rows(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Environment of the entries `chosen`, ``(len(chosen), width)``."""
+        count = len(chosen)
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            flat = part.array.reshape(len(part.array), -1)
+            return take(flat, part.rows.of(chosen), count)
+        a, b = self.parts
+        left, right = a.matrices(self._free[0], self._shared), b.matrices(self._shared, self._free[1])
+        made = _product(take(left, a.rows.of(chosen), count), take(right, b.rows.of(chosen), count))
+        return made.reshape(count, -1)

@@ -1,0 +1,1 @@
+"""What comes in: accepted, converted, refused."""

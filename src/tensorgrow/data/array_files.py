@@ -1,0 +1,276 @@
+"""Arrays in files: NumPy, MATLAB, pictures, HDF5, zarr and netCDF, through the usual libraries."""
+
+from __future__ import annotations
+
+import importlib
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError, FileFormatError, MissingPackageError
+
+__all__ = ["LOSSY", "READABLE", "WRITABLE", "Source", "read_array", "write_array"]
+
+Array = npt.NDArray[Any]
+
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
+# Pictures that do not keep every number.
+LOSSY = (".jpg", ".jpeg", ".webp")
+HDF5 = (".h5", ".hdf5", ".hdf")
+NETCDF = (".nc", ".nc4", ".cdf")
+READABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)
+WRITABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr")
+# What libraries raise on damaged files.
+_DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an array came from.
+
+    Attributes
+    ----------
+    name
+        Name of the file, without its folder.
+    kind
+        "array" or "picture".
+    levels
+        Of a picture: the value of white in the file; the array goes from 0 to 1.
+    key
+        Name of the array inside the file, where that holds several.
+    """
+
+    name: str
+    kind: str = "array"
+    levels: int | None = None
+    key: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-friendly form."""
+        return asdict(self)
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is a picture."""
+        return self.kind == "picture"
+
+
+def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]:
+    """Read one array.
+
+    Parameters
+    ----------
+    path
+        The file; its ending says what it is. Pictures become arrays from 0 to 1 of shape ``(height, width)``,
+        or ``(height, width, 3)`` in colour.
+    key
+        Name of the array in a file that holds several.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    if path.is_dir() and suffix != ".zarr":
+        raise FileFormatError(f"{path} is a folder; a file is needed")
+    if suffix not in READABLE:
+        raise FileFormatError(f"cannot read {path}: give a file that ends in {', '.join(READABLE)}")
+    if key is not None and suffix in (".npy", *PICTURES):
+        raise FileFormatError(f"{path} holds a single array; leave the key {key!r} out")
+    if suffix in PICTURES:
+        return _read_picture(path)
+    try:
+        if suffix == ".npy":
+            return _read_npy(path), Source(path.name)
+        array, name = _readers()[suffix](path, key)
+    except (FileFormatError, MissingPackageError):
+        raise
+    except _DAMAGED as error:
+        what = suffix.removeprefix(".")
+        raise FileFormatError(
+            f"{path} is not a {what} file or is damaged (truncated, other format): {_one_line(error)}"
+        ) from error
+    return np.asarray(array), Source(path.name, key=name)
+
+
+def write_array(path: str | Path, array: Array, *, levels: int | None = None) -> None:
+    """Write one array; the ending says how.
+
+    Parameters
+    ----------
+    levels
+        Of an array from 0 to 1: it is written to a picture as it is. Without, a picture shows the array from
+        its smallest to its largest value.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in WRITABLE:
+        raise FileFormatError(f"cannot write {path}: give a name that ends in {', '.join(WRITABLE)}")
+    if suffix in PICTURES:
+        _write_picture(path, array, levels)
+    elif suffix == ".npy":
+        np.save(path, array)
+    elif suffix == ".npz":
+        np.savez_compressed(path, x=array)
+    elif suffix == ".mat":
+        _package("scipy.io", "scipy", path).savemat(path, {"x": array})
+    elif suffix == ".zarr":
+        zarr = _package("zarr", "zarr", path)
+        zarr.open_array(str(path), mode="w", shape=array.shape, dtype=array.dtype)[...] = array
+    else:
+        with _package("h5py", "h5py", path).File(path, "w") as file:
+            file["x"] = array
+
+
+# -- one reader per format ---------------------------------------------------------------------------------
+
+_Reader = Callable[[Path, str | None], tuple[Array, str]]
+
+
+def _readers() -> Mapping[str, _Reader]:
+    return {
+        ".npz": _read_npz,
+        ".mat": _read_mat,
+        ".zarr": _read_zarr,
+        **dict.fromkeys(HDF5, _read_hdf5),
+        **dict.fromkeys(NETCDF, _read_netcdf),
+    }
+
+
+def _read_npy(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        if "Object arrays" in str(error):
+            raise FileFormatError(f"{path} holds Python objects; an array of numbers is needed") from error
+        if "pickle" in str(error):  # what NumPy takes anything for that has no header of its own
+            raise ValueError("it does not begin as one") from error
+        raise
+    return array
+
+
+def _read_npz(path: Path, key: str | None) -> tuple[Array, str]:
+    with np.load(path, allow_pickle=False) as file:
+        name = _choose(path, key, {k: file[k].shape for k in file.files if file[k].dtype.kind in "biufc"})
+        return file[name], name
+
+
+def _read_mat(path: Path, key: str | None) -> tuple[Array, str]:
+    reader = _package("scipy.io", "scipy", path)
+    try:
+        found = reader.loadmat(path)
+    except reader.matlab.MatReadError as error:
+        raise ValueError(error) from error
+    except NotImplementedError:  # version 7.3 is HDF5, with the axes the other way round
+        array, name = _read_hdf5(path, key)
+        return array.T, name
+    arrays = {k: v for k, v in found.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biufc"}
+    name = _choose(path, key, {k: v.shape for k, v in arrays.items()})
+    return arrays[name], name
+
+
+def _read_hdf5(path: Path, key: str | None) -> tuple[Array, str]:
+    h5py = _package("h5py", "h5py", path)
+    with h5py.File(path, "r") as file:
+        found: dict[str, tuple[int, ...]] = {}
+
+        def note(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and item.dtype.kind in "biufc":
+                found[name] = item.shape
+
+        file.visititems(note)
+        name = _choose(path, key, found)
+        return file[name][()], name
+
+
+def _read_zarr(path: Path, key: str | None) -> tuple[Array, str]:
+    zarr = _package("zarr", "zarr", path)
+    opened = zarr.open(str(path), mode="r")
+    if not isinstance(opened, zarr.Group):
+        return np.asarray(opened[...]), ""
+    arrays = dict(_zarr_arrays(opened, ""))
+    name = _choose(path, key, {k: v.shape for k, v in arrays.items()})
+    return np.asarray(arrays[name][...]), name
+
+
+def _zarr_arrays(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, array in group.arrays():
+        yield prefix + name, array
+    for name, below in group.groups():
+        yield from _zarr_arrays(below, f"{prefix}{name}/")
+
+
+def _read_netcdf(path: Path, key: str | None) -> tuple[Array, str]:
+    xarray = _package("xarray", "xarray", path)
+    with xarray.open_dataset(path) as data:
+        name = _choose(path, key, {k: v.shape for k, v in data.data_vars.items() if v.dtype.kind in "biufc"})
+        return data[name].to_numpy(), name
+
+
+def _choose(path: Path, key: str | None, found: Mapping[str, tuple[int, ...]]) -> str:
+    listed = ", ".join(
+        f"{k} ({'x'.join(map(str, shape)) or 'a number'})" for k, shape in sorted(found.items())
+    )
+    if key is not None:
+        key = key.strip("/")
+        if key not in found:
+            raise FileFormatError(f"{path} has no array {key!r}; it has {listed or 'none'}")
+        return key
+    arrays = [k for k, shape in found.items() if len(shape) > 0] or list(found)
+    if len(arrays) != 1:
+        raise FileFormatError(f"{path} holds {len(arrays)} arrays; choose one by its key: {listed or 'none'}")
+    return arrays[0]
+
+
+def _package(module: str, package: str, path: Path) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path.suffix} files need {package}: pip install 'tensorgrow[io]'"
+        ) from error
+
+
+# -- pictures ----------------------------------------------------------------------------------------------
+
+
+def _read_picture(path: Path) -> tuple[Array, Source]:
+    pillow = _package("PIL.Image", "pillow", path)
+    try:
+        with pillow.open(path) as picture:
+            picture.load()
+            if picture.mode.startswith("I;16") or picture.mode == "I":
+                return np.asarray(picture) / 65535.0, Source(path.name, "picture", 65535)
+            if picture.mode == "F":  # numbers, of which nothing says where black and white are
+                return np.asarray(picture), Source(path.name)
+            grey = picture.mode in ("1", "L", "LA")
+            pixels = np.asarray(picture.convert("L" if grey else "RGB"))
+    except (*_DAMAGED, pillow.DecompressionBombError) as error:
+        raise FileFormatError(f"{path} is not a picture or is damaged: {_one_line(error)}") from error
+    return pixels / 255.0, Source(path.name, "picture", 255)
+
+
+def _write_picture(path: Path, array: Array, levels: int | None) -> None:
+    pillow = _package("PIL.Image", "pillow", path)
+    if np.iscomplexobj(array) or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
+        raise DataError(
+            f"an array of shape {array.shape} and dtype {array.dtype} is no picture; real numbers of shape "
+            "(height, width) or (height, width, 3) are needed. Write it to a .npy file instead"
+        )
+    values = array.astype(np.float64)
+    if levels is None:
+        low, high = float(values.min()), float(values.max())
+        values = (values - low) / ((high - low) or 1.0)
+    values = np.clip(np.nan_to_num(values), 0.0, 1.0)
+    if levels == 65535 and array.ndim == 2 and path.suffix.lower() in (".png", ".tif", ".tiff"):
+        pillow.fromarray(np.rint(values * 65535).astype(np.uint16)).save(path)
+    else:
+        pillow.fromarray(np.rint(values * 255).astype(np.uint8)).save(path)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,360 @@
+"""Some entries of a tensor: the public door for data with missing entries."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import DataError, DataWarning, OptionError
+from .arrays import as_target
+
+__all__ = ["Observations", "as_observations", "differing", "is_listed"]
+
+# Largest number of positions that fit in a 64-bit code.
+LARGEST_CODE = 2**62
+
+
+class Observations:
+    """Listed entries of a tensor.
+
+    Parameters
+    ----------
+    indices
+        Positions, whole numbers of shape ``(n, order)``, counted from 0.
+    values
+        The ``n`` entries, real or complex.
+    shape
+        Shape of the tensor; by default just large enough for the indices.
+    weights
+        Weight of each entry's squared residual; by default 1. Entries of weight 0 are dropped.
+
+    Notes
+    -----
+    A position listed several times counts as repeated measurements: it becomes one entry, with the weighted
+    mean as its value and the sum of the weights.
+
+    Examples
+    --------
+    >>> o = Observations([[0, 0], [1, 2]], [1.0, 2.0], (2, 3))
+    >>> len(o), o.shape, o.order
+    (2, (2, 3), 2)
+    """
+
+    __slots__ = ("indices", "labels", "shape", "values", "weights")
+
+    indices: torch.Tensor
+    values: torch.Tensor
+    shape: tuple[int, ...]
+    weights: torch.Tensor | None
+    labels: tuple[Any, ...] | None
+
+    def __init__(
+        self, indices: Any, values: Any, shape: Sequence[int] | None = None, *, weights: Any = None
+    ) -> None:
+        self.indices = _whole_numbers(indices)
+        self.values = _vector(values, "values", len(self.indices))
+        self.shape = _shape(shape, self.indices)
+        self.weights = None if weights is None else _weights(weights, len(self.indices))
+        self.labels = None
+        _check_range(self.indices, self.shape)
+        if len({t.device for t in (self.indices, self.values)}) > 1:
+            self.indices = self.indices.to(self.values.device)
+        if self.weights is not None:
+            self.weights = self.weights.to(self.values.device)
+
+    @classmethod
+    def from_dense(cls, x: Any, mask: Any = None, *, weights: Any = None) -> Observations:
+        """Observed entries of a dense tensor: where `mask` is True, or where `x` is not NaN."""
+        given = _as_tensor(x)
+        if isinstance(x, np.ma.MaskedArray) and mask is None:
+            mask = ~np.ma.getmaskarray(x)
+        known = ~torch.isnan(given) if mask is None else _mask(mask, tuple(given.shape)).to(given.device)
+        if weights is not None:
+            spread = _as_tensor(weights)
+            if spread.shape != given.shape:
+                raise DataError(f"weights have shape {tuple(spread.shape)}, the tensor {tuple(given.shape)}")
+            weights = spread.to(given.device)[known]
+        return cls(known.nonzero(), given[known], tuple(given.shape), weights=weights)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        value: str | None = None,
+        index: Sequence[str] | None = None,
+        shape: Sequence[int] | None = None,
+        weights: str | None = None,
+    ) -> Observations:
+        """Entries from a pandas data frame with one row each.
+
+        Parameters
+        ----------
+        frame
+            Index columns and a value column.
+        value
+            Name of the value column; by default the last one.
+        index
+            Names of the index columns in the order of the modes; by default all others. Columns of whole
+            numbers are positions; the distinct values of any other column (names, dates, categories) are
+            numbered in sorted order and kept in `labels`.
+        shape
+            Shape of the tensor; by default just large enough.
+        weights
+            Name of a column of weights.
+        """
+        names = list(frame.columns)
+        value = names[-1] if value is None else value
+        index = [n for n in names if n not in (value, weights)] if index is None else list(index)
+        missing = [n for n in (value, *index, *([] if weights is None else [weights])) if n not in names]
+        if missing or not index:
+            raise DataError(f"the frame has the columns {names}; {missing or 'index columns'} are missing")
+        columns: list[Any] = []
+        labels: list[Any] = []
+        for name in index:
+            column = frame[name].to_numpy()
+            if column.dtype.kind in "iu":
+                columns.append(column.astype(np.int64))
+                labels.append(None)
+            else:
+                known, codes = np.unique(column, return_inverse=True)
+                columns.append(codes)
+                labels.append(known)
+        chosen = None if weights is None else frame[weights].to_numpy()
+        made = cls(np.stack(columns, 1), frame[value].to_numpy(), shape, weights=chosen)
+        made.labels = tuple(labels)
+        return made
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def order(self) -> int:
+        """Number of modes."""
+        return len(self.shape)
+
+    @property
+    def density(self) -> float:
+        """Listed entries as a share of the tensor."""
+        return len(self) / math.prod(self.shape)
+
+    def __repr__(self) -> str:
+        weighted = "" if self.weights is None else ", weighted"
+        return f"Observations({len(self):,} of shape {self.shape}{weighted})"
+
+    def merged(self) -> Observations:
+        """Every position once, in order, weights of 0 dropped."""
+        found, differ = self.merged_quietly()
+        if differ:
+            warnings.warn(differing(differ), DataWarning, stacklevel=6)
+        return found
+
+    def merged_quietly(self) -> tuple[Observations, int]:
+        """The same, and how many positions are listed with different values."""
+        keep = self
+        if self.weights is not None and bool((self.weights == 0).any()):
+            keep = self._at(self.weights > 0)
+        if len(keep) == 0:
+            raise DataError("there are no observations with a positive weight; at least one is needed")
+        first, group = _groups(keep.indices, keep.shape)
+        if len(first) == len(keep):
+            return keep._at(first), 0
+        ones = torch.ones(len(keep), dtype=torch.float64, device=keep.values.device)
+        weights = ones if keep.weights is None else keep.weights
+        total = weights.new_zeros(len(first)).index_add_(0, group, weights)
+        share = weights / total[group]  # in double precision, whatever the values are
+        wide = keep.values * share
+        mean = wide.new_zeros(len(first)).index_add_(0, group, wide)
+        off = (keep.values - mean[group]).abs()
+        differ = int(torch.unique(group[off > 1e-6 * keep.values.abs().max()]).numel())
+        out = keep._at(first)
+        out.values, out.weights = mean.to(keep.values.dtype), total
+        return out, differ
+
+    def _at(self, chosen: torch.Tensor) -> Observations:
+        out = object.__new__(Observations)
+        out.indices, out.values = self.indices[chosen], self.values[chosen]
+        out.weights = None if self.weights is None else self.weights[chosen]
+        out.shape, out.labels = self.shape, self.labels
+        return out
+
+
+def differing(count: int) -> str:
+    """What to say of positions that are listed with different values."""
+    return f"{count} entries are listed more than once with different values; their weighted means are used"
+
+
+def as_observations(x: Any, mask: Any = None, weights: Any = None, dtype: Any = None) -> Observations:
+    """Observations from whatever form they come in, each position once, in the dtype to compute in."""
+    made = _convert(x, mask, weights)
+    if len(made) == 0:
+        raise DataError(f"none of the entries of a tensor of shape {made.shape} is observed")
+    made = made.merged()
+    made.values = as_target(made.values, dtype)
+    return made
+
+
+def _is_frame(x: Any) -> bool:
+    return hasattr(x, "columns") and hasattr(x, "to_numpy")
+
+
+def _is_sparse_torch(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.layout != torch.strided
+
+
+def is_listed(x: Any) -> bool:
+    """Whether `x` lists entries instead of being a dense tensor."""
+    sparse_other = not isinstance(x, torch.Tensor) and hasattr(x, "tocoo")
+    return isinstance(x, Observations) or _is_frame(x) or _is_sparse_torch(x) or sparse_other
+
+
+def _convert(x: Any, mask: Any, weights: Any) -> Observations:
+    if not is_listed(x):
+        return Observations.from_dense(x, mask, weights=weights)
+    if mask is not None:
+        raise OptionError("a mask goes with a dense tensor; listed entries are all observed")
+    if isinstance(x, Observations):
+        return x if weights is None else Observations(x.indices, x.values, x.shape, weights=weights)
+    if _is_frame(x):
+        made = Observations.from_frame(x)
+        return made if weights is None else _convert(made, None, weights)
+    if _is_sparse_torch(x):  # repeated positions of sparse formats are sums by convention
+        coo = x.detach().to_sparse_coo()
+        merged = coo.coalesce()
+        if weights is None or merged._nnz() < coo._nnz():
+            _refuse_weights(weights, coo._nnz(), merged._nnz())
+            coo = merged
+        if coo.dense_dim():
+            raise DataError(f"a sparse tensor with {coo.dense_dim()} dense axes was given; 0 are needed")
+        return Observations(coo._indices().T, coo._values(), tuple(coo.shape), weights=weights)
+    coo, merged = x.tocoo(copy=True), x.tocoo(copy=True)
+    merged.sum_duplicates()
+    if weights is None or merged.nnz < coo.nnz:  # sums come in another order than the stored entries
+        _refuse_weights(weights, coo.nnz, merged.nnz)
+        coo = merged
+    coords = coo.coords if hasattr(coo, "coords") else (coo.row, coo.col)
+    return Observations(np.stack(coords, 1), coo.data, coo.shape, weights=weights)
+
+
+def _refuse_weights(weights: Any, stored: int, distinct: int) -> None:
+    if weights is not None:
+        raise DataError(
+            f"weights go with stored entries, but the {stored} of the sparse array are sums at {distinct} "
+            "positions. Sum them first, or give Observations"
+        )
+
+
+def _as_tensor(x: Any) -> torch.Tensor:
+    if isinstance(x, torch.Tensor):
+        tensor = x.detach().resolve_conj().resolve_neg()
+        return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
+    array = np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else _array(x, "the data")
+    widest = 16 if array.dtype.kind == "c" else 8
+    if array.dtype.kind in "bui" or not array.dtype.isnative or array.dtype.itemsize > widest:
+        array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    if array.ndim == 0:
+        raise DataError("a single number was given; a tensor needs at least one axis")
+    return torch.from_numpy(np.array(array))
+
+
+def _mask(mask: Any, shape: tuple[int, ...]) -> torch.Tensor:
+    known = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(_array(mask, "the mask").copy())
+    if tuple(known.shape) != shape:
+        raise DataError(f"the mask has shape {tuple(known.shape)}, the tensor {shape}; they must agree")
+    if known.dtype != torch.bool:
+        if not bool(((known == 0) | (known == 1)).all()):
+            raise DataError(f"the mask has dtype {known.dtype} and other values than 0 and 1; give booleans")
+        known = known.bool()
+    return known
+
+
+def _array(x: Any, what: str) -> Any:
+    """A NumPy array of numbers or truth values."""
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"cannot make an array of {what}: {error}") from error
+    if array.dtype.kind not in "biufc":
+        raise DataError(f"{what} has dtype {array.dtype}; numbers are needed")
+    return array
+
+
+def _as_numbers(indices: Any) -> torch.Tensor:
+    array = _array(indices, "the list of indices")
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
+
+
+def _whole_numbers(indices: Any) -> torch.Tensor:
+    where = indices.detach() if isinstance(indices, torch.Tensor) else _as_numbers(indices)
+    if where.numel() == 0:
+        raise DataError("indices are empty: at least one observation is needed")
+    if where.dim() != 2:
+        raise DataError(f"indices have shape {tuple(where.shape)}; (number of entries, order) is needed")
+    if where.is_complex() or where.dtype == torch.bool:
+        raise DataError(f"indices have dtype {where.dtype}; whole numbers are needed")
+    whole = where.long()
+    if where.is_floating_point() and not bool((whole == where).all()):
+        raise DataError("indices must be whole numbers")
+    return whole
+
+
+def _vector(values: Any, name: str, count: int) -> torch.Tensor:
+    tensor = _as_tensor(values)
+    if tensor.dim() != 1 or len(tensor) != count:
+        raise DataError(f"{name} have shape {tuple(tensor.shape)}, but there are {count} positions")
+    bad = ~torch.isfinite(tensor)
+    if bool(bad.any()):
+        raise DataError(
+            f"{int(bad.sum())} of {count} observed {name} are not finite, the first is number "
+            f"{int(bad.int().argmax())}. Leave such entries out of the mask or the list"
+        )
+    return tensor
+
+
+def _weights(weights: Any, count: int) -> torch.Tensor:
+    tensor = _vector(weights, "weights", count)
+    if tensor.is_complex() or bool((tensor < 0).any()):
+        raise DataError("weights must be real and not negative")
+    return tensor.double()
+
+
+def _shape(shape: Sequence[int] | None, indices: torch.Tensor) -> tuple[int, ...]:
+    if shape is None:
+        return tuple(int(k) + 1 for k in indices.amax(0))
+    dims = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if not all(isinstance(d, Integral) and d > 0 for d in dims):
+        raise DataError(f"shape={shape!r} must be positive whole numbers")
+    if len(dims) != indices.shape[1]:
+        raise DataError(f"indices have {indices.shape[1]} columns, but the shape {dims} has {len(dims)} axes")
+    return tuple(int(d) for d in dims)
+
+
+def _check_range(indices: torch.Tensor, shape: tuple[int, ...]) -> None:
+    limits = torch.tensor(shape, device=indices.device)
+    bad = ((indices < 0) | (indices >= limits)).any(1)
+    if bool(bad.any()):
+        first = int(bad.int().argmax())
+        raise DataError(
+            f"{int(bad.sum())} of {len(indices)} positions lie outside the shape {shape}; the first is "
+            f"{tuple(indices[first].tolist())} (number {first}). Positions count from 0"
+        )
+
+
+def _groups(indices: torch.Tensor, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """First entry of every distinct position, and the distinct position of every entry."""
+    if math.prod(shape) < LARGEST_CODE:
+        codes = indices.new_zeros(len(indices))
+        for k, d in enumerate(shape):
+            codes = codes * d + indices[:, k]
+        distinct, group = torch.unique(codes, return_inverse=True)
+    else:
+        distinct, group = torch.unique(indices, dim=0, return_inverse=True)
+    number = torch.arange(len(indices), device=indices.device)
+    first = number.new_full((len(distinct),), len(indices)).scatter_reduce_(0, group, number, "amin")
+    return first, group

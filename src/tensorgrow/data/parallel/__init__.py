@@ -1,0 +1,1 @@
+"""Work on several cores, GPUs or a dask cluster, in order."""

@@ -1,0 +1,1 @@
+"""Observations in partitions: tables that are never in one place."""

@@ -1,0 +1,146 @@
+"""One partition: a frame or a file of index columns and a value column, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ..observations import Observations
+
+__all__ = ["Columns", "Listed", "ParquetFile", "loader", "read_partition"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column is what."""
+
+    index: tuple[str, ...]
+    value: str
+    weights: str | None = None
+    held_out: str | None = None
+
+    @property
+    def all(self) -> list[str]:
+        """Every column that is read."""
+        return [c for c in (*self.index, self.value, self.weights, self.held_out) if c is not None]
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """A file of one partition."""
+
+    path: str
+
+    def read(self, columns: list[str]) -> Any:
+        """A pandas frame."""
+        import pandas
+
+        return pandas.read_parquet(self.path, columns=columns)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Entries of one partition, each position once, in order.
+
+    Attributes
+    ----------
+    held_out
+        What the column of held-out entries says; None without one.
+    differ
+        Positions that were listed with different values.
+    """
+
+    indices: Any
+    values: Any
+    weights: Any = None
+    held_out: Any = None
+    differ: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def loader(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Callable[[], Listed]:
+    """What reads a partition in this process."""
+    return partial(_load_here, piece, columns, shape, name)
+
+
+def _load_here(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Listed:
+    if isinstance(piece, ParquetFile):
+        return read_partition(piece, columns, shape, name)
+    try:
+        frame = piece.compute(scheduler="synchronous")
+    except Exception as error:
+        raise DataError(f"{name} cannot be computed ({type(error).__name__}: {error})") from error
+    return read_partition(frame, columns, shape, name)
+
+
+def read_partition(frame: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Listed:
+    """Entries of a pandas frame, or of a file; errors name the partition."""
+    if isinstance(frame, ParquetFile):
+        try:
+            frame = frame.read(columns.all)
+        except Exception as error:
+            raise DataError(
+                f"{name} cannot be read ({type(error).__name__}: {error}). Restore or rewrite it, then run "
+                "again; a checkpoint goes on from the last step"
+            ) from error
+    count, order = len(frame), len(columns.index)
+    if count == 0:
+        return Listed(np.empty((0, order), dtype=np.int64), np.empty(0))
+    try:
+        indices = np.stack([_positions(frame[c], c) for c in columns.index], 1)
+        weights = None if columns.weights is None else _numbers(frame[columns.weights], columns.weights)
+        given = Observations(indices, _numbers(frame[columns.value], columns.value), shape, weights=weights)
+        held_out = None if columns.held_out is None else _truths(frame[columns.held_out], columns.held_out)
+        if given.weights is not None and not bool((given.weights > 0).any()):
+            return Listed(np.empty((0, order), dtype=np.int64), np.empty(0))
+        found, differ = given.merged_quietly()
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    kept = None if found.weights is None else found.weights.numpy()
+    where = found.indices.numpy()
+    if held_out is not None:
+        chosen = {tuple(row) for row in indices[held_out].tolist()}
+        held_out = np.fromiter((tuple(row) in chosen for row in where.tolist()), dtype=bool, count=len(where))
+    return Listed(where, found.values.numpy(), kept, held_out, differ)
+
+
+def _positions(column: Any, name: str) -> Any:
+    """Positions along one mode."""
+    missing = column.isna().to_numpy()
+    if missing.any():
+        raise DataError(
+            f"{int(missing.sum())} of {len(column)} rows have no value in the index column {name!r}; the "
+            f"first is row {int(missing.argmax())}. Drop such rows"
+        )
+    array = _numbers(
+        column, name, "whole numbers counted from 0: number names first, the same in all partitions"
+    )
+    whole = array.astype(np.int64) if array.dtype.kind in "iuf" else None
+    if whole is None or (array.dtype.kind == "f" and not bool((whole == array).all())):
+        raise DataError(f"the index column {name!r} has other values than whole numbers")
+    return whole
+
+
+def _numbers(column: Any, name: str, what: str = "numbers") -> Any:
+    from pandas.api.types import is_numeric_dtype
+
+    if not is_numeric_dtype(column.dtype) and not column.isna().all():
+        raise DataError(f"the column {name!r} holds {column.dtype}; it must hold {what}")
+    array = column.to_numpy()
+    if array.dtype.kind == "O":  # a nullable column with missing values
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return array
+
+
+def _truths(column: Any, name: str) -> Any:
+    array = column.to_numpy()
+    if array.dtype != np.dtype(bool):
+        raise DataError(f"the column {name!r} says what is held out; it must hold True and False")
+    return array

@@ -1,0 +1,194 @@
+"""Observations in partitions: dask dataframes and parquet files of index columns and a value column."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import DataError, MissingPackageError, OptionError
+from .table_rows import Columns, ParquetFile
+
+__all__ = ["PartitionedObservations", "as_partitions", "is_partitioned"]
+
+
+@dataclass(frozen=True)
+class PartitionedObservations:
+    """Listed entries of a tensor in partitions, which are read where they are computed with.
+
+    Made by `from_frame` or `from_parquet`.
+
+    Attributes
+    ----------
+    names
+        What partitions are called in messages.
+    columns
+        Names of all columns.
+    client
+        A ``dask.distributed.Client``; by default the active one. Without any, threads of this process.
+    threads
+        Threads without a client; by default one per core.
+    """
+
+    pieces: tuple[Any, ...]
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    value: str | None = None
+    index: tuple[str, ...] | None = None
+    shape: tuple[int, ...] | None = None
+    weights: str | None = None
+    client: Any = None
+    threads: int | None = None
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        value: str | None = None,
+        index: Sequence[str] | None = None,
+        shape: Sequence[int] | None = None,
+        weights: str | None = None,
+        client: Any = None,
+        threads: int | None = None,
+    ) -> PartitionedObservations:
+        """Entries from a dask dataframe with one row each; its partitions are kept.
+
+        Parameters
+        ----------
+        frame
+            Index columns of whole numbers counted from 0, and a value column.
+        value, index, weights
+            Names of the value column (by default the last), of the index columns in the order of the modes
+            (by default all others) and of a column of weights.
+        shape
+            Shape of the tensor; by default just large enough.
+        client, threads
+            Who works on the partitions.
+        """
+        if not _is_dask_frame(frame):
+            raise DataError(f"a dask dataframe is needed, not {type(frame).__name__}")
+        pieces = tuple(frame.to_delayed())
+        names = tuple(f"partition {k} of the dask dataframe" for k in range(len(pieces)))
+        return cls(pieces, names, tuple(map(str, frame.columns)))._with(
+            value, index, shape, weights, client, threads
+        )
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        value: str | None = None,
+        index: Sequence[str] | None = None,
+        shape: Sequence[int] | None = None,
+        weights: str | None = None,
+        client: Any = None,
+        threads: int | None = None,
+    ) -> PartitionedObservations:
+        """Entries from parquet files, each of which is a partition.
+
+        Parameters
+        ----------
+        path
+            A file, a folder of them, or a pattern like ``a/*.parquet``.
+        value, index, shape, weights, client, threads
+            As for `from_frame`.
+        """
+        try:
+            import pyarrow.parquet as parquet
+        except ImportError as error:
+            raise MissingPackageError(
+                "parquet files need pandas and pyarrow; install tensorgrow[dask]"
+            ) from error
+        files = _files(path)
+        names = tuple(f"the file {f}" for f in files)
+        try:
+            columns = tuple(parquet.read_schema(files[0]).names)
+        except Exception as error:
+            raise DataError(f"{names[0]} cannot be read ({type(error).__name__}: {error})") from error
+        columns = tuple(c for c in columns if not c.startswith("__index_level_"))
+        return cls(tuple(map(ParquetFile, files)), names, columns)._with(
+            value, index, shape, weights, client, threads
+        )
+
+    def _with(
+        self, value: Any, index: Any, shape: Any, weights: Any, client: Any, threads: Any
+    ) -> PartitionedObservations:
+        if threads is not None and threads < 1:
+            raise OptionError(f"threads={threads} must be at least 1")
+        return replace(
+            self,
+            value=value,
+            index=None if index is None else tuple(index),
+            shape=None if shape is None else tuple(int(d) for d in shape),
+            weights=weights,
+            client=client,
+            threads=threads,
+        )
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def roles(self, weights: Any, validation: Any) -> Columns:
+        """Which column is what, once it is known which say what to hold out and what counts how much."""
+        for name, given in (("weights", weights), ("validation", validation)):
+            if given is not None and not isinstance(given, str):
+                raise OptionError(f"{name} of entries in partitions must be the name of a column")
+        weights = self.weights if weights is None else weights
+        special = (weights, validation)
+        plain = [c for c in self.columns if c not in special]
+        value = self.value or (plain[-1] if plain else "")
+        index = tuple(c for c in plain if c != value) if self.index is None else self.index
+        found = Columns(index, value, weights, validation)
+        missing = [c for c in found.all if c not in self.columns]
+        if missing or not index:
+            raise DataError(
+                f"the partitions have the columns {list(self.columns)}; {missing or 'index columns'} are "
+                "missing"
+            )
+        if self.shape is not None and len(self.shape) != len(index):
+            raise DataError(
+                f"shape={self.shape} has {len(self.shape)} axes, but the index columns are {index}"
+            )
+        return found
+
+
+def is_partitioned(x: Any) -> bool:
+    """Whether `x` lists entries in partitions."""
+    if isinstance(x, str):  # any other text is a mistake of another kind
+        return os.sep in x or x.endswith(".parquet") or Path(x).exists()
+    return isinstance(x, PartitionedObservations | os.PathLike) or _is_dask_frame(x)
+
+
+def as_partitions(x: Any) -> PartitionedObservations | None:
+    """Partitions from whatever form they come in; None for anything else."""
+    if not is_partitioned(x) or isinstance(x, PartitionedObservations):
+        return x if isinstance(x, PartitionedObservations) else None
+    if isinstance(x, str | os.PathLike):
+        return PartitionedObservations.from_parquet(x)
+    return PartitionedObservations.from_frame(x)
+
+
+def _is_dask_frame(x: Any) -> bool:
+    """Told by the module, so that nothing is imported for it."""
+    library = type(x).__module__.partition(".")[0]
+    return library in ("dask", "dask_expr") and hasattr(x, "columns") and hasattr(x, "to_delayed")
+
+
+def _files(path: str | os.PathLike[str]) -> list[str]:
+    text = os.fspath(path)
+    if Path(text).is_dir():
+        found = sorted(str(p) for p in Path(text).rglob("*.parquet"))
+    elif Path(text).is_file():
+        found = [text]
+    else:
+        found = sorted(glob.glob(text, recursive=True))
+    if not found:
+        raise DataError(
+            f"there is no parquet file at {text}; give a file, a folder or a pattern like a/*.parquet"
+        )
+    return found

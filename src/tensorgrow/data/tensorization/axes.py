@@ -1,0 +1,226 @@
+"""How an array becomes a tensor of higher order: axes cut into digits, digits arranged into modes.
+
+An index of an axis of size 256 is four digits in base 4. Each digit can be a mode of its own, or digits of
+several axes at the same scale can share a mode. A `Tensorization` says which digits there are and where they
+go; it is plain data, which travels in the file of a network and leads from the network back to the array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+import torch
+
+from ...errors import DataError, FileFormatError, OptionError, check_choice
+
+__all__ = ["FORMAT_VERSION", "ORDERS", "PADDINGS", "Digit", "Order", "Padding", "Tensorization"]
+
+FORMAT_VERSION = 1
+
+Order = Literal["C", "F", "interleaved", "grouped"]
+Padding = Literal["edge", "reflect"]
+ORDERS: tuple[str, ...] = ("C", "F", "interleaved", "grouped")
+PADDINGS: tuple[str, ...] = ("edge", "reflect")
+# An axis and the place of a digit in it; place 0 is the most significant.
+Digit = tuple[int, int]
+
+A = TypeVar("A", np.ndarray[Any, Any], torch.Tensor)
+
+
+@dataclass(frozen=True)
+class Tensorization:
+    """The way from an array to a tensor and back.
+
+    Attributes
+    ----------
+    shape
+        Shape of the array.
+    digits
+        For every axis the sizes of its digits, the most significant first. Where their product exceeds the
+        axis, it is padded at its end.
+    modes
+        For every mode of the tensor the digits it holds, the slowest first.
+    order
+        Name of the arrangement: "C", "F", "interleaved" or "grouped".
+    padding
+        What padding repeats: the last entry ("edge") or the entries before it ("reflect").
+    flattened
+        The array is flattened in this order first, and `digits` are those of the one axis that gives.
+    """
+
+    shape: tuple[int, ...]
+    digits: tuple[tuple[int, ...], ...]
+    modes: tuple[tuple[Digit, ...], ...]
+    order: Order
+    padding: Padding = "edge"
+    flattened: Literal["C", "F"] | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("order", self.order, ORDERS)
+        check_choice("padding", self.padding, PADDINGS)
+        if len(self.digits) != len(self._axes) or any(m < n for m, n in zip(self.padded_shape, self._axes)):
+            raise OptionError(f"digits {self.digits} do not hold an array of shape {self._axes}")
+        placed = sorted(digit for mode in self.modes for digit in mode)
+        if placed != [(a, k) for a, sizes in enumerate(self.digits) for k in range(len(sizes))]:
+            raise OptionError(f"the modes {self.modes} do not hold every digit of {self.digits} once")
+
+    # -- sizes -----------------------------------------------------------------------------------------
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return self.shape if self.flattened is None else (math.prod(self.shape),)
+
+    @cached_property
+    def padded_shape(self) -> tuple[int, ...]:
+        """Shape of the array after padding."""
+        return tuple(math.prod(sizes) for sizes in self.digits)
+
+    @cached_property
+    def dims(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return tuple(math.prod(self.digits[a][k] for a, k in mode) for mode in self.modes)
+
+    @property
+    def pads(self) -> bool:
+        """Whether the tensor has entries that the array does not have."""
+        return self.padded_shape != self._axes
+
+    # -- there and back --------------------------------------------------------------------------------
+
+    def apply(self, x: A) -> A:
+        """The tensor of an array.
+
+        Padding repeats entries. That of a mask (an array of bools) is False and that of an array with NaN is
+        NaN: where entries are missing, the padding is missing as well.
+        """
+        if tuple(x.shape) != self.shape:
+            raise DataError(f"the array has shape {tuple(x.shape)}, the tensorisation is for {self.shape}")
+        padded = self._pad(x if self.flattened is None else _flatten(x, self.flattened))
+        split = padded.reshape([size for sizes in self.digits for size in sizes])
+        return _contiguous(_permute(split, self._permutation).reshape(self.dims))
+
+    def invert(self, tensor: A) -> A:
+        """The array of a tensor; padding is cut off."""
+        if tuple(tensor.shape) != self.dims:
+            raise DataError(
+                f"the tensor has shape {tuple(tensor.shape)}, the tensorisation gives {self.dims}"
+            )
+        there = self._permutation
+        flat_sizes = [size for sizes in self.digits for size in sizes]
+        split = tensor.reshape([flat_sizes[k] for k in there])
+        back = sorted(range(len(there)), key=there.__getitem__)
+        padded = _permute(split, back).reshape(self.padded_shape)
+        array = padded[tuple(slice(n) for n in self._axes)]
+        return _contiguous(array if self.flattened is None else _unflatten(array, self.shape, self.flattened))
+
+    @cached_property
+    def _permutation(self) -> list[int]:
+        first = np.cumsum([0, *(len(sizes) for sizes in self.digits)])
+        return [int(first[a]) + k for mode in self.modes for a, k in mode]
+
+    def _pad(self, x: A) -> A:
+        if not self.pads:
+            return x
+        for axis, (n, m) in enumerate(zip(self._axes, self.padded_shape)):
+            x = _take(x, _padded_index(n, m, self.padding), axis)
+        blank = _blank(x)
+        if blank is None:
+            return x
+        for axis, (n, m) in enumerate(zip(self._axes, self.padded_shape)):
+            if n < m:
+                x[(slice(None),) * axis + (slice(n, None),)] = blank
+        return x
+
+    # -- plain data ------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-friendly form; `from_dict` is its inverse."""
+        return {
+            "version": FORMAT_VERSION,
+            "shape": list(self.shape),
+            "digits": [list(sizes) for sizes in self.digits],
+            "modes": [[list(digit) for digit in mode] for mode in self.modes],
+            "order": self.order,
+            "padding": self.padding,
+            "flattened": self.flattened,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Tensorization:
+        """Rebuild a tensorisation written by `to_dict`."""
+        try:
+            if data["version"] > FORMAT_VERSION:
+                raise FileFormatError(
+                    f"the tensorisation has version {data['version']}; this library reads up to version "
+                    f"{FORMAT_VERSION}. Upgrade tensorgrow to read it"
+                )
+            return cls(
+                tuple(int(n) for n in data["shape"]),
+                tuple(tuple(int(d) for d in sizes) for sizes in data["digits"]),
+                tuple(tuple((int(a), int(k)) for a, k in mode) for mode in data["modes"]),
+                data["order"],
+                data["padding"],
+                data["flattened"],
+            )
+        except FileFormatError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise FileFormatError(f"not a tensorisation: {error!r}") from error
+
+    def __str__(self) -> str:
+        array, tensor = ("x".join(map(str, sizes)) for sizes in (self.shape, self.dims))
+        padded = f", padded to {'x'.join(map(str, self.padded_shape))}" if self.pads else ""
+        return f"{array} as {tensor} ({self.order}{padded})"
+
+
+# -- NumPy and torch alike ---------------------------------------------------------------------------------
+
+
+def _permute(x: A, axes: list[int]) -> A:
+    return x.permute(axes) if isinstance(x, torch.Tensor) else x.transpose(axes)
+
+
+def _contiguous(x: A) -> A:
+    return x.contiguous() if isinstance(x, torch.Tensor) else np.ascontiguousarray(x)
+
+
+def _flatten(x: A, order: str) -> A:
+    return x.reshape(-1) if order == "C" else _permute(x, list(range(x.ndim))[::-1]).reshape(-1)
+
+
+def _unflatten(x: A, shape: tuple[int, ...], order: str) -> A:
+    if order == "C":
+        return x.reshape(shape)
+    return _permute(x.reshape(shape[::-1]), list(range(len(shape)))[::-1])
+
+
+def _take(x: A, index: np.ndarray[Any, Any], axis: int) -> A:
+    """A copy with the listed entries of one axis."""
+    if isinstance(x, torch.Tensor):
+        return x.index_select(axis, torch.from_numpy(index).to(x.device))
+    return cast(A, np.take(x, index, axis))
+
+
+def _padded_index(n: int, m: int, padding: str) -> np.ndarray[Any, Any]:
+    index = np.arange(m)
+    if padding == "edge" or n == 1:
+        return np.minimum(index, n - 1)
+    index %= 2 * (n - 1)
+    return np.minimum(index, 2 * (n - 1) - index)
+
+
+def _blank(x: A) -> float | bool | None:
+    """What padding is: False in masks, NaN where entries are missing, None for repeated entries."""
+    if isinstance(x, torch.Tensor):
+        if x.dtype == torch.bool:
+            return False
+        inexact = x.is_floating_point() or x.is_complex()
+        return math.nan if inexact and bool(torch.isnan(x).any()) else None
+    if x.dtype == np.bool_:
+        return False
+    return math.nan if x.dtype.kind in "fc" and bool(np.isnan(x).any()) else None

@@ -1,0 +1,92 @@
+"""Which tensorisation suits an array: a few candidates, each judged by the size of its tensor train."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from .axes import Order, Padding, Tensorization
+from .digits import arrange, even_digits
+
+__all__ = ["DEFAULT_ERROR", "choose", "even", "for_missing", "train_size"]
+
+# Sizes of digits that are tried. Interleaved modes make the best trains, and networks over all edges do not
+# care about the order of the modes. Grouped ones made networks of photographs larger.
+BASES = (2, 4, 8, 16)
+# Where entries are missing: few, large modes leave few ranks to find, and neighbouring entries share them.
+MISSING_BASE = 8
+# More modes than this make a search slow.
+MOST_MODES = 12
+# Entries on which the candidates are judged; of larger arrays, a block of that size in the middle.
+JUDGED_ENTRIES = 1 << 20
+# Relative error at which they are judged, unless another is given.
+DEFAULT_ERROR = 0.1
+
+
+def even(shape: Sequence[int], order: Order, base: int | None, padding: Padding = "edge") -> Tensorization:
+    """Axes cut into digits of about `base`, or left whole (None)."""
+    digits = tuple((n,) if base is None else even_digits(n, base) for n in shape)
+    return Tensorization(tuple(shape), digits, arrange(digits, order), order, padding)
+
+
+def for_missing(shape: Sequence[int], order: Order | None = None, padding: Padding = "edge") -> Tensorization:
+    """The tensorisation for arrays with missing entries, which have no spectra to judge by."""
+    return even(shape, order or "grouped", MISSING_BASE, padding)
+
+
+def choose(
+    x: torch.Tensor, order: Order | None, padding: Padding = "edge", max_error: float = DEFAULT_ERROR
+) -> Tensorization:
+    """The candidate whose tensor train is smallest at a relative error; the array as it is is one of them."""
+    recipes: list[tuple[Order, int | None]] = [*((order or "interleaved", base) for base in BASES)]
+    recipes.append((order or "C", None))
+    block = _block(x)
+    best: tuple[int, Tensorization] | None = None
+    for name, base in recipes:
+        made = even(tuple(x.shape), name, base, padding)
+        if len(made.dims) > max(MOST_MODES, x.dim()):
+            continue
+        judged = even(tuple(block.shape), name, base, padding).apply(block)
+        size = train_size(judged, max_error)
+        if best is None or size < best[0]:
+            best = (size, made)
+    assert best is not None  # the array as it is is always judged
+    return best[1]
+
+
+def _block(x: torch.Tensor) -> torch.Tensor:
+    """At most `JUDGED_ENTRIES` from the middle, in single precision; the longest axes are cut first."""
+    sizes = list(x.shape)
+    while math.prod(sizes) > JUDGED_ENTRIES:
+        longest = sizes.index(max(sizes))
+        sizes[longest] = (sizes[longest] + 1) // 2
+    first = [(n - m) // 2 for n, m in zip(x.shape, sizes)]
+    block = x[tuple(slice(a, a + m) for a, m in zip(first, sizes))]
+    block = block.to(torch.complex64 if block.is_complex() else torch.float32)
+    return block / (block.abs().max().clamp_min(torch.finfo(torch.float32).tiny))
+
+
+def train_size(tensor: torch.Tensor, max_error: float) -> int:
+    """Parameters of the tensor train that nested SVDs give at a relative error."""
+    left = tensor.reshape(1, -1)
+    cut = float(tensor.norm()) * max_error / math.sqrt(max(1, tensor.dim() - 1))
+    size, rank = 0, 1
+    for d in tensor.shape[:-1]:
+        matrix = left.reshape(rank * d, -1)
+        # Gram matrices are cheap, and squared singular values do for errors far above rounding.
+        tall = matrix.shape[0] > matrix.shape[1]
+        gram = matrix.mH @ matrix if tall else matrix @ matrix.mH
+        # In double: in single precision LAPACK has returned NaN for matrices that are mostly zero.
+        values, vectors = torch.linalg.eigh(gram.to(torch.complex128 if gram.is_complex() else torch.float64))
+        values, vectors = values.to(tensor.real.dtype), vectors.to(tensor.dtype)
+        values, vectors = values.clamp_min(0.0).flip(0), vectors.flip(1)
+        tails = values.flip(0).cumsum(0).flip(0)  # energy from the k-th largest on
+        kept = max(1, int((tails > cut**2).sum()))
+        vectors = vectors[:, :kept]
+        # The rows that are left: U^H M, which for M = U S V^H is also S V^H.
+        left = values[:kept].sqrt()[:, None].to(vectors.dtype) * vectors.mH if tall else vectors.mH @ matrix
+        size += rank * d * kept
+        rank = kept
+    return size + left.numel()

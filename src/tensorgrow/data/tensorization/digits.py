@@ -1,0 +1,154 @@
+"""Digits of sizes: even ones for a size of an axis, and those that a wanted shape implies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from .axes import Digit, Order
+
+__all__ = ["arrange", "even_digits", "match"]
+
+# An axis of at most this many times the base stays whole.
+WHOLE = 2.0
+# Share by which an axis may be padded to a size that has even digits.
+MOST_PADDING = 0.05
+# Padding is worth it where the largest digit becomes smaller by more than this factor.
+WORTH_PADDING = 1.5
+
+
+@lru_cache(maxsize=1024)
+def even_digits(size: int, base: int) -> tuple[int, ...]:
+    """Digits of about `base` whose product is `size` or slightly more, the smallest first.
+
+    The smallest digit is the most significant, so that the fine scales of axes of different sizes agree.
+    """
+    if size <= WHOLE * base:
+        return (size,)
+    best: tuple[float, tuple[int, ...]] | None = None
+    for padded in range(size, math.floor(size * (1.0 + MOST_PADDING)) + 1):
+        count = max(1, round(math.log(padded) / math.log(base)))
+        sizes = [1] * count
+        for prime in _primes(padded)[::-1]:
+            sizes[sizes.index(min(sizes))] *= prime
+        # Uneven digits cost as much as padding by the same factor, and any padding has a price.
+        cost = padded / size * max(sizes) / padded ** (1.0 / count)
+        cost *= 1.0 if padded == size else WORTH_PADDING
+        if best is None or cost < best[0]:
+            best = (cost, tuple(sorted(s for s in sizes if s > 1)))
+    assert best is not None
+    return best[1]
+
+
+def _primes(n: int) -> list[int]:
+    """Prime factors, ascending."""
+    found, p = [], 2
+    while p * p <= n:
+        while n % p == 0:
+            found.append(p)
+            n //= p
+        p += 1
+    return [*found, n] if n > 1 else found
+
+
+def arrange(digits: Sequence[Sequence[int]], order: Order) -> tuple[tuple[Digit, ...], ...]:
+    """Which digits each mode holds.
+
+    "C": axis after axis, significant digits first. "F": the same with the least significant digit first, as
+    a column-major reshape gives. "interleaved": scale after scale, coarse to fine, one mode per axis; axes of
+    a single digit come last. "grouped": the digits of one scale share a mode.
+    """
+    if order in ("C", "F"):
+        step = 1 if order == "C" else -1
+        return tuple(((a, k),) for a, sizes in enumerate(digits) for k in range(len(sizes))[::step])
+    cut = [a for a, sizes in enumerate(digits) if len(sizes) > 1]
+    scales = [
+        tuple((a, len(digits[a]) - s) for a in cut if len(digits[a]) >= s)
+        for s in range(max((len(digits[a]) for a in cut), default=0), 0, -1)
+    ]
+    whole = [((a, 0),) for a, sizes in enumerate(digits) if len(sizes) == 1]
+    if order == "grouped":
+        return (*scales, *whole)
+    return (*((digit,) for scale in scales for digit in scale), *whole)
+
+
+def match(
+    dims: Sequence[int], sizes: Sequence[int], order: Order
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[Digit, ...], ...]] | None:
+    """Digits of every axis and the modes they form, for a tensor of shape `dims`; None where there are none.
+
+    Axes are met exactly where that is possible, and padded otherwise.
+    """
+    if math.prod(dims) < math.prod(sizes):
+        return None
+    search = _Matching(tuple(dims), tuple(sizes), order)
+    factors = search.from_mode(0, (1,) * len(sizes), 0, math.prod(dims) == math.prod(sizes))
+    if factors is None:
+        return None
+    digits: list[list[int]] = [[] for _ in sizes]
+    modes: list[tuple[Digit, ...]] = []
+    for d, split in zip(dims, factors):
+        mode: list[Digit] = []
+        for axis, factor in enumerate(split):
+            if factor > 1 or (d == 1 and not mode and axis == len(split) - 1):
+                mode.append((axis, len(digits[axis])))
+                digits[axis].append(factor)
+        modes.append(tuple(mode))
+    if order == "F":  # modes came least significant first
+        last = [len(found) - 1 for found in digits]
+        modes = [tuple((a, last[a] - k) for a, k in mode) for mode in modes]
+        digits = [found[::-1] for found in digits]
+    return tuple(map(tuple, digits)), tuple(modes)
+
+
+class _Matching:
+    """Depth-first search for the factors that each axis contributes to each mode."""
+
+    def __init__(self, dims: tuple[int, ...], sizes: tuple[int, ...], order: Order) -> None:
+        self.dims, self.sizes, self.order = dims, sizes, order
+        self.failed: set[tuple[int, tuple[int, ...], int]] = set()
+
+    def from_mode(
+        self, mode: int, made: tuple[int, ...], last: int, exact: bool
+    ) -> list[tuple[int, ...]] | None:
+        """Factors of the modes from `mode` on, where the axes have reached the sizes `made`."""
+        if mode == len(self.dims):
+            return [] if all(m >= n for m, n in zip(made, self.sizes)) else None
+        key = (mode, made, last)
+        if key in self.failed:
+            return None
+        for split in self._splits(self.dims[mode], made, last):
+            reached = tuple(m * f for m, f in zip(made, split))
+            if exact and any(n % m for n, m in zip(self.sizes, reached)):
+                continue
+            used = max((a for a, f in enumerate(split) if f > 1), default=last)
+            rest = self.from_mode(mode + 1, reached, used, exact)
+            if rest is not None:
+                return [split, *rest]
+        self.failed.add(key)
+        return None
+
+    def _splits(self, d: int, made: tuple[int, ...], last: int) -> list[tuple[int, ...]]:
+        """Ways to share a mode among the axes, the preferred first."""
+        axes = range(len(self.sizes))
+        whole = [tuple(d if a == b else 1 for a in axes) for b in axes]
+        if self.order in ("C", "F"):  # an axis is done when it is large enough; then the next one
+            return [*whole[last + 1 :], whole[last]] if made[last] >= self.sizes[last] else [whole[last]]
+        if self.order == "interleaved":  # the next axis first
+            return [whole[(last + 1 + k) % len(axes)] for k in axes] if max(made) > 1 else whole
+        open_axes = [a for a in axes if made[a] < self.sizes[a]]
+        found = [
+            s
+            for s in _factorings(d, len(self.sizes))
+            if all(f == 1 or a in open_axes for a, f in enumerate(s))
+        ]
+        return sorted(found, key=max)
+
+
+@lru_cache(maxsize=256)
+def _factorings(d: int, count: int) -> tuple[tuple[int, ...], ...]:
+    """Ordered ways to write `d` as a product of `count` factors."""
+    if count == 1:
+        return ((d,),)
+    return tuple((f, *rest) for f in range(1, d + 1) if d % f == 0 for rest in _factorings(d // f, count - 1))

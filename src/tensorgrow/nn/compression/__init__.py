@@ -1,0 +1,1 @@
+"""Layers of a trained model replaced by smaller ones."""

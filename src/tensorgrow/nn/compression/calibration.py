@@ -1,0 +1,156 @@
+"""What comes into a layer: mean and second moment of its inputs, from calibration data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...errors import DataError
+
+__all__ = ["Inputs", "Metric", "apply", "calibration_batches", "input_moments"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What comes into a layer.
+
+    Attributes
+    ----------
+    mean
+        Whose effect on the outputs the bias makes up for; None for a layer without one.
+    moment
+        Second moment about the mean where there is one, else about zero; shrunk (see `shrunk`).
+    """
+
+    mean: torch.Tensor | None
+    moment: torch.Tensor
+
+
+class Metric:
+    r"""The error that matters of a weight: :math:`\|(W - W') M^{1/2}\|_F`.
+
+    `M` is the second moment of the inputs. Without `M` all inputs count alike.
+    """
+
+    def __init__(self, weight: torch.Tensor, moment: torch.Tensor | None) -> None:
+        self.weight = weight
+        self.root = self.scale = None
+        if moment is not None:
+            moment = moment.to(weight)
+            if not bool(moment.diagonal().sum() > 0):
+                raise DataError(
+                    "the calibration data gives this layer the same input always; give data like that in use"
+                )
+            values, vectors = torch.linalg.eigh(moment)
+            self.root = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
+            self.scale = moment.diagonal().sqrt()
+        self.norm = float((weight if self.root is None else weight @ self.root).norm())
+
+    def error(self, weight: torch.Tensor) -> float:
+        """Relative error of another weight; 0 for a zero weight that is kept."""
+        rest = self.weight - weight.to(self.weight)
+        size = float((rest if self.root is None else rest @ self.root).norm())
+        return size / self.norm if self.norm > 0 else float(size > 0)
+
+
+def calibration_batches(calibration: Any) -> list[Any]:
+    """Inputs of the model: a tensor is one batch; of pairs, as loaders give them, the first part is taken."""
+    if isinstance(calibration, torch.Tensor | np.ndarray | Mapping):
+        calibration = [calibration]
+    if not isinstance(calibration, Iterable):
+        raise DataError(f"calibration must be a batch or batches of inputs, not {type(calibration).__name__}")
+    batches = [b[0] if isinstance(b, tuple | list) else b for b in calibration]
+    if not batches:
+        raise DataError("calibration is empty; give some batches of inputs, or None")
+    return batches
+
+
+def apply(model: nn.Module, batch: Any) -> Any:
+    """Call a model on a batch of inputs; a mapping holds named ones."""
+    like = next(model.parameters(), torch.empty(0))
+    if isinstance(batch, Mapping):
+        return model(**{k: _moved(v, like) for k, v in batch.items()})
+    return model(_moved(batch, like))
+
+
+def _moved(value: Any, like: torch.Tensor) -> Any:
+    """An input where the model is. Arrays are mostly double, and get the model's precision."""
+    if isinstance(value, np.ndarray):
+        found = torch.from_numpy(np.ascontiguousarray(value))
+        return found.to(like.device, like.dtype if found.is_floating_point() else None)
+    return value.to(like.device) if isinstance(value, torch.Tensor) else value
+
+
+@torch.no_grad()
+def input_moments(
+    model: nn.Module,
+    layers: Mapping[str, nn.Linear],
+    batches: Iterable[Any],
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, Inputs]:
+    """Moments over the rows that come into each layer, in evaluation mode and double precision."""
+    sums: dict[str, torch.Tensor] = {}
+    squares: dict[str, torch.Tensor] = {}
+    rows: dict[str, int] = {}
+
+    def listen(name: str) -> Any:
+        def hook(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            x = inputs[0].detach().reshape(-1, inputs[0].shape[-1])
+            x = x.to(torch.float64)
+            sums[name] = x.sum(0) + sums.get(name, 0.0)
+            squares[name] = x.T @ x + squares.get(name, 0.0)
+            rows[name] = rows.get(name, 0) + len(x)
+
+        return hook
+
+    handles = [layer.register_forward_pre_hook(listen(name)) for name, layer in layers.items()]
+    mode = model.training
+    model.eval()
+    try:
+        for number, batch in enumerate(batches, 1):
+            tell(f"calibration: batch {number}")
+            try:
+                apply(model, batch)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise DataError(
+                    f"the model fails on calibration batch {number}; give batches of inputs as in "
+                    f"`model(batch)`, or as dicts in `model(**batch)`: {error}"
+                ) from error
+    finally:
+        model.train(mode)
+        for handle in handles:
+            handle.remove()
+    missing = [n for n in layers if n not in sums]
+    if missing:
+        raise DataError(
+            f"the calibration data never reaches the layers {missing}; leave them out of `layers`"
+        )
+    found = {}
+    for name, layer in layers.items():
+        moment = squares[name] / rows[name]
+        mean = None
+        if layer.bias is not None:
+            mean = sums[name] / rows[name]
+            moment = moment - torch.outer(mean, mean)
+        found[name] = Inputs(mean, shrunk(moment, rows[name]))
+    return found
+
+
+def shrunk(moment: torch.Tensor, rows: int) -> torch.Tensor:
+    """A sample's second moment, moved towards a multiple of the identity by what so few rows leave unknown.
+
+    Directions that a small sample happens not to have would cost nothing otherwise, and what a layer does
+    there would be thrown away. The weight is that of oracle approximating shrinkage (Chen, Wiesel, Eldar and
+    Hero, 2010) for many inputs: about the effective number of directions over the number of rows.
+    """
+    size = len(moment)
+    trace, square = float(moment.trace()), float(moment.square().sum())
+    spread = (rows + 1) * (square - trace**2 / size)
+    share = 1.0 if spread <= 0 else min(1.0, (square + trace**2) / spread)
+    identity = torch.eye(size, dtype=moment.dtype, device=moment.device)
+    return (1 - share) * moment + share * trace / size * identity

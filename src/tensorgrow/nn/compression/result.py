@@ -1,0 +1,231 @@
+"""What comes back from compressing a model: the model, a report, files."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ...errors import OptionError
+from ...files import read_file, write_file
+from ...structure import Structure
+from ..growth.result import model_tensors
+from ..layer.layout import Layout
+from ..layer.linear import TNLinear, is_trained
+
+__all__ = ["CompressResult", "LayerReport", "load_compressed", "replace"]
+
+COMPRESSED_KIND = "compressed model"
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """What became of a layer.
+
+    Attributes
+    ----------
+    kind
+        "network", "low rank" or "dense" (left as it was: nothing smaller was within the limits).
+    parameters_before, parameters_after
+        Biases and input scales included.
+    relative_error
+        ``||W - W'|| / ||W||`` of the layer as it is stored.
+    weighted_error
+        With calibration data: the relative error of the outputs about their mean that is expected there.
+    latency_before, latency_after
+        Median seconds for 32 rows.
+    bytes_before, bytes_after
+        Parameters, input, output and the largest intermediates for 32 rows; counted.
+    seconds
+        That the search took.
+    """
+
+    name: str
+    kind: str
+    in_features: int
+    out_features: int
+    parameters_before: int
+    parameters_after: int
+    relative_error: float
+    weighted_error: float | None
+    latency_before: float | None
+    latency_after: float | None
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+    layout: Layout | None = None
+    structure: Structure | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-friendly form."""
+        return {
+            **self.__dict__,
+            "layout": None if self.layout is None else self.layout.to_dict(),
+            "structure": None if self.structure is None else self.structure.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class CompressResult:
+    """A model with smaller layers.
+
+    Attributes
+    ----------
+    model
+        A copy of the model, chosen layers replaced by `TNLinear` ones.
+    layers
+        A report for every chosen layer.
+    parameters_before, bytes_before
+        Of the whole model.
+    latency_before, latency_after
+        Of the whole model on the first calibration batch, median seconds; None without one.
+    """
+
+    model: nn.Module
+    layers: tuple[LayerReport, ...]
+    parameters_before: int
+    bytes_before: int
+    latency_before: float | None = None
+    latency_after: float | None = None
+    info: Mapping[str, Any] = field(repr=False, default_factory=dict)
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the whole model now."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of its parameters."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+
+    @property
+    def compression_ratio(self) -> float:
+        """Parameters before per parameter now."""
+        return self.parameters_before / self.num_parameters
+
+    def table(self) -> str:
+        """One line per layer and one for the model, before -> after."""
+        head = ("layer", "form", "parameters", "error", "output error", "latency", "memory")
+        rows = [head]
+        for r in self.layers:
+            shape = "" if r.layout is None or r.kind == "low rank" else f" {r.layout}"
+            rows.append(
+                (
+                    r.name,
+                    r.kind + shape,
+                    f"{r.parameters_before:,} -> {r.parameters_after:,}",
+                    f"{r.relative_error:.3g}",
+                    "-" if r.weighted_error is None else f"{r.weighted_error:.3g}",
+                    _times(r.latency_before, r.latency_after),
+                    f"{_size(r.bytes_before)} -> {_size(r.bytes_after)}",
+                )
+            )
+        rows.append(
+            (
+                "model",
+                f"{self.compression_ratio:.3g}x smaller",
+                f"{self.parameters_before:,} -> {self.num_parameters:,}",
+                "",
+                "",
+                _times(self.latency_before, self.latency_after),
+                f"{_size(self.bytes_before)} -> {_size(self.num_bytes)} (parameters)",
+            )
+        )
+        widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
+        return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model's state and the report to one safetensors file; `load_compressed` reads it."""
+        header = {
+            "layers": [r.to_dict() for r in self.layers],
+            "parameters_before": self.parameters_before,
+            "bytes_before": self.bytes_before,
+            "latency": [self.latency_before, self.latency_after],
+            "info": dict(self.info),
+        }
+        write_file(path, COMPRESSED_KIND, header, model_tensors(self.model))
+
+    def __repr__(self) -> str:
+        return (
+            f"CompressResult({self.parameters_before:,} -> {self.num_parameters:,} parameters, "
+            f"{self.compression_ratio:.3g}x smaller, {len(self.layers)} layers)"
+        )
+
+
+def load_compressed(path: str | Path, model: nn.Module) -> CompressResult:
+    """Read what `CompressResult.save` wrote.
+
+    Parameters
+    ----------
+    model
+        The architecture before compression; weights do not matter. It is not modified.
+    """
+    header, tensors = read_file(path, (COMPRESSED_KIND,))
+    own = copy.deepcopy(model)
+    modules = dict(own.named_modules())
+    reports = []
+    for data in header["layers"]:
+        layout = None if data["layout"] is None else Layout.from_dict(data["layout"])
+        structure = None if data["structure"] is None else Structure.from_dict(data["structure"])
+        reports.append(LayerReport(**{**data, "layout": layout, "structure": structure}))
+        if layout is None:
+            continue
+        old = modules.get(data["name"])
+        sizes = (layout.in_features, layout.out_features)
+        if not isinstance(old, nn.Linear) or (old.in_features, old.out_features) != sizes:
+            raise OptionError(
+                f"the file has a layer {data['name']!r} with {sizes[0]} inputs and {sizes[1]} outputs; the "
+                f"model has {old!r:.80} there. Give the model that was compressed, or one made like it"
+            )
+        prefix = f"{data['name']}." if data["name"] else ""
+        new = TNLinear(
+            *sizes,
+            in_dims=layout.in_dims,
+            out_dims=layout.out_dims,
+            paired=layout.paired,
+            structure=structure,
+            bias=old.bias is not None,
+            input_scale=f"{prefix}input_scale" in tensors,
+            device=old.weight.device,
+            dtype=old.weight.dtype,
+            random_state=0,
+        )
+        new.train(old.training)
+        new.cores.requires_grad_(is_trained(old))
+        if new.bias is not None:
+            new.bias.requires_grad_(old.bias.requires_grad)
+        own = replace(own, old, new)
+    own.load_state_dict(tensors)
+    return CompressResult(
+        own,
+        tuple(reports),
+        header["parameters_before"],
+        header["bytes_before"],
+        header["latency"][0],
+        header["latency"][1],
+        header["info"],
+    )
+
+
+def replace(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
+    """Put `new` wherever the model has `old` (it may have several names); returns the model."""
+    if model is old:
+        return new
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is old:
+                parent._modules[name] = new
+    return model
+
+
+def _times(before: float | None, after: float | None) -> str:
+    return "-" if before is None or after is None else f"{before * 1e3:.3g} -> {after * 1e3:.3g} ms"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"

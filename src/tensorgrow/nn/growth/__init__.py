@@ -1,0 +1,1 @@
+"""Layers that grow while a model is trained."""

@@ -1,0 +1,166 @@
+"""Training and judging a model that is being grown: the only place that runs it on data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ...errors import DataError, check_choice
+from ...objectives.loss import as_score, scalar
+from ...solvers import Training, TrainingOptions, train
+from .batches import Batches, joined
+
+__all__ = ["Loss", "Score", "Trainer", "frozen", "seeded"]
+
+Loss = Callable[[Any, torch.Tensor], torch.Tensor]
+Score = Literal["loss", "accuracy"] | Callable[[torch.Tensor, torch.Tensor], Any]
+
+
+class Trainer:
+    """A model with its data, loss and score.
+
+    Parameters
+    ----------
+    score
+        "loss", "accuracy" (one minus it) or a function of all validation outputs and targets; lower is
+        better.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        training: Batches,
+        validation: Batches,
+        loss: Loss | None,
+        score: Score | None,
+        options: TrainingOptions,
+    ) -> None:
+        self.model, self.training, self.validation = model, training, validation
+        self.loss: Loss = F.cross_entropy if loss is None else loss
+        self.options = options
+        if isinstance(score, str):
+            check_choice("score", score, ("loss", "accuracy"))
+        self.score = "loss" if score is None else score
+
+    @torch.no_grad()
+    def validate(self) -> float:
+        """The score on the validation data, in evaluation mode."""
+        with self._in_mode(training=False):
+            pairs = [(self.model(x), y) for x, y in self.validation.in_order()]
+        if not pairs:
+            raise DataError("validation_data is empty, or can be iterated over only once")
+        made, wanted = (torch.cat(parts) for parts in zip(*pairs))
+        if self.score == "accuracy":
+            return float((made.argmax(-1) != wanted).double().mean())
+        if callable(self.score):
+            return as_score(self.score(made, wanted))
+        return float(scalar(self.loss(made, wanted)))
+
+    def fit(
+        self,
+        parameters: Sequence[torch.Tensor],
+        seed: int,
+        *,
+        epochs: int,
+        state: list[dict[str, torch.Tensor]] | None = None,
+        deadline: float = math.inf,
+        may_stay: bool = True,
+    ) -> Training:
+        """Train some parameters in place and keep the best epoch on validation, or the state before it."""
+        with self._training(seed) as generator:
+            return train(
+                parameters,
+                lambda: self.training.shuffled(generator),
+                self._loss,
+                self.options,
+                measure=self.validate,
+                epochs=epochs,
+                state=state,
+                deadline=deadline,
+                buffers=list(self.model.buffers()),
+                may_stay=may_stay,
+            )
+
+    def fit_to_all(self, seed: int, *, epochs: int, deadline: float) -> None:
+        """Train what is not frozen on training and validation data; without a gain there, nothing changes."""
+        everything = joined(self.training, self.validation)
+        before, kept = self._mean_loss(everything), [v.detach().clone() for v in self._values()]
+        with self._training(seed) as generator:
+            train(
+                [p for p in self.model.parameters() if p.requires_grad],
+                lambda: everything.shuffled(generator),
+                self._loss,
+                replace(self.options, patience=epochs),  # nothing is left to stop by
+                measure=None,
+                epochs=epochs,
+                deadline=deadline,
+                buffers=list(self.model.buffers()),
+            )
+        if self._mean_loss(everything) < before:
+            return
+        with torch.no_grad():
+            for own, value in zip(self._values(), kept):
+                own.copy_(value)
+
+    def _values(self) -> list[torch.Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    @torch.no_grad()
+    def _mean_loss(self, batches: Batches) -> float:
+        """Mean over the batches, in evaluation mode."""
+        with self._in_mode(training=False):
+            found = [self._loss(batch) for batch in batches.in_order()]
+        return float(torch.stack(found).double().mean())
+
+    @contextmanager
+    def _training(self, seed: int) -> Iterator[torch.Generator]:
+        """The model in training mode, and a generator for its batches."""
+        with seeded(seed, self.training.device) as generator, self._in_mode(training=True):
+            yield generator
+
+    @contextmanager
+    def _in_mode(self, *, training: bool) -> Iterator[None]:
+        mode = self.model.training
+        self.model.train(training)
+        try:
+            yield
+        finally:
+            self.model.train(mode)
+
+    def _loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
+        return scalar(self.loss(self.model(batch[0]), batch[1]))
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[torch.Generator]:
+    """Dropout and shuffling from one seed; torch's global generators are left as they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        yield torch.Generator().manual_seed(seed)
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Within the block no parameter gets gradients; afterwards buffers are as before."""
+    parameters = list(model.parameters())
+    flags = [p.requires_grad for p in parameters]
+    buffers = list(model.buffers())
+    before = [b.clone() for b in buffers]
+    for p in parameters:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p, flag in zip(parameters, flags):
+            p.requires_grad_(flag)
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before):
+                buffer.copy_(value)

@@ -1,0 +1,155 @@
+"""How a weight matrix is seen as a tensor: digits of the input and output index, paired or separate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import torch
+
+from ...errors import StructureError
+
+__all__ = ["Layout", "digits"]
+
+# Size of a digit that dims are chosen near to when none are given.
+DIGIT = 4
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Digits of the two indices of a weight of shape ``(out_features, in_features)``.
+
+    Indices are written in mixed radix, most significant digit first (the order of ``reshape``).
+
+    Attributes
+    ----------
+    in_dims, out_dims
+        Sizes of the digits; their products are the features.
+    paired
+        True: leg ``k`` of the tensor is the pair (output digit ``k``, input digit ``k``) with index
+        ``out * in_dims[k] + in``, as in the paper. False: one leg per digit, the output's first.
+    """
+
+    in_dims: tuple[int, ...]
+    out_dims: tuple[int, ...]
+    paired: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("in_dims", "out_dims"):
+            given = getattr(self, name)
+            if not given or any(isinstance(d, bool) or int(d) != d or d < 1 for d in given):
+                raise StructureError(f"{name}={given!r} must be whole numbers of at least 1")
+            object.__setattr__(self, name, tuple(int(d) for d in given))
+        if self.paired and len(self.in_dims) != len(self.out_dims):
+            raise StructureError(
+                f"paired legs need as many input as output digits; there are {len(self.in_dims)} and "
+                f"{len(self.out_dims)}. Pad the shorter with 1s, or give paired=False"
+            )
+
+    @classmethod
+    def choose(
+        cls,
+        in_features: int,
+        out_features: int,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool = True,
+    ) -> Layout:
+        """The layout asked for; dims that are not given are chosen near 4."""
+        for name, size in (("in_features", in_features), ("out_features", out_features)):
+            if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+                raise StructureError(f"{name}={size!r} must be a whole number of at least 1")
+        count = max(1, round(math.log(max(in_features, out_features, 2), DIGIT)))
+        if paired:
+            given = in_dims if in_dims is not None else out_dims
+            count = count if given is None else len(given)
+        layout = cls(
+            digits(in_features, count) if in_dims is None else tuple(in_dims),
+            digits(out_features, count) if out_dims is None else tuple(out_dims),
+            paired,
+        )
+        for name, features in (("in", in_features), ("out", out_features)):
+            dims = getattr(layout, f"{name}_dims")
+            if math.prod(dims) != features:
+                raise StructureError(
+                    f"{name}_dims={dims} have the product {math.prod(dims)}, but {name}_features={features}"
+                )
+        return layout
+
+    @property
+    def in_features(self) -> int:
+        """Columns of the weight."""
+        return math.prod(self.in_dims)
+
+    @property
+    def out_features(self) -> int:
+        """Rows of the weight."""
+        return math.prod(self.out_dims)
+
+    @cached_property
+    def dims(self) -> tuple[int, ...]:
+        """Legs of the tensor."""
+        if self.paired:
+            return tuple(o * i for o, i in zip(self.out_dims, self.in_dims))
+        return (*self.out_dims, *self.in_dims)
+
+    @cached_property
+    def split_dims(self) -> tuple[int, ...]:
+        """The tensor's shape with one axis per digit."""
+        if self.paired:
+            return tuple(d for pair in zip(self.out_dims, self.in_dims) for d in pair)
+        return self.dims
+
+    @cached_property
+    def matrix_order(self) -> tuple[int, ...]:
+        """Axes of `split_dims` in the order output digits, input digits."""
+        n = len(self.out_dims)
+        if self.paired:
+            return (*range(0, 2 * n, 2), *range(1, 2 * n, 2))
+        return tuple(range(len(self.dims)))
+
+    def __str__(self) -> str:
+        sign = "x" if self.paired else " | "
+        return f"{'.'.join(map(str, self.out_dims))}{sign}{'.'.join(map(str, self.in_dims))}"
+
+    def to_matrix(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The weight ``(out_features, in_features)`` of a tensor of shape `dims`."""
+        split = tensor.reshape(self.split_dims).permute(self.matrix_order)
+        return split.reshape(self.out_features, self.in_features)
+
+    def to_tensor(self, weight: torch.Tensor) -> torch.Tensor:
+        """Inverse of `to_matrix`."""
+        back = sorted(range(len(self.matrix_order)), key=self.matrix_order.__getitem__)
+        return weight.reshape(*self.out_dims, *self.in_dims).permute(back).reshape(self.dims)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-friendly form."""
+        return {"in_dims": list(self.in_dims), "out_dims": list(self.out_dims), "paired": self.paired}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Layout:
+        """Inverse of `to_dict`."""
+        return cls(tuple(data["in_dims"]), tuple(data["out_dims"]), bool(data["paired"]))
+
+
+def digits(size: int, count: int) -> tuple[int, ...]:
+    """`count` factors of `size`, as equal as its primes allow, largest first."""
+    if size < 1 or count < 1:
+        raise StructureError(f"cannot write an index of size {size} with {count} digits")
+    factors, rest, prime = [], size, 2
+    while rest > 1:
+        if prime * prime > rest:
+            prime = rest
+        while rest % prime == 0:
+            factors.append(prime)
+            rest //= prime
+        prime += 1
+    out = [1] * count
+    for factor in reversed(factors):
+        out[out.index(min(out))] *= factor
+    return tuple(sorted(out, reverse=True))

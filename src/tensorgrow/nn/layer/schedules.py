@@ -1,0 +1,107 @@
+"""Which way a layer is applied, for every number of rows."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import pairwise
+
+from ...structure import Structure
+from .costs import Machine, Work, machine_of
+from .layout import Layout
+from .plans import dense_plan, through_plan
+from .products import NO_LIMIT, Plan
+
+__all__ = ["Schedule", "peak_entries", "pick", "schedule", "through_plans"]
+
+# Numbers of rows that contraction orders are searched for.
+SAMPLES = (1, 16, 256, 4096)
+MOST_ROWS = 1 << 17
+# Rows that are worth a pass through the products of their own.
+LEAST_PART = 16
+# Going through the cores must promise to be this much cheaper than rebuilding: estimates are rough, and a
+# layer must not be slower than rebuilding.
+MARGIN = 0.7
+
+Schedule = tuple[tuple[int, Plan | None], ...]
+"""Up to this many rows, use this plan; None: rebuild the weight."""
+
+
+def pick(plan: Schedule, rows: int) -> Plan | None:
+    """The plan for a number of rows. Comparisons only, so that a compiler can guard on ranges of rows."""
+    for limit, found in plan:
+        if rows <= limit:
+            return found
+    return None
+
+
+@lru_cache(maxsize=4_000)
+def schedule(
+    layout: Layout, structure: Structure, device: str, itemsize: int, *, gradients: bool = False
+) -> Schedule:
+    """What to do for every number of rows."""
+    machine = machine_of(device).training() if gradients else machine_of(device)
+    plans = through_plans(layout, structure, device, itemsize)
+    build = dense_plan(layout, structure).seconds(1, itemsize, machine)
+    dense = _linear(layout)
+
+    def best(rows: int) -> Plan | None:
+        rebuilt = build + dense.seconds(rows, itemsize, machine)
+        times = [p.seconds(rows, itemsize, machine) for p in plans]
+        return plans[times.index(min(times))] if min(times) < MARGIN * rebuilt else None
+
+    grid = sorted({round(2 ** (n / 2)) for n in range(2 * MOST_ROWS.bit_length() - 1)})
+    out: list[tuple[int, Plan | None]] = []
+    for low, high in pairwise(grid):
+        now, after = best(low), best(high)
+        if now == after:
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if best(middle) == now else (low, middle)
+        out.append((low, now))
+    return (*out, (NO_LIMIT, best(grid[-1])))
+
+
+def through_plans(layout: Layout, structure: Structure, device: str, itemsize: int) -> list[Plan]:
+    """Plans through the cores to choose from: best orders for a few numbers of rows, whole and in parts."""
+    plans = list(dict.fromkeys(through_plan(layout, structure, rows, device) for rows in SAMPLES))
+    parts = [_in_parts(p, itemsize, machine_of(device)) for p in plans]
+    return plans + [p for p in parts if p is not None]
+
+
+def _in_parts(plan: Plan, itemsize: int, machine: Machine) -> Plan | None:
+    """The plan with as many rows at once as stay in the cache; None where all do or too few."""
+    rows = MOST_ROWS
+    while rows >= LEAST_PART and any(
+        w.touched(rows) * itemsize > machine.cache for w in plan.work if w.has_rows
+    ):
+        rows //= 2
+    return plan._replace(part=rows) if LEAST_PART <= rows < MOST_ROWS else None
+
+
+def peak_entries(layout: Layout, structure: Structure, plan: Plan | None, rows: int) -> int:
+    """Most numbers that lie in memory beside cores and input while the layer is applied; counted."""
+    chosen = dense_plan(layout, structure) if plan is None else plan
+    together = min(rows, chosen.part)
+    pool = [0] * len(chosen.inputs)
+    live = peak = 0
+    for step, work in zip(chosen.steps, chosen.work):
+        made = abs(math.prod(step.shape)) * (together if step.has_rows else 1)
+        live += made
+        copied = work.copied[0] + work.copied[1] * together
+        peak = max(peak, live + round(copied))
+        live -= pool[step.left] + pool[step.right]
+        pool.append(made)
+    result = rows * layout.out_features
+    if plan is None:
+        return max(peak, 2 * layout.in_features * layout.out_features) + result
+    if rows > together:  # the results of all parts, and then all in one
+        return result + max(peak, result)
+    return max(peak, live + result)
+
+
+def _linear(layout: Layout) -> Work:
+    """``x W^T`` with a dense weight."""
+    i, o = float(layout.in_features), float(layout.out_features)
+    return Work((0.0, 2 * i * o), (i * o, i + o))

@@ -1,0 +1,206 @@
+"""What blockwise least squares computes from one block, given the cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..contraction import dense_plan, pair_gradient_plan, partial_target_plan
+from ..data.blocks import Box, Partial
+from ..structure import Edge, Structure
+
+__all__ = [
+    "Model",
+    "PairGradients",
+    "PartialTarget",
+    "SquaredResidual",
+    "SquaredResiduals",
+    "Survey",
+    "sum_of_squares",
+]
+
+Array = Any
+
+# Squares are added in runs of this many before the sum goes on in double precision.
+RUN = 1024
+# Entries of a block that are looked at together.
+PIECE = 1 << 18
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network that travels to the blocks."""
+
+    structure: Structure
+    arrays: tuple[Array, ...]
+
+    def at(self, box: Box, like: Array) -> tuple[Structure, list[Array]]:
+        """The part of the network that a block meets, where the block is."""
+        s = self.structure
+        dims = tuple(stop - start for start, stop in box)
+        arrays = [a[slice(*box[k])] if k < s.order else a for k, a in enumerate(self.arrays)]
+        if isinstance(like, torch.Tensor):
+            arrays = [torch.as_tensor(a, device=like.device) for a in arrays]
+        return Structure(dims, s.ranks, num_nodes=s.num_nodes), arrays
+
+    def block(self, box: Box, like: Array) -> Array:
+        """The block of the represented tensor."""
+        structure, arrays = self.at(box, like)
+        return dense_plan(structure, _is_complex(like), _on_gpu(like)).run(arrays, structure.dims)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Squared norm, largest entry, and whether all entries are finite, block by block."""
+
+    def __call__(self, block: Array, box: Box) -> Partial:
+        """The three numbers; a sum of squares that is not finite tells of entries that are not."""
+        return Partial({("squares", box): sum_of_squares(block)}, largest_of(block))
+
+
+@dataclass(frozen=True)
+class SquaredResidual:
+    """Squared norm of what is left of the data, and of the data."""
+
+    models: tuple[Model, ...]
+
+    def __call__(self, block: Array, box: Box) -> Partial:
+        """Both for one block."""
+        residual = data = 0.0
+        for piece, where in _pieces(block, box):
+            residual += sum_of_squares(_without(piece, where, self.models))
+            data += sum_of_squares(piece)
+        return Partial({"residual": residual, "data": data})
+
+
+@dataclass(frozen=True)
+class SquaredResiduals:
+    """Squared norm of what each of several networks leaves of the data, less some models."""
+
+    networks: tuple[Model, ...]
+    minus: tuple[Model, ...] = ()
+
+    def __call__(self, block: Array, box: Box) -> Partial:
+        """By the number of the network."""
+        found = dict.fromkeys(range(len(self.networks)), 0.0)
+        for piece, where in _pieces(block, box):
+            left = _without(piece, where, self.minus)
+            for k, network in enumerate(self.networks):
+                found[k] += sum_of_squares(_without(left, where, (network,)))
+        return Partial(dict(found))
+
+
+@dataclass(frozen=True)
+class PartialTarget:
+    """Data, less some models, contracted with the conjugated cores outside a set of nodes."""
+
+    network: Model
+    nodes: tuple[int, ...]
+    minus: tuple[Model, ...] = ()
+
+    def __call__(self, block: Array, box: Box) -> Partial:
+        """One array, under the ranges of its open legs."""
+        structure, arrays = self.network.at(box, block)
+        plan = partial_target_plan(structure, self.nodes, _is_complex(block))
+        target = _with_internal_axes(structure, _without(block, box, self.minus))
+        where = tuple(box[k] for k in self.nodes if k < structure.order)
+        return Partial({where: plan.run(target, arrays)})
+
+
+@dataclass(frozen=True)
+class PairGradients:
+    """Data, less some models, contracted with all cores but two, for several pairs."""
+
+    network: Model
+    edges: tuple[Edge, ...]
+    minus: tuple[Model, ...] = ()
+
+    def __call__(self, block: Array, box: Box) -> Partial:
+        """One array per edge, under the edge and the ranges of its legs."""
+        structure, arrays = self.network.at(box, block)
+        plan = pair_gradient_plan(structure, self.edges, _is_complex(block))
+        target = _with_internal_axes(structure, _without(block, box, self.minus))
+        full = (*box, *((0, 1),) * (structure.num_nodes - structure.order))
+        return Partial(
+            {(e.edge, full[e.edge[0]], full[e.edge[1]]): e.gradient for e in plan.run(target, arrays)}
+        )
+
+
+def _pieces(block: Array, box: Box) -> Iterator[tuple[Array, Box]]:
+    """A block on the CPU in pieces that stay in the cache while they are looked at more than once."""
+    (start, stop), *others = box
+    step = stop - start if _on_gpu(block) else max(1, PIECE // math.prod(b - a for a, b in others))
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        yield block[first - start : last - start], ((first, last), *others)
+
+
+def _without(block: Array, box: Box, models: Sequence[Model]) -> Array:
+    for model in models:
+        values = model.block(box, block)
+        if isinstance(block, np.ndarray):  # in the order of storage, whatever that of the two is
+            block = np.subtract(block, values, out=np.empty(block.shape, dtype=block.dtype))
+        else:
+            block = block - values
+    return block
+
+
+def _with_internal_axes(structure: Structure, block: Array) -> Array:
+    return block.reshape(tuple(structure.leg_dim(k) for k in range(structure.num_nodes)))
+
+
+def _is_complex(array: Array) -> bool:
+    return array.is_complex() if isinstance(array, torch.Tensor) else array.dtype.kind == "c"
+
+
+def _on_gpu(array: Array) -> bool:
+    return isinstance(array, torch.Tensor) and array.device.type != "cpu"
+
+
+def sum_of_squares(array: Array) -> float:
+    """Sum of the squared absolute values, in short runs and then in double precision."""
+    if isinstance(array, torch.Tensor):
+        flat = torch.view_as_real(array.resolve_conj()) if array.is_complex() else array
+        return float(_by_runs(flat.reshape(-1), norms_squared if _on_gpu(array) else dots))
+    plain = np.ascontiguousarray(array).reshape(-1)
+    if plain.dtype.kind == "c":
+        plain = plain.view(plain.real.dtype)
+    return float(_by_runs(plain, lambda x: np.einsum("ij,ij->i", x, x).sum(dtype=np.float64)))
+
+
+def dots(rows: torch.Tensor) -> torch.Tensor:
+    """Sum of the squares of all rows; torch writes the squares before it adds them."""
+    squares: torch.Tensor = torch.linalg.vecdot(rows, rows)
+    return squares.double().sum()
+
+
+def norms_squared(rows: torch.Tensor) -> torch.Tensor:
+    """The same, for large arrays that do not stay in a cache: they are read once, nothing is written."""
+    norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms.double().square().sum()
+
+
+def _by_runs(flat: Array, squares: Any) -> float:
+    whole = flat.shape[0] - flat.shape[0] % RUN
+    total = 0.0
+    if whole:
+        total += float(squares(flat[:whole].reshape(-1, RUN)))
+    if whole < flat.shape[0]:
+        total += float(squares(flat[whole:].reshape(1, -1)))
+    return total
+
+
+def largest_of(array: Array) -> float:
+    """Largest absolute part, real or imaginary; not finite where an entry is not."""
+    if isinstance(array, torch.Tensor):
+        numbers = torch.view_as_real(array.resolve_conj()) if array.is_complex() else array
+        low, high = (float(x) for x in torch.aminmax(numbers))
+    else:
+        parts = np.ascontiguousarray(array).view(array.real.dtype) if array.dtype.kind == "c" else array
+        low, high = float(parts.min()), float(parts.max())
+    return math.nan if math.isnan(low + high) else max(-low, high)

@@ -1,0 +1,211 @@
+"""Slice problems of a dense target: exact where that is cheap, in a separable metric where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..algebra.linalg import is_single, leading_pair, solve_normal
+from ..contraction import PairEnvironment, dense_plan, inner_plan, slice_gram_plan
+from ..structure import Structure
+from .base import SliceFit
+
+__all__ = ["DensePairProblem", "PairContext"]
+
+Array = Any
+
+POWER_ITERATIONS = 3
+# Scoring needs only rough slices; a larger ridge keeps them tame.
+SLICE_RIDGE = 1e-12
+# Slices whose Gram costs more flops than this are fitted in the separable metric.
+EXACT_FLOPS = 5e7
+SEPARABLE_RIDGE = 1e-6
+SEPARABLE_ITERATIONS = 10
+# Stands in for zero where something is divided by; single precision holds it too.
+TINY = 1e-35
+
+
+@dataclass
+class PairContext:
+    """What the pairs of one network share.
+
+    Attributes
+    ----------
+    may_densify
+        Whether a tensor of the size of the target may be formed.
+    """
+
+    structure: Structure
+    arrays: list[Array]
+    is_complex: bool
+    compute_grams: Callable[[], dict[int, Array]]
+    may_densify: bool = True
+
+    @cached_property
+    def node_grams(self) -> dict[int, Array]:
+        """Gram of every node's environment, computed when the first pair needs it."""
+        return self.compute_grams()
+
+
+class DensePairProblem:
+    """Slices of one edge by small least-squares problems on the pair environment."""
+
+    def __init__(self, environment: PairEnvironment, context: PairContext) -> None:
+        self.edge = environment.edge
+        self.gradient = environment.gradient
+        self._environment = environment
+        self._context = context
+        i, j = self.edge
+        self._dims = context.structure.leg_dim(i), context.structure.leg_dim(j)
+
+    def fit(self, right: Array | None, sweeps: int) -> SliceFit:
+        """Slices by alternating least squares; by a whitened power iteration where Grams are expensive."""
+        if right is None and not self._is_cheap():
+            return self._fit_separable()
+        if right is None:
+            right = self._spectral_start()
+        left, explained = right, 0.0
+        if not bool(abs(self.gradient).max() > 0):
+            return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
+        for _ in range(sweeps):
+            left, _ = self._solve(0, right, self.gradient @ right.conj())
+            # In single precision the Gram of a tiny slice would vanish. In double, slices keep their scale,
+            # here and at the start: how it is shared between the two decides how far the next sweeps
+            # extrapolate, and photographs need 3 to 7 % fewer parameters this way.
+            if is_single(left.dtype):
+                left = _rescaled(left)
+            right, explained = self._solve(1, left, left.conj() @ self.gradient)
+        return SliceFit(left, right, explained)
+
+    def _spectral_start(self) -> Array:
+        # The largest row is a deterministic start with weight on the leading singular vector.
+        gradient = _rescaled(self.gradient) if is_single(self.gradient.dtype) else self.gradient
+        norms = (gradient.conj() * gradient).real.sum(1)
+        start = gradient[int(norms.argmax())]
+        return leading_pair(gradient, POWER_ITERATIONS, start)[1]
+
+    # -- exact -----------------------------------------------------------------------------------------
+
+    def _is_cheap(self) -> bool:
+        if self._environment.is_pair_gram:
+            return True
+        return all(self._plan(side).program.flops <= EXACT_FLOPS for side in (0, 1))
+
+    def _plan(self, side: int) -> Any:
+        env, context = self._environment, self._context
+        i, j = self.edge if side == 0 else self.edge[::-1]
+        return slice_gram_plan(context.structure, i, j, env.gram_nodes, env.gram_legs, context.is_complex)
+
+    def _solve(self, side: int, given: Array, rhs: Array) -> tuple[Array, float]:
+        gram = self._gram(side, given)
+        x, explained = solve_normal(gram, rhs.reshape(self._dims[side], -1), SLICE_RIDGE)
+        return x.reshape(-1), explained
+
+    def _gram(self, side: int, given: Array) -> Array:
+        """Gram of one end when the other end holds the slice `given`."""
+        env = self._environment
+        if env.is_pair_gram:
+            piece = given.reshape(self._dims[1 - side], -1)
+            density = (piece.T @ piece.conj()).reshape(-1)
+            return env.gram @ density if side == 0 else density @ env.gram
+        return self._plan(side).run(self._context.arrays, self._shaped(1 - side, given), env.gram)
+
+    def _shaped(self, side: int, piece: Array) -> Array:
+        """A slice with one axis per remaining bond."""
+        node, other = self.edge if side == 0 else self.edge[::-1]
+        structure = self._context.structure
+        bonds = [structure.rank(node, k) for k in structure.neighbours[node] if k != other]
+        return piece.reshape(self._dims[side], *bonds)
+
+    # -- separable -------------------------------------------------------------------------------------
+
+    def _fit_separable(self) -> SliceFit:
+        """Leading pair of the gradient after whitening both ends, then the exact best scale.
+
+        The Gram of the pair environment is replaced by the product of the two ends' own Grams, each averaged
+        over the present cores of the other end. The decrease is exact for the slices found, so a bad metric
+        can only make an edge look less promising than it is.
+        """
+        gradient = _as_torch(self.gradient)
+        lower = [self._metric_factor(side) for side in (0, 1)]
+        rows, columns = ((d, gradient.shape[side] // d) for side, d in enumerate(self._dims))
+
+        def whiten(side: int, vector: torch.Tensor) -> torch.Tensor:
+            shape = rows if side == 0 else columns
+            flat = vector.reshape(shape).T
+            solved: torch.Tensor = torch.linalg.solve_triangular(lower[side].conj(), flat, upper=False)
+            return solved.T.reshape(-1)
+
+        def unwhiten(side: int, vector: torch.Tensor) -> torch.Tensor:
+            shape = rows if side == 0 else columns
+            flat = vector.reshape(shape)
+            solved: torch.Tensor
+            solved = torch.linalg.solve_triangular(lower[side], flat, upper=False, left=False)
+            return solved.reshape(-1)
+
+        right = whiten(1, _as_torch(self._spectral_start()))
+        left = right
+        for _ in range(SEPARABLE_ITERATIONS):
+            right = right / torch.linalg.vector_norm(right).clamp_min(TINY)
+            left = whiten(0, gradient @ unwhiten(1, right).conj())
+            left = left / torch.linalg.vector_norm(left).clamp_min(TINY)
+            right = whiten(1, unwhiten(0, left).conj() @ gradient)
+        u, v = unwhiten(0, left), unwhiten(1, right)
+        overlap = torch.dot(u.conj(), gradient @ v.conj())
+        norm2 = self._slice_norm2(u, v)
+        scale = overlap / norm2
+        explained = float((overlap.abs() ** 2 / norm2).real)
+        like = self.gradient
+        return SliceFit(_like(u * scale, like), _like(v, like), explained)
+
+    def _metric_factor(self, side: int) -> torch.Tensor:
+        """Cholesky factor of one end's Gram, traced over the edge itself."""
+        node, other = self.edge if side == 0 else self.edge[::-1]
+        structure = self._context.structure
+        gram = _as_torch(self._context.node_grams[node])
+        bonds = gram.dim() // 2
+        if structure.rank(node, other) > 1:
+            axis = structure.axis(node, other) - 1
+            gram = gram.diagonal(dim1=axis, dim2=axis + bonds).sum(-1)
+        size = self.gradient.shape[side] // self._dims[side]
+        matrix = gram.reshape(size, size)
+        mean = float(matrix.diagonal().real.mean())
+        eye = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
+        factor: torch.Tensor = torch.linalg.cholesky_ex(matrix + (SEPARABLE_RIDGE * mean + TINY) * eye)[0]
+        return factor
+
+    def _slice_norm2(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Squared norm of the tensor that the new slices would add."""
+        context = self._context
+        i, j = self.edge
+        structure = context.structure.with_rank(i, j, 1)
+        cores = [_as_torch(a) for a in context.arrays]
+        cores[i], cores[j] = self._shaped(0, left), self._shaped(1, right)
+        squared: torch.Tensor
+        if context.may_densify:
+            added = dense_plan(structure, context.is_complex).run(cores, structure.dims)
+            squared = torch.linalg.vector_norm(added) ** 2
+        else:
+            squared = inner_plan(structure, structure, context.is_complex).run(
+                [c.conj() for c in cores], cores
+            )
+            squared = squared.real.reshape(())
+        return squared.clamp_min(TINY)
+
+
+def _as_torch(array: Array) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
+
+
+def _like(tensor: torch.Tensor, like: Array) -> Array:
+    return tensor.numpy() if isinstance(like, np.ndarray) else tensor
+
+
+def _rescaled(array: Array) -> Array:
+    """Divided by the largest absolute value."""
+    return array / max(float(abs(array).max()), 1e-30)

@@ -1,0 +1,299 @@
+"""Greedy growth for any differentiable loss: train, try edges, grow the best one, train again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ..algebra import moves
+from ..errors import DataError, MemoryLimitError
+from ..network import TensorNetwork
+from ..objectives import Differentiable, Screening, Sharing
+from ..results import StopReason
+from ..solvers import TrainingOptions, grown_state, train
+from ..solvers.gradient import State
+from ..structure import Edge, Structure
+from .grow import Fitted
+from .options import GreedyOptions
+from .score import EdgePolicy
+from .search import Search
+
+__all__ = ["LearningProblem", "LearningSearch", "fit_by_gradient"]
+
+# What counts as progress, unless the problem says otherwise.
+LEAST_GAIN = 1e-4
+# Steps on batches that show what the new slices of an edge can do.
+CANDIDATE_STEPS = 100
+
+
+@dataclass
+class LearningProblem:
+    """What a `LearningSearch` works on.
+
+    Attributes
+    ----------
+    shortlist
+        Edges tried before a growth, once all were tried: half of them those that did best when last tried,
+        half those that were not tried for longest. None: all.
+    least_gain
+        Share of its value by which the measure must fall for a growth to count as progress.
+    """
+
+    objective: Differentiable
+    options: GreedyOptions
+    training: TrainingOptions
+    policy: EdgePolicy
+    generator: torch.Generator
+    max_parameters: int | None = None
+    target: float = -math.inf
+    deadline: float = math.inf
+    shortlist: int | None = None
+    least_gain: float = LEAST_GAIN
+
+
+class LearningSearch(Search):
+    """Greedy-TN on a differentiable loss; see `Search`.
+
+    An edge is tried by training its new slices alone, everything else frozen. The score is the drop of the
+    validation score (of the loss where there is none) per added parameter: losses may be negative, so that
+    their logarithm does not serve.
+
+    An objective that can screen edges is asked instead, and several of the best grow in one step: where there
+    are dozens of edges, training each of them, or growing one at a time, would take too long.
+    """
+
+    problem: LearningProblem
+    too_large = False  # whether an edge was refused for the memory it would need
+
+    @property
+    def _phases(self) -> dict[str, Callable[[float], None]]:
+        return {"start": self._start, "grow": self._grow}
+
+    def _start(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        if self.init is not None:
+            network = self.init.to(self.device, self.dtype)
+        else:
+            network = TensorNetwork.random(
+                Structure.rank_one(problem.objective.dims),
+                random_state=problem.generator,
+                dtype=self.dtype,
+                device=self.device,
+            )
+        state.current, state.moments = self._trained(network, None)
+        self._record("start", None, begin)
+        self._note_best()
+        state.phase = "grow"
+        if self._reached():
+            self._end(StopReason.TARGET_REACHED)
+
+    def _grow(self, begin: float) -> None:
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        network, o = state.current.network, problem.options
+        structure = network.structure
+        edges = problem.policy.growable(structure, problem.max_parameters)
+        if not edges:
+            some = problem.policy.growable(structure)
+            self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
+            return
+        if isinstance(problem.objective, Screening):
+            self._grow_screened(problem.objective, edges, begin)
+            return
+        chosen = self._shortlisted(edges)
+        shared = problem.objective.around(network, chosen) if isinstance(problem.objective, Sharing) else None
+        tried = [self._try(state.current, e, shared and shared(e)) for e in chosen]
+        state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
+        (i, j), slices, score = max(tried, key=lambda t: t[2])
+        if score == -math.inf:
+            self._end(StopReason.MEMORY_LIMIT if self.too_large else StopReason.NO_PROGRESS)
+            return
+        moments = _grown_moments(structure, state.moments, i, j)
+        network = network.grow_edge(i, j, slices=slices)
+        for _ in range(o.rank_increment - 1):
+            if (i, j) not in problem.policy.growable(network.structure, problem.max_parameters):
+                break
+            moments = _grown_moments(network.structure, moments, i, j)
+            network = network.grow_edge(i, j, noise=o.slice_noise, random_state=problem.generator)
+        if not o.transfer:
+            network = TensorNetwork.random(
+                network.structure, random_state=problem.generator, dtype=self.dtype, device=self.device
+            )
+        self._train_grown(network, moments, (i, j), begin)
+
+    def _grow_screened(self, objective: Screening, edges: list[Edge], begin: float) -> None:
+        """Grow the edges that the objective proposes, all at once."""
+        state, problem = self.state, self.problem
+        assert state.current is not None
+        network = state.current.network
+        chosen, grown = objective.screen(network, edges, problem.max_parameters, problem.generator)
+        if not chosen:
+            self._end(StopReason.SATURATED)
+            return
+        structure, moments = network.structure, state.moments
+        for i, j in chosen:
+            moments = _grown_moments(structure, moments, i, j)
+            structure = structure.with_rank(i, j, structure.rank(i, j) + 1)
+        self._train_grown(grown, moments, chosen[0], begin)
+
+    def _train_grown(self, network: TensorNetwork, moments: State, edge: Edge, begin: float) -> None:
+        """Train after a growth, record it, and see whether to go on."""
+        state, problem, o = self.state, self.problem, self.problem.options
+        keep = problem.training.keep_state and o.transfer
+        state.current, state.moments = self._trained(network, moments if keep else None)
+        self._record("grow", edge, begin)
+        self._note_best()
+        if self._reached():
+            self._end(StopReason.TARGET_REACHED)
+        elif state.stale >= o.patience:
+            held_out = problem.objective.holds_out
+            self._end(StopReason.VALIDATION if held_out else StopReason.NO_PROGRESS)
+
+    def _shortlisted(self, edges: list[Edge]) -> list[Edge]:
+        """The edges to try: gains mostly shrink as a network grows, so that old ones say where to look."""
+        count, known = self.problem.shortlist, self.state.gains
+        new = [e for e in edges if e not in known]
+        if count is None or new or len(edges) <= count:
+            return edges if count is None else new or edges
+        promising = sorted(edges, key=lambda e: -known[e][0])
+        oldest = sorted(promising[count // 2 :], key=lambda e: known[e][1])
+        return promising[: count // 2] + oldest[: count - count // 2]
+
+    # -- training --------------------------------------------------------------------------------------
+
+    def _trained(self, network: TensorNetwork, moments: State | None) -> tuple[Fitted, State]:
+        """All cores trained from where they are."""
+        problem = self.problem
+        return fit_by_gradient(
+            problem.objective, network, problem.training, moments=moments, deadline=problem.deadline
+        )
+
+    def _try(
+        self, fitted: Fitted, edge: Edge, shortcut: Callable[..., torch.Tensor] | None = None
+    ) -> tuple[Edge, tuple[torch.Tensor, torch.Tensor], float]:
+        """Train the new slices of an edge; returns them and the score."""
+        problem, network = self.problem, fitted.network
+        objective, o, structure = problem.objective, problem.options, network.structure
+        i, j = edge
+        leaves = []
+        for node, other in ((i, j), (j, i)):
+            count = _slice_size(structure, node, other)
+            noise = torch.randn(count, generator=problem.generator, dtype=torch.float64)
+            leaves.append((o.slice_noise * noise).to(network.cores[0]).requires_grad_())
+        frozen = [c.detach() for c in network.cores]
+
+        def now() -> TensorNetwork:
+            return TensorNetwork(*moves.grow(structure, frozen, i, j, *leaves))
+
+        try:
+            train(
+                leaves,
+                objective.batches,
+                lambda batch: shortcut(*leaves, batch) if shortcut else objective.loss(now(), batch),
+                problem.training,
+                measure=None,
+                whole=objective.is_whole,
+                epochs=self._candidate_epochs,
+                deadline=problem.deadline,
+            )
+            after = objective.validate(now())
+            after = objective.total(now()) if after is None else after
+        except (DataError, MemoryLimitError) as error:  # diverged, or too large: not this edge
+            self.too_large = self.too_large or isinstance(error, MemoryLimitError)
+            return edge, (leaves[0].detach(), leaves[1].detach()), -math.inf
+        score = self._score(fitted.measure, after, structure.growth_cost(i, j))
+        return edge, (leaves[0].detach(), leaves[1].detach()), score
+
+    @property
+    def _candidate_epochs(self) -> int:
+        """Passes over the data for a candidate; more where there are only a few batches."""
+        objective, epochs = self.problem.objective, self.problem.training.candidate_epochs
+        if objective.is_whole or not objective.num_batches:
+            return epochs
+        return max(epochs, math.ceil(CANDIDATE_STEPS / objective.num_batches))
+
+    def _score(self, before: float, after: float, added: int) -> float:
+        """Score of a growth; the largest wins."""
+        kind = self.problem.options.edge_score
+        if not math.isfinite(after):
+            return -math.inf
+        if callable(kind):
+            return float(kind(before, after, added))
+        return before - after if kind == "drop" else (before - after) / added
+
+    # -- decisions -------------------------------------------------------------------------------------
+
+    def _reached(self) -> bool:
+        assert self.state.current is not None
+        return self.state.current.measure <= self.problem.target
+
+    def _note_best(self) -> None:
+        state = self.state
+        assert state.current is not None
+        now = state.current.measure
+        if state.best is None or now < state.best.measure:
+            least = self.problem.least_gain * abs(state.best.measure) if state.best else 0.0
+            gained = state.best is None or now < state.best.measure - least
+            state.best, state.stale = state.current, 0 if gained else state.stale + 1
+        else:
+            state.stale += 1
+
+    def _errors(self, fitted: Fitted) -> tuple[float, float | None]:
+        return fitted.loss, fitted.validation
+
+
+def fit_by_gradient(
+    objective: Differentiable,
+    network: TensorNetwork,
+    training: TrainingOptions,
+    *,
+    moments: State | None = None,
+    deadline: float = math.inf,
+) -> tuple[Fitted, State]:
+    """All cores of a network trained from where they are; also what the optimiser remembers of them."""
+    structure = network.structure
+    leaves = [c.detach().clone().requires_grad_() for c in network.cores]
+
+    def now() -> TensorNetwork:
+        return TensorNetwork(structure, leaves)
+
+    done = train(
+        leaves,
+        objective.batches,
+        lambda batch: objective.loss(now(), batch),
+        training,
+        measure=_measure(objective, now),
+        whole=objective.is_whole,
+        state=moments if moments and len(moments) == len(leaves) else None,
+        deadline=deadline,
+    )
+    found = TensorNetwork(structure, [leaf.detach() for leaf in leaves])
+    return Fitted(found, objective.total(found), objective.validate(found)), done.state
+
+
+def _measure(objective: Differentiable, now: Callable[[], TensorNetwork]) -> Callable[[], float] | None:
+    """What the best epoch is chosen by; None where that would cost another pass over the data."""
+
+    def held_out() -> float:
+        value = objective.validate(now())
+        assert value is not None
+        return value
+
+    if objective.holds_out:
+        return held_out
+    return (lambda: objective.total(now())) if objective.is_whole else None
+
+
+def _slice_size(structure: Structure, node: int, other: int) -> int:
+    return structure.leg_dim(node) * structure.bond_product(node, without=other)
+
+
+def _grown_moments(structure: Structure, moments: State, i: int, j: int) -> State:
+    """The optimiser's memory for cores with one more slice along an edge."""
+    grown = list(moments)
+    for node, other in ((i, j), (j, i)) if moments else ():
+        grown[node] = grown_state(moments[node], structure, node, other)
+    return grown

@@ -1,0 +1,268 @@
+"""Ways back: pruning, splitting, merging, and ruin-and-regrow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+
+from ..algebra import moves
+from ..contraction import gram_plan
+from ..network import TensorNetwork
+from ..objectives import SharesPasses
+from ..structure import Edge, Structure
+from .cuts import CutBounds
+from .grow import Fitted, Problem, grow_once, refit
+
+__all__ = ["Reduction", "exchange", "merge_internal", "prune_once", "regrow", "split_exactly"]
+
+# Noise on the order of removals in a randomised prune, and on the choice of what to ruin.
+PRUNE_NOISE = 0.2
+RUIN_NOISE = 0.7
+# Share of the memory that looking for splits may take.
+SPLIT_SHARE = 0.5
+# A ruined network may grow this much beyond the best before the cycle is given up.
+REGROW_ROOM = 1.3
+# Sweeps after each rank that an exchange gives up.
+TRIM_SWEEPS = 2
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A smaller network, how it was made, and its loss before any refit."""
+
+    kind: str
+    edge: Edge | None
+    saved: int
+    loss: float
+    make: Callable[[], TensorNetwork]
+
+
+def _itself(network: TensorNetwork) -> TensorNetwork:
+    return network
+
+
+def _losses(problem: Problem, networks: Sequence[TensorNetwork]) -> list[float]:
+    """What the search goes by, without a refit; in one pass where data is costly to go through."""
+    objective = problem.objective
+    if isinstance(objective, SharesPasses):
+        both = objective.losses_of(networks)
+        return [fitted if held_out is None else held_out for fitted, held_out in both]
+    return [_loss(problem, network) for network in networks]
+
+
+def _loss(problem: Problem, network: TensorNetwork) -> float:
+    arrays = problem.objective.to_arrays(network)
+    held_out = problem.objective.validation_loss(network.structure, arrays)
+    return problem.objective.loss(network.structure, arrays) if held_out is None else held_out
+
+
+def _shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds | None) -> list[Reduction]:
+    """Every edge that `bounds` leave open, with its weakest component dropped in the balanced gauge."""
+    structure = network.structure
+    balanced = network.balanced()
+    open_edges = None if bounds is None else bounds.reducible_edges(structure)
+    edges = [e for e in structure.edges if open_edges is None or e in open_edges]
+    smaller = [
+        TensorNetwork(*moves.shrink(structure, balanced.cores, i, j, range(structure.rank(i, j) - 1)))
+        for i, j in edges
+    ]
+    size = network.num_parameters
+    return [
+        Reduction("shrink", edge, size - small.num_parameters, loss, partial(_itself, small))
+        for edge, small, loss in zip(edges, smaller, _losses(problem, smaller))
+    ]
+
+
+def _may_split(problem: Problem, structure: Structure) -> bool:
+    added = structure.num_nodes - structure.order
+    return problem.split_nodes and added < problem.options.max_internal_nodes + structure.order
+
+
+def _splittable(problem: Problem, network: TensorNetwork) -> list[int]:
+    """Nodes whose environment Gram, which weighs the error of a split, fits in memory."""
+    structure, item = network.structure, network.cores[0].element_size()
+    most = SPLIT_SHARE * problem.memory_limit / item
+    if structure.num_nodes == 1:  # nothing around the node, and nothing to split it between
+        return []
+    plans = (gram_plan(structure, k, network.is_complex).program for k in range(structure.num_nodes))
+    return [k for k, program in enumerate(plans) if program.peak_entries <= most]
+
+
+def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
+    """The most promising approximate splits; their loss is estimated from the dropped singular values."""
+    network, structure = current.network, current.network.structure
+    if not _may_split(problem, structure) or problem.is_costly(structure):
+        return []
+    found = []
+    for node in _splittable(problem, network):
+        for s in moves.propose_splits(structure, network.cores, node, options_per_cut=4, threshold=0.0):
+            loss = math.hypot(current.measure, s.dropped * problem.scale)
+            make = partial(network.split_node, s.node, s.axes, rank=s.rank)
+            found.append(Reduction("split", None, s.saved, loss, make))
+    found.sort(key=lambda r: _removal_score(r, problem.target))
+    return found[:most]
+
+
+def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
+    """The split that saves most among those that cost almost nothing; None when there is none."""
+    network, structure = current.network, current.network.structure
+    if not _may_split(problem, structure):
+        return None
+    threshold = problem.options.split_threshold * max(problem.target, 1e-5 * problem.objective.norm)
+    limit = threshold / problem.objective.norm
+    found = [
+        s
+        for node in _splittable(problem, network)
+        for s in moves.propose_splits(structure, network.cores, node, threshold=limit)
+        if s.dropped <= limit
+    ]
+    for s in sorted(found, key=lambda s: -s.saved)[:6]:
+        smaller = network.split_node(s.node, s.axes, rank=s.rank)
+        if not problem.policy.allows_degrees(smaller.structure):
+            continue
+        loss = _loss(problem, smaller)
+        if loss <= max(current.loss * 1.001, problem.target):
+            return Fitted(smaller, loss)
+    return None
+
+
+def merge_internal(network: TensorNetwork) -> TensorNetwork:
+    """Contract internal nodes, alone or in sets, wherever that lowers the number of parameters. Exact."""
+    while True:
+        best: tuple[int, int, tuple[tuple[int, int], ...]] | None = None
+        structure = network.structure
+        added = range(structure.order, structure.num_nodes)
+        plans: list[tuple[tuple[int, int], ...]]
+        plans = [((k, q),) for q in added for k in range(structure.num_nodes) if k != q]
+        for count in range(3, len(added) + 1):
+            for nodes in combinations(added, count):
+                # Absorb the highest first: lower numbers are not renamed by it.
+                plans.append(tuple((nodes[0], q) for q in reversed(nodes[1:])))
+        for plan in plans:
+            after = structure
+            for target, absorbed in plan:
+                after = moves.merge_structure(after, target, absorbed)
+            key = (after.num_parameters, after.num_nodes)
+            if best is None or key < best[:2]:
+                best = (*key, plan)
+        if best is None or best[:2] >= (structure.num_parameters, structure.num_nodes):
+            return network
+        for target, absorbed in best[2]:
+            network = network.merge_nodes(target, absorbed)
+
+
+def _removal_score(reduction: Reduction, reference: float) -> float:
+    """Lowest first: how far the loss would lie above a reference, per parameter saved."""
+    if reduction.loss <= reference:
+        return -1e3 * reduction.saved
+    return math.log(reduction.loss / reference) / reduction.saved
+
+
+def prune_once(
+    problem: Problem, current: Fitted, *, randomise: bool = False
+) -> tuple[Fitted, Reduction] | None:
+    """One reduction after which the target still holds; None when the best few all fail."""
+    o = problem.options
+    reductions = [
+        *_shrinks(problem, current.network, problem.bounds),
+        *_splits(problem, current, most=4),
+    ]
+
+    def order(reduction: Reduction) -> float:
+        noise = problem.noise(PRUNE_NOISE) if randomise else 1.0
+        return _removal_score(reduction, problem.target) * noise
+
+    ordered = sorted(reductions, key=order)[: o.prune_candidates]
+    if (
+        problem.holds_out
+    ):  # a split that fits noise cannot be undone: first lower ranks for as long as possible
+        ordered.sort(key=lambda r: r.kind == "split")
+    for reduction in ordered:
+        smaller = merge_internal(reduction.make())
+        if smaller.num_parameters >= current.size or not problem.policy.allows_degrees(smaller.structure):
+            continue
+        loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss
+        trial = Fitted(smaller, loss)
+        if problem.holds_out:
+            trial = refit(problem, smaller)
+        elif not loss <= problem.target:
+            trial = refit(problem, smaller, sweeps=o.final_sweeps, tolerance=o.final_tolerance, give_up=True)
+        if trial.measure <= problem.target:
+            return trial, reduction
+        if problem.out_of_time:
+            return None
+    return None
+
+
+def regrow(problem: Problem, current: Fitted, best: Fitted) -> Fitted | None:
+    """One cycle: drop some ranks, grow back to the target or the budget, prune.
+
+    None when the cycle did not get back to the target.
+    """
+    state = _ruin(problem, current)
+    room = REGROW_ROOM * best.size if problem.target else math.inf
+    while state.loss > problem.target and state.size < room and not problem.out_of_time:
+        grown = grow_once(
+            problem, state, randomise=True, lookahead=min(4, problem.lookahead(state.network.structure))
+        )
+        if grown is None:
+            break
+        state, _ = grown
+    if not problem.target:
+        return state
+    if state.loss > problem.target:
+        return None
+    while not problem.out_of_time:
+        smaller = prune_once(problem, state, randomise=True)
+        if smaller is None:
+            break
+        state, _ = smaller
+    return state
+
+
+def exchange(problem: Problem, current: Fitted) -> Fitted | None:
+    """Grow beyond the budget, then give up what matters least until it holds again; None if nothing grows.
+
+    What fits into the last of a budget is seldom what is needed most, and what paid early may pay no more.
+    """
+    budget = problem.max_parameters
+    assert budget is not None
+    structure = current.network.structure
+    costs = [structure.growth_cost(*e) for e in problem.policy.growable(structure)]
+    beyond = max([int(problem.options.overshoot * budget), *costs])  # any one edge may grow
+    state = current
+    problem.max_parameters = budget + beyond
+    try:
+        while state.size < budget + beyond / 2.0 and not problem.out_of_time:
+            grown = grow_once(problem, state)
+            if grown is None:
+                break
+            state = grown[0]
+    finally:
+        problem.max_parameters = budget
+    if state is current:
+        return None
+    while state.size > budget and not problem.out_of_time:
+        excess = state.size - budget
+        # What is saved beyond the excess is lost: the rank that just suffices comes before a larger one.
+        shrinks = [replace(r, saved=min(r.saved, excess)) for r in _shrinks(problem, state.network, None)]
+        least = min(shrinks, key=lambda r: _removal_score(r, state.measure))
+        state = refit(problem, least.make(), sweeps=TRIM_SWEEPS, tolerance=0.0)
+    return refit(problem, state.network) if state.size <= budget else None
+
+
+def _ruin(problem: Problem, current: Fitted) -> Fitted:
+    """Drop a few ranks, those that cost little more often."""
+    for _ in range(problem.choose(problem.options.regrow_depth)):
+        reference = problem.target or current.loss
+        options = [
+            (max(_removal_score(r, reference), 1e-12) * problem.noise(RUIN_NOISE), k, r)
+            for k, r in enumerate(_shrinks(problem, current.network, None))
+        ]
+        if not options:
+            break
+        current = refit(problem, min(options)[2].make(), sweeps=2)
+    return refit(problem, current.network)

@@ -1,0 +1,1 @@
+"""What users call: from data through a search to a result."""

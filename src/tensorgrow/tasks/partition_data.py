@@ -1,0 +1,223 @@
+"""From partitions as they are stored to parts that completion computes with."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..algebra.linalg import usable_cores
+from ..data.arrays import as_target, compute_dtype, free_memory, scale_for
+from ..data.holdout import position_codes
+from ..data.observations import differing
+from ..data.parallel.dask_client import active_client
+from ..data.partitions.holdout import HoldOut, by_slice, hold_out_of
+from ..data.partitions.parts import ClientParts, ThreadParts
+from ..data.partitions.table_rows import Columns, Listed, loader, read_partition
+from ..data.partitions.tables import PartitionedObservations
+from ..errors import DataError, DataWarning
+from ..objectives import Census, EntryPart, ObservedLeastSquares
+
+__all__ = ["Prepared", "prepare_parts"]
+
+Array = Any
+
+# Numbers of 8 bytes per entry of a tensor of order p while it is computed with, without rows: A p + B.
+ENTRY_WORDS = (5, 6)
+# Share of the memory limit that entries may take to be kept in this process.
+KEEP_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Parts that are ready, and what is known of all entries together."""
+
+    parts: ThreadParts | ClientParts
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    census: Census
+    census_of_all: Census
+    scale: float
+    weight_scale: float
+    codes: tuple[int, int]
+    is_zero: bool
+
+
+def prepare_parts(
+    data: PartitionedObservations,
+    columns: Columns,
+    validation: Any,
+    dtype: torch.dtype | None,
+    device: torch.device,
+    seed: int,
+    memory_limit: float | None,
+) -> Prepared:
+    """Read all partitions, check them, choose what is held out and keep them where they are computed with."""
+    raw = _opened(data, columns)
+    found: list[Surveyed] = list(raw.map(_survey))
+    counts = [s.count for s in found]
+    total = sum(counts)
+    if total == 0:
+        raise DataError(
+            "there are no observations with a positive weight in any partition; at least one is needed"
+        )
+    _warn_of_differences(found)
+    shape = data.shape or tuple(int(n) + 1 for n in np.max([s.last for s in found if s.count], axis=0))
+    if isinstance(raw, ThreadParts) and _kept(total, len(shape), memory_limit):
+        raw.keep()
+    chosen = [k for k, n in enumerate(counts) if n]
+    stored = np.result_type(*(s.dtype for s in found if s.count))
+    computed = compute_dtype(stored, dtype)
+    largest, heaviest = max(s.largest for s in found), max(s.heaviest for s in found)
+    plan = PartPlan(
+        shape,
+        str(computed).removeprefix("torch."),
+        str(device),
+        scale_for(largest),
+        scale_for(heaviest) if heaviest else 1.0,
+        total,
+        hold_out_of(raw, shape, total, columns, validation, seed),
+    )
+    parts = raw.made(plan, chosen)
+    surveyed = list(parts.map(_census))
+    census, everything = _censuses(surveyed)
+    _warn_of_gaps(shape, everything)
+    codes = tuple(sum(c[k] for _, _, c in surveyed) % 2**64 for k in (0, 1))
+    return Prepared(
+        parts,
+        shape,
+        computed,
+        census,
+        everything,
+        plan.scale,
+        plan.weight_scale,
+        (codes[0], codes[1]),
+        largest == 0.0,
+    )
+
+
+def _opened(data: PartitionedObservations, columns: Columns) -> ThreadParts | ClientParts:
+    client = active_client() if data.client is None and data.threads is None else data.client
+    if client is None:
+        threads = usable_cores() if data.threads is None else data.threads
+        loads = [loader(p, columns, data.shape, n) for p, n in zip(data.pieces, data.names)]
+        return ThreadParts(loads, threads, keep=False)
+    from dask.delayed import delayed
+
+    read = delayed(read_partition, pure=False)
+    tasks = [read(p, columns, data.shape, n) for p, n in zip(data.pieces, data.names)]
+    return ClientParts.load(client, tasks, data.names)
+
+
+def _kept(total: int, order: int, memory_limit: float | None) -> bool:
+    limit = free_memory(torch.device("cpu")) if memory_limit is None else memory_limit
+    words = ENTRY_WORDS[0] * order + ENTRY_WORDS[1]
+    return 8 * words * total <= KEEP_SHARE * limit
+
+
+# -- what partitions are asked -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What is to be known of a partition before it can be used."""
+
+    count: int
+    last: Array
+    dtype: Any
+    largest: float
+    heaviest: float
+    differ: int
+
+
+def _survey(part: Listed) -> Surveyed:
+    if len(part) == 0:
+        return Surveyed(0, None, None, 0.0, 0.0, 0)
+    parts = part.values.view(part.values.real.dtype)
+    heaviest = 0.0 if part.weights is None else float(part.weights.max())
+    largest = float(np.abs(parts).max())
+    return Surveyed(len(part), part.indices.max(0), part.values.dtype, largest, heaviest, part.differ)
+
+
+# -- parts ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartPlan:
+    """How a partition becomes a part; on the device where it is computed with."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    scale: float
+    weight_scale: float
+    rows: int
+    hold_out: HoldOut
+
+    def __call__(self, part: Listed) -> EntryPart:
+        """The part."""
+        values = as_target(torch.from_numpy(np.array(part.values)), getattr(torch, self.dtype))
+        values = (values if self.scale == 1.0 else values / self.scale).to(self.device)
+        weights = None
+        if part.weights is not None:
+            weights = torch.from_numpy(part.weights / self.weight_scale).to(values.real.dtype).to(self.device)
+        held_out = torch.from_numpy(self.hold_out(part)).to(self.device)
+        objective = ObservedLeastSquares(
+            torch.from_numpy(np.array(part.indices)).to(self.device),
+            values,
+            self.shape,
+            weights=weights,
+            held_out=held_out if bool(held_out.any()) else None,
+            rows=self.rows,
+        )
+        return EntryPart(objective)
+
+
+def _census(part: EntryPart) -> tuple[list[Array], list[Array], tuple[int, int]]:
+    """Fitted and held-out entries by mode and slice, and codes of all and of held-out positions."""
+    fitted, held_out = part.positions()
+    codes = [int(position_codes(a, 1).sum(dtype=np.uint64)) for a in (fitted, held_out)]
+    return by_slice(fitted, part.dims), by_slice(held_out, part.dims), (sum(codes), codes[1])
+
+
+def _censuses(found: list[Any]) -> tuple[Census, Census]:
+    """Of the fitted entries, and of all."""
+    fitted = [sum(f[k] for f, _, _ in found) for k in range(len(found[0][0]))]
+    held = [sum(h[k] for _, h, _ in found) for k in range(len(fitted))]
+    sizes = [int(f[0].sum() + h[0].sum()) for f, h, _ in found]
+    count, held_out = int(fitted[0].sum()), int(held[0].sum())
+    return (
+        Census(count, held_out, tuple(fitted), max(sizes)),
+        Census(count + held_out, 0, tuple(f + h for f, h in zip(fitted, held)), max(sizes)),
+    )
+
+
+# -- warnings ------------------------------------------------------------------------------------------
+
+
+def _warn_of_differences(found: list[Surveyed]) -> None:
+    differ = sum(s.differ for s in found)
+    if differ:
+        warnings.warn(differing(differ), DataWarning, stacklevel=6)
+
+
+def _warn_of_gaps(shape: tuple[int, ...], everything: Census) -> None:
+    empty = [int((counts == 0).sum()) for counts in everything.slices]
+    gaps = [f"{n} of {d} along mode {k}" for k, (n, d) in enumerate(zip(empty, shape)) if n]
+    if gaps:
+        warnings.warn(
+            f"slices without any observation ({', '.join(gaps)}) are predicted as the mean of the others",
+            DataWarning,
+            stacklevel=6,
+        )
+    least = sum(shape) - len(shape) + 1
+    if everything.fitted < least:
+        warnings.warn(
+            f"{everything.fitted} observations of a tensor of shape {shape}: even a network of rank one has "
+            f"{least} degrees of freedom, so that the result is mostly the ridge's choice",
+            DataWarning,
+            stacklevel=6,
+        )

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensorgrow.algebra import linalg
+from tensorgrow.algebra.linalg import (
+    can_limit_threads,
+    is_single,
+    leading_pair,
+    one_thread,
+    solve_normal,
+    sqrt_and_inverse,
+    tail_norms,
+    usable_cores,
+)
+from tests.oracles import assert_close, random_array, to_numpy
+from tests.strategies import seeds
+
+DOUBLES = st.sampled_from([torch.float64, torch.complex128])
+
+
+either_lapack = pytest.mark.parametrize("scipy", [True, False], ids=["scipy", "no-scipy"])
+
+
+def problem(seed, rows, unknowns, columns, dtype, rank=None):
+    """Environment ``E`` (unknowns x columns), target ``T`` (rows x columns), Gram and right-hand side."""
+    rng = np.random.default_rng(seed)
+    if rank is None:
+        env = random_array(rng, (unknowns, columns), dtype)
+    else:
+        env = random_array(rng, (unknowns, rank), dtype) @ random_array(rng, (rank, columns), dtype)
+    target = random_array(rng, (rows, columns), dtype)
+    return env, target, env @ env.mH, target @ env.mH
+
+
+def solve(gram, rhs, ridge, use_numpy, scipy=True):
+    with pytest.MonkeyPatch.context() as patch:
+        if not scipy:
+            patch.setattr(linalg, "_lapack", lambda: None)
+        if use_numpy:
+            return solve_normal(gram.resolve_conj().numpy(), rhs.resolve_conj().numpy(), ridge)
+        return solve_normal(gram, rhs, ridge)
+
+
+@either_lapack
+@given(st.integers(1, 4), st.integers(1, 6), DOUBLES, seeds)
+def test_solution_is_that_of_lstsq(scipy, use_numpy, rows, unknowns, dtype, seed):
+    env, target, gram, rhs = problem(seed, rows, unknowns, unknowns + 10, dtype)
+    x, explained = solve(gram, rhs, 1e-14, use_numpy, scipy)
+    best = np.linalg.lstsq(to_numpy(env).T, to_numpy(target).T)[0].T
+    assert_close(x, best, 1e-9)
+    total = np.linalg.norm(to_numpy(target)) ** 2
+    left = np.linalg.norm(to_numpy(target) - best @ to_numpy(env)) ** 2
+    assert explained == pytest.approx(total - left, rel=1e-9)
+
+
+@either_lapack
+@given(st.integers(1, 3), st.integers(2, 6), DOUBLES, seeds)
+def test_singular_gram_still_gives_the_best_fit(scipy, use_numpy, rows, unknowns, dtype, seed):
+    env, target, gram, rhs = problem(seed, rows, unknowns, 12, dtype, rank=unknowns // 2)
+    x, explained = solve(gram, rhs, 1e-14, use_numpy, scipy)
+    best = np.linalg.lstsq(to_numpy(env).T, to_numpy(target).T, rcond=1e-10)[0].T
+    assert_close(to_numpy(x) @ to_numpy(env), best @ to_numpy(env), 1e-6)
+    total = np.linalg.norm(to_numpy(target)) ** 2
+    left = np.linalg.norm(to_numpy(target) - to_numpy(x) @ to_numpy(env)) ** 2
+    assert explained == pytest.approx(total - left, rel=1e-7)
+
+
+@given(DOUBLES, seeds)
+def test_explained_is_right_for_a_large_ridge_too(use_numpy, dtype, seed):
+    env, target, gram, rhs = problem(seed, 3, 5, 20, dtype)
+    x, explained = solve(gram, rhs, 0.3, use_numpy)
+    total = np.linalg.norm(to_numpy(target)) ** 2
+    left = np.linalg.norm(to_numpy(target) - to_numpy(x) @ to_numpy(env)) ** 2
+    assert explained == pytest.approx(total - left, rel=1e-10)
+    assert explained < solve(gram, rhs, 0.0, use_numpy)[1]
+
+
+@either_lapack
+@given(DOUBLES, seeds)
+def test_scaling_of_unknowns_does_not_hurt(scipy, use_numpy, dtype, seed):
+    _, _, gram, rhs = problem(seed, 2, 4, 20, dtype)
+    scale = torch.tensor([1e-4, 1.0, 1e3, 1e5], dtype=torch.float64)
+    plain, _ = solve(gram, rhs, 1e-14, use_numpy, scipy)
+    scaled, _ = solve(gram * scale[:, None] * scale, rhs * scale, 1e-14, use_numpy, scipy)
+    assert_close(to_numpy(scaled) * scale.numpy(), plain, 1e-7)
+
+
+def test_single_precision_is_solved_in_double(use_numpy):
+    rng = np.random.default_rng(0)
+    # Condition 1e4: a single precision factor would lose four of seven digits.
+    u = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    gram = torch.tensor(u @ np.diag(np.geomspace(1, 1e-4, 6)) @ u.T, dtype=torch.float32)
+    rhs = torch.tensor(rng.standard_normal((2, 6)), dtype=torch.float32)
+    x, _ = solve(gram, rhs, 1e-14, use_numpy)
+    assert is_single(x.dtype)
+    assert_close(x, np.linalg.solve(to_numpy(gram), to_numpy(rhs).T).T, 1e-6)
+
+
+def test_shapes_and_types_are_kept(dtype, device):
+    rng = np.random.default_rng(0)
+    env = random_array(rng, (6, 9), dtype).to(device)
+    rhs = random_array(rng, (4, 2, 3), dtype).to(device)
+    gram = (env @ env.mH).reshape(2, 3, 2, 3)
+    x, _ = solve_normal(gram, rhs, 1e-14)
+    assert (x.shape, x.dtype, x.device.type) == (rhs.shape, dtype, device)
+    expected = np.linalg.solve(to_numpy(gram).reshape(6, 6).T, to_numpy(rhs).reshape(4, 6).T).T
+    assert_close(x, expected.reshape(4, 2, 3), 1e-3 if is_single(dtype) else 1e-10)
+
+
+def test_inputs_are_not_changed(use_numpy):
+    _, _, gram, rhs = problem(0, 3, 4, 9, torch.complex128)
+    before = gram.clone(), rhs.clone()
+    solve(gram, rhs, 1e-3, use_numpy)
+    assert torch.equal(gram, before[0])
+    assert torch.equal(rhs, before[1])
+
+
+def test_no_gram_means_one(use_numpy):
+    rhs = torch.tensor([3.0, 4.0])
+    x, explained = solve_normal(None, rhs.numpy() if use_numpy else rhs, 1e-14)
+    assert_close(x, rhs, 0.0)
+    assert explained == 25.0
+
+
+@either_lapack
+@pytest.mark.parametrize("unknowns", [1, 3])
+def test_zero_environment_gives_zero(scipy, use_numpy, dtype, unknowns):
+    gram, rhs = torch.zeros(unknowns, unknowns, dtype=dtype), torch.zeros(2, unknowns, dtype=dtype)
+    x, explained = solve(gram, rhs, 1e-14, use_numpy, scipy)
+    assert not to_numpy(x).any()
+    assert explained == 0.0
+
+
+def test_numpy_and_torch_agree_on_a_batch_of_shapes():
+    for unknowns in (1, 2, 7):
+        _, _, gram, rhs = problem(unknowns, 3, unknowns, 9, torch.complex128)
+        a, b = solve(gram, rhs, 1e-14, True), solve(gram, rhs, 1e-14, False)
+        assert_close(a[0], b[0], 1e-12)
+        assert a[1] == pytest.approx(b[1], rel=1e-12)
+
+
+@given(st.integers(1, 6), DOUBLES, seeds)
+def test_square_root_and_inverse(n, dtype, seed):
+    a = random_array(np.random.default_rng(seed), (n, n + 5), dtype)
+    gram = a @ a.mH
+    root, inverse = sqrt_and_inverse(gram)
+    assert_close(root @ root, gram, 1e-12)
+    assert_close(root, root.mH, 1e-12)
+    assert_close(root @ inverse, np.eye(n), 1e-9)
+    assert (np.linalg.eigvalsh(to_numpy(root)) > 0).all()
+
+
+@given(DOUBLES, seeds)
+def test_root_of_a_singular_matrix_stays_invertible(dtype, seed):
+    a = random_array(np.random.default_rng(seed), (5, 2), dtype)
+    root, inverse = sqrt_and_inverse(a @ a.mH)
+    assert_close(root @ root, a @ a.mH, 1e-12)
+    assert_close(root @ inverse, np.eye(5), 1e-6)
+
+
+def test_root_of_zero_is_finite():
+    root, inverse = sqrt_and_inverse(torch.zeros(3, 3, dtype=torch.float64))
+    assert_close(root @ inverse, np.eye(3), 1e-12)
+    assert float(root.abs().max()) < 1e-100
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=6))
+def test_tail_norms(values):
+    s = np.sort(np.array(values))[::-1].copy()
+    tails = tail_norms(torch.from_numpy(s))
+    expected = [float(np.linalg.norm(s[r:])) for r in range(len(s) + 1)]
+    assert len(tails) == len(s) + 1
+    np.testing.assert_allclose(tails.numpy(), expected, rtol=1e-12, atol=1e-290)
+    assert float(tails[-1]) == 0.0
+
+
+def test_tail_norms_of_single_precision_do_not_underflow():
+    tails = tail_norms(torch.tensor([1.0, 1e-30], dtype=torch.float32))
+    assert float(tails[1]) == pytest.approx(1e-30, rel=1e-5)
+
+
+@given(st.integers(1, 5), st.integers(1, 5), DOUBLES, seeds)
+def test_leading_pair_converges_to_the_leading_singular_pair(use_numpy, m, n, dtype, seed):
+    rng = np.random.default_rng(seed)
+    q = [np.linalg.qr(to_numpy(random_array(rng, (k, k), dtype)))[0] for k in (m, n)]
+    s = np.array([4.0, 1.0, 0.5, 0.2, 0.1])[: min(m, n)]
+    matrix = (q[0][:, : len(s)] * s) @ q[1][: len(s)]
+    start = to_numpy(random_array(rng, (n,), dtype))
+    args = (matrix, start) if use_numpy else (torch.from_numpy(matrix), torch.from_numpy(start))
+    u, v = (to_numpy(x) for x in leading_pair(args[0], 40, args[1]))
+    assert np.linalg.norm(u) == pytest.approx(1.0)
+    assert_close(np.outer(u, v), 4.0 * np.outer(q[0][:, 0], q[1][0]), 1e-9)
+
+
+@pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])
+@pytest.mark.parametrize("name", ["float32", "float64", "complex64", "complex128"])
+def test_leading_pair_of_zero_is_zero(make, name):
+    dtype = getattr(np if make is np.zeros else torch, name)
+    u, v = leading_pair(make((3, 2), dtype=dtype), 3, make(2, dtype=dtype))
+    assert not to_numpy(u).any()
+    assert not to_numpy(v).any()
+
+
+def test_one_thread_and_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            if can_limit_threads():
+                from threadpoolctl import threadpool_info
+
+                assert {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"} == {1}
+        assert torch.get_num_threads() == 2
+        with pytest.raises(RuntimeError, match="stop"), one_thread():
+            raise RuntimeError("stop")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that pins processes")
+def test_usable_cores_are_those_the_process_may_run_on():
+    before = os.sched_getaffinity(0)
+    assert usable_cores() == len(before)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_is_single_knows_both_libraries():
+    for lib in (np, torch):
+        assert is_single(lib.zeros(1, dtype=lib.float32).dtype)
+        assert is_single(lib.zeros(1, dtype=lib.complex64).dtype)
+        assert not is_single(lib.zeros(1, dtype=lib.float64).dtype)
+        assert not is_single(lib.zeros(1, dtype=lib.complex128).dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_norm_that_rounding_made_negative_gives_nothing(use_numpy, dtype):
+    """It was taken for a tiny one, and the solution overflowed."""
+    gram, rhs = torch.tensor([[-2.4e-4]], dtype=dtype), torch.tensor([[2.7e-4], [0.0], [-1.0]], dtype=dtype)
+    x, explained = solve(gram, rhs, 1e-12, use_numpy)
+    assert to_numpy(torch.as_tensor(x)).tolist() == [[0.0], [0.0], [0.0]]
+    assert explained == 0.0

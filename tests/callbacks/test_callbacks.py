@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import tensorgrow as tg
+from tensorgrow import GreedyOptions, GreedySearch, Step
+from tensorgrow import StopReason as Stop
+from tensorgrow.callbacks.base import Callback, ProgressBar, as_callbacks, progress_callback
+
+X = np.random.default_rng(0).standard_normal((4, 4, 4))
+OPTIONS = {"max_error": 0.5, "random_state": 0, "options": GreedyOptions(starts=1, certify=False)}
+
+
+class Recorder:
+    """Notes what it is told, in a list that several may share."""
+
+    def __init__(self, name: str, log: list, stop_at: int | None = None) -> None:
+        self.name, self.log, self.stop_at = name, log, stop_at
+
+    def on_start(self, search):
+        assert isinstance(search, GreedySearch)
+        assert search.state.steps == []
+        self.log.append((self.name, "start"))
+
+    def on_step(self, search, step):
+        assert isinstance(step, Step)
+        assert search.state.steps[-1] is step
+        assert search.answer is not None
+        self.log.append((self.name, step.index))
+        return step.index == self.stop_at
+
+    def on_end(self, search):
+        self.log.append((self.name, "end"))
+
+
+def test_a_function_sees_every_step():
+    seen = []
+    result = tg.decompose(X, callbacks=seen.append, **OPTIONS)
+    assert tuple(seen) == result.history
+    assert len(seen) > 3
+    assert result.stop is Stop.TARGET_REACHED  # list.append returns None: go on
+
+
+def test_callbacks_do_not_change_the_run():
+    plain = tg.decompose(X, **OPTIONS)
+    watched = tg.decompose(X, callbacks=[lambda s: None, Recorder("a", [])], **OPTIONS)
+    assert watched.structure == plain.structure
+    assert watched.relative_error == plain.relative_error
+
+
+def test_order_of_calls():
+    log = []
+    result = tg.decompose(X, callbacks=[Recorder("a", log), Recorder("b", log)], **OPTIONS)
+    steps = len(result.history)
+    expected = [("a", "start"), ("b", "start")]
+    expected += [(name, k) for k in range(steps) for name in "ab"]
+    expected += [("a", "end"), ("b", "end")]
+    assert log == expected
+
+
+@pytest.mark.parametrize("value", [True, 1, np.True_, "yes"])
+def test_a_true_answer_stops(value):
+    result = tg.decompose(X, callbacks=lambda step: value if step.index == 2 else None, **OPTIONS)
+    assert result.stop is Stop.CALLBACK
+    assert len(result.history) == 3
+    assert result.num_parameters == result.history[-1].num_parameters
+    error = np.linalg.norm(X - result.network.to_dense().numpy()) / np.linalg.norm(X)
+    assert result.relative_error == pytest.approx(error)
+
+
+@pytest.mark.parametrize("value", [False, 0, None, np.False_, ""])
+def test_a_false_answer_goes_on(value):
+    assert tg.decompose(X, callbacks=lambda step: value, **OPTIONS).stop is Stop.TARGET_REACHED
+
+
+def test_everyone_is_told_of_the_step_that_stops():
+    log = []
+    result = tg.decompose(X, callbacks=[Recorder("a", log, stop_at=1), Recorder("b", log)], **OPTIONS)
+    assert result.stop is Stop.CALLBACK
+    assert log[-4:] == [("a", 1), ("b", 1), ("a", "end"), ("b", "end")]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ZeroDivisionError, SystemExit])
+def test_on_end_is_called_when_something_fails(error):
+    log = []
+
+    def fail(step):
+        if step.index == 2:
+            raise error("mine")
+
+    with pytest.raises(error, match="mine"):
+        tg.decompose(X, callbacks=[Recorder("a", log), fail], **OPTIONS)
+    assert log[-2:] == [("a", 2), ("a", "end")]
+
+
+def test_on_end_is_called_when_the_search_fails():
+    log = []
+
+    def score(before, after, added):
+        raise ArithmeticError("no score")
+
+    options = OPTIONS | {"options": GreedyOptions(edge_score=score)}
+    with pytest.raises(ArithmeticError, match="no score"):
+        tg.decompose(X, callbacks=Recorder("a", log), **options)
+    assert log == [("a", "start"), ("a", 0), ("a", "end")]
+
+
+def test_ctrl_c_in_a_callback_keeps_the_best():
+    log = []
+
+    def press(step):
+        if step.index == 2:
+            raise KeyboardInterrupt
+
+    result = tg.decompose(X, callbacks=[Recorder("a", log), press], **OPTIONS)
+    assert result.stop is Stop.INTERRUPTED
+    assert len(result.history) == 3
+    assert log[-1] == ("a", "end")
+
+
+def test_ctrl_c_before_there_is_anything():
+    log = []
+
+    class Press(Recorder):
+        def on_start(self, search):
+            super().on_start(search)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tg.decompose(X, callbacks=Press("a", log), **OPTIONS)
+
+
+def test_as_callbacks():
+    assert as_callbacks(None) == []
+    recorder = Recorder("a", [])
+    assert as_callbacks(recorder) == [recorder]
+    assert isinstance(recorder, Callback)
+    both = as_callbacks((recorder, print))
+    assert both[0] is recorder
+    assert len(both) == 2
+    assert all(isinstance(c, Callback) for c in both)
+    assert len(as_callbacks(c for c in (print, print))) == 2
+    for bad in ("text", [1], [None], [recorder, object()]):
+        with pytest.raises(tg.OptionError, match="callback"):
+            as_callbacks(bad)
+
+
+# -- progress ----------------------------------------------------------------------------------------------
+
+
+def test_silent_by_default(capfd):
+    tg.decompose(X, **OPTIONS)
+    tg.fit(X, tg.Structure.rank_one(X.shape), random_state=0)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == ""
+
+
+def test_progress_callback():
+    assert progress_callback(False) == []
+    assert progress_callback(None) == []  # nobody watches a test
+
+
+def test_progress_bar_without_a_terminal(capfd):
+    pytest.importorskip("rich")
+    plain = tg.decompose(X, **OPTIONS)
+    shown = tg.decompose(X, progress=True, **OPTIONS)
+    assert shown.structure == plain.structure
+    assert shown.relative_error == plain.relative_error
+    out, _ = capfd.readouterr()
+    assert out == ""  # standard output belongs to the user
+
+
+def test_progress_on_a_terminal(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    (bar,) = progress_callback(None)
+    assert isinstance(bar, ProgressBar)
+    assert len(progress_callback(True)) == 1
+
+
+def test_progress_line(monkeypatch):
+    rich = pytest.importorskip("rich.progress")
+    lines = []
+    update = rich.Progress.update
+
+    def note(self, task, **fields):
+        lines.append(fields["description"])
+        return update(self, task, **fields)
+
+    monkeypatch.setattr(rich.Progress, "update", note)
+    result = tg.decompose(X, progress=True, **OPTIONS)
+    assert len(lines) == len(result.history)
+    for line, step in zip(lines, result.history):
+        assert f"{step.num_parameters:,} parameters" in line
+        assert f"{step.relative_error:.4g}" in line
+        assert "goal 0.5" in line
+        if step.edge is not None:
+            assert f"{step.edge[0]}-{step.edge[1]}" in line
+
+
+def test_progress_stops_when_something_fails(monkeypatch):
+    rich = pytest.importorskip("rich.progress")
+    stopped = []
+    stop = rich.Progress.stop
+    monkeypatch.setattr(rich.Progress, "stop", lambda self: (stopped.append(self), stop(self))[1])
+
+    def fail(step):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        tg.decompose(X, progress=True, callbacks=fail, **OPTIONS)
+    assert stopped
+
+
+def test_progress_needs_rich(monkeypatch):
+    for name in ("rich", "rich.console", "rich.progress"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(tg.OptionError, match=r"rich.*pip install"):
+        tg.decompose(X, progress=True, **OPTIONS)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert progress_callback(None) == []  # only shown where it can be

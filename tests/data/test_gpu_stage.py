@@ -1,0 +1,235 @@
+"""Blocks that are read ahead and sent to a GPU; without one, sent to the CPU through ordinary memory."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import tensorgrow as tg
+from tensorgrow.data.blocks import ArraySource, Form, StagedReducer, ThreadReducer
+from tensorgrow.data.blocks import gpu_stage as staging
+from tensorgrow.objectives import BlockedLeastSquares
+from tensorgrow.tasks import block_target as opening
+from tests.oracles import TOLERANCE, assert_close, random_array, random_network
+
+SHAPE = (6, 7, 5, 4)
+STRUCTURE = tg.Structure(SHAPE, {(0, 1): 2, (2, 3): 3, (0, 4): 2, (1, 4): 2, (2, 4): 2}, num_nodes=5)
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture(params=["locked", "refused"])
+def memory(request, monkeypatch):
+    """Stands in for page-locked memory, which there is none of without a GPU, or which the system refuses."""
+    taken = []
+
+    def page_locked(size: int) -> torch.Tensor:
+        taken.append(size)
+        if request.param == "refused":
+            raise RuntimeError("CUDA error: out of memory")
+        return torch.full((size,), 255, dtype=torch.uint8)
+
+    monkeypatch.setattr(staging, "page_locked", page_locked)
+    return taken
+
+
+# -- reading ahead -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 8])
+def test_results_come_in_order_and_slots_are_not_used_twice_at_once(slots):
+    held: list[int | None] = [None] * slots
+    started, lock = [], threading.Lock()
+    rng = np.random.default_rng(0)
+    pauses = rng.uniform(0.0, 0.002, 20)
+
+    def work(slot: int, item: int) -> tuple[int, int]:
+        with lock:
+            started.append(item)
+        held[slot] = item
+        time.sleep(pauses[item])
+        return slot, item
+
+    seen = []
+    for slot, item in staging.read_ahead(range(20), work, slots):
+        time.sleep(pauses[-item])
+        assert held[slot] == item  # nobody wrote there while it was in use
+        assert max(started) <= item + slots - 1
+        seen.append(item)
+    assert seen == list(range(20))
+
+
+def test_an_error_comes_when_its_turn_has_come_and_ends_the_reading():
+    started = []
+
+    def work(slot: int, item: int) -> int:
+        started.append(item)
+        if item == 3:
+            raise tg.DataError("chunk 3 cannot be read")
+        return item
+
+    seen = []
+    with pytest.raises(tg.DataError, match="chunk 3"):
+        for item in staging.read_ahead(range(100), work, 2):
+            seen.append(item)
+    assert seen == [0, 1, 2]
+    assert max(started) <= 4
+
+
+# -- blocks --------------------------------------------------------------------------------------------
+
+
+def blocks_to_send() -> dict[str, object]:
+    x = np.random.default_rng(0).standard_normal((4, 5, 6))
+    tensor = torch.from_numpy(x)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    return {
+        "double": x,
+        "single": x.astype(np.float32),
+        "big-endian": x.astype(">f8"),
+        "fortran": np.asfortranarray(x),
+        "read-only": frozen,
+        "whole": (100 * x).astype(np.int16),
+        "truth": x > 0,
+        "tensor": tensor,
+        "part": tensor[1:3, :, ::2],
+        "with gradient": tensor.clone().requires_grad_(),
+        "half": tensor.to(torch.bfloat16),
+    }
+
+
+@pytest.mark.parametrize("kind", blocks_to_send())
+def test_blocks_arrive_as_they_are(kind, memory):
+    block = blocks_to_send()[kind]
+    stage = staging.Stage(torch.device("cpu"), torch.float32, 2)
+    expected = Form("float32", "cpu")(block)
+    first = stage.receive(stage.send(0, block))
+    again = stage.receive(stage.send(0, block * 0 if kind != "truth" else ~block))
+    assert first.dtype == torch.float32 and not first.requires_grad
+    assert torch.equal(first, expected)  # the second block in the same slot did not touch it
+    assert not torch.equal(again, expected)
+    assert len(memory) == 1  # taken once, or not asked for again
+
+
+def test_conjugated_blocks_arrive(memory):
+    x = random_array(np.random.default_rng(0), (3, 4), torch.complex128)
+    stage = staging.Stage(torch.device("cpu"), torch.complex128, 1)
+    assert torch.equal(stage.receive(stage.send(0, x.conj())), x.conj().resolve_conj())
+
+
+def test_slots_grow_with_the_blocks(memory):
+    stage = staging.Stage(torch.device("cpu"), torch.float64, 1)
+    for size in (2, 5, 3):
+        x = torch.arange(float(size), dtype=torch.float64)
+        assert torch.equal(stage.receive(stage.send(0, x)), x)
+    assert memory == ([16, 40] if stage.locks else [16])
+
+
+def test_a_slot_waits_for_its_last_copy(memory, monkeypatch):
+    """Else the GPU would copy what the next block wrote there."""
+    stage = staging.Stage(torch.device("cpu"), torch.float32, 2)
+    seen = []
+
+    class Event:
+        def synchronize(self) -> None:
+            seen.append("wait")
+
+    filled = stage._filled
+    monkeypatch.setattr(stage, "_filled", lambda *given: seen.append("fill") or filled(*given))
+    stage._arrived[1] = Event()
+    stage.send(0, torch.ones(3))
+    stage.send(1, torch.ones(3))
+    assert seen == ["fill", "wait", "fill"]
+
+
+# -- sums over blocks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_sent_blocks_give_the_bits_of_threads(dtype, threads, scale, memory):
+    x = random_array(np.random.default_rng(1), SHAPE, dtype)
+    source = ArraySource(x)
+    form = Form(str(dtype).removeprefix("torch."), "cpu", scale)
+    network = random_network(STRUCTURE, 2, dtype)
+    plain, sent = (
+        BlockedLeastSquares(kind(source, source.boxes(30), form, threads))
+        for kind in (ThreadReducer, StagedReducer)
+    )
+    a, b = plain.to_arrays(network), sent.to_arrays(network)
+    assert sent.norm == plain.norm
+    for _ in range(2):
+        assert sent.sweep(STRUCTURE, b, 1e-14) == plain.sweep(STRUCTURE, a, 1e-14)
+    for ours, theirs in zip(b, a):
+        assert torch.equal(ours, theirs)
+    assert sent.loss(STRUCTURE, b) == plain.loss(STRUCTURE, a)
+    assert sent.reducer.passes == plain.reducer.passes == 6
+    double = sent.reducer.with_form(Form("complex128" if dtype.is_complex else "float64", "cpu"))
+    assert BlockedLeastSquares(double).norm == pytest.approx(sent.norm * scale, rel=1e-6)
+    assert sent.reducer.passes == 7
+
+
+def test_an_error_of_a_kernel_ends_the_pass(memory):
+    source = ArraySource(torch.ones(8, 3))
+    reducer = StagedReducer(source, source.boxes(3), Form("float32", "cpu"), 2)
+
+    def kernel(block, box):
+        raise ZeroDivisionError
+
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError):
+        reducer.reduce(kernel)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "most"), [(None, ThreadReducer, 1 << 21), ("cuda", StagedReducer, 1 << 25)]
+)
+def test_who_reads_the_blocks(device, kind, most):
+    x = np.broadcast_to(np.float32(1.0), (1 << 10, 1 << 9, 1 << 8))
+    reducer = opening._reducer(ArraySource(x), Form("float32", device), 1e12, None, None)
+    assert type(reducer) is kind
+    assert {math.prod(b - a for a, b in box) for box in reducer.boxes} == {most}
+    assert reducer.threads >= 2
+    few = opening._reducer(ArraySource(x), Form("float32", device), 1e8, None, 5)
+    assert few.threads == 5
+    assert all(5 * 5 * 4 * math.prod(b - a for a, b in box) <= 5e7 for box in few.boxes)
+
+
+# -- with a GPU ----------------------------------------------------------------------------------------
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", ["stream", "compress"])
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_a_gpu_finds_what_the_cpu_finds(method, where):
+    hidden = tg.Structure.tensor_ring((60, 50, 40), (2, 3, 2))
+    x = tg.TensorNetwork.random(hidden, random_state=0).to_dense()
+    arguments = {"method": method, "max_error": 1e-4, "random_state": 0, "effort": "fast"}
+    expected = tg.distributed.decompose(x, **arguments)
+    found = tg.distributed.decompose(x.to(where), device="cuda", memory_limit=4e7, **arguments)
+    assert found.structure == expected.structure
+    assert found.relative_error <= 1e-4
+
+
+@needs_gpu
+def test_a_gpu_computes_what_the_cpu_computes(dtype, monkeypatch):
+    monkeypatch.setattr("tensorgrow.contraction.strided.LARGE", 1)
+    monkeypatch.setattr("tensorgrow.contraction.strided.LARGE_SLAB", 1)
+    x = random_array(np.random.default_rng(1), SHAPE, dtype)
+    network = random_network(STRUCTURE, 2, dtype)
+    source, name = ArraySource(x), str(dtype).removeprefix("torch.")
+    plain = BlockedLeastSquares(ThreadReducer(source, source.boxes(100), Form(name, "cpu"), 1))
+    sent = BlockedLeastSquares(StagedReducer(source, source.boxes(100), Form(name, "cuda"), 3))
+    a, b = plain.to_arrays(network), sent.to_arrays(network)
+    assert sent.norm == pytest.approx(plain.norm, rel=1e-5)
+    assert sent.loss(STRUCTURE, b) == pytest.approx(plain.loss(STRUCTURE, a), rel=1e-5)
+    for node in range(STRUCTURE.num_nodes):
+        ours, theirs = (o.normal_equations(network, node).rhs for o in (sent, plain))
+        assert_close(ours.cpu(), theirs, 10 * TOLERANCE[dtype])

@@ -1,0 +1,516 @@
+from __future__ import annotations
+
+import importlib
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import tensorgrow as tg
+from tensorgrow.algebra.linalg import is_single
+from tensorgrow.contraction import sweep_plan
+from tensorgrow.network import TensorNetwork
+from tensorgrow.objectives import DenseLeastSquares, NormalEquations
+from tensorgrow.solvers import ALSSettings, als
+from tensorgrow.solvers.als import Extrapolation
+from tensorgrow.structure import Structure
+from tests.oracles import (
+    assert_close,
+    best_core,
+    dense,
+    environment,
+    perturbed,
+    random_array,
+    random_network,
+    to_numpy,
+)
+from tests.strategies import networks, seeds, structures
+
+NEVER = -math.inf  # a tolerance that never stops
+
+EXACT = {
+    "tensor train": Structure.tensor_train((6,) * 5, (2, 3, 4, 3)),
+    "tensor ring": Structure.tensor_ring((6,) * 4, (2, 3, 2, 3)),
+    "tucker": Structure.tucker((7, 6, 5, 6), (2, 3, 2, 3)),
+    "triangle": Structure((6,) * 4, {(0, 1): 2, (1, 2): 2, (0, 2): 2, (2, 3): 3}),
+}
+
+
+@pytest.fixture(params=list(EXACT))
+def exact(request):
+    return EXACT[request.param]
+
+
+def relative_error(fit, target):
+    x = to_numpy(target)
+    return np.linalg.norm(x - dense(fit.network.structure, fit.network.cores)) / np.linalg.norm(x)
+
+
+# -- never up ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("momentum", [None, 0.95], ids=["plain", "accelerated"])
+@given(st.data())
+def test_the_loss_never_rises(momentum, use_numpy, double, data):
+    net = data.draw(networks(double))
+    target = random_array(np.random.default_rng(data.draw(seeds)), net.structure.dims, double)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    options = ALSSettings(
+        max_sweeps=8,
+        tolerance=NEVER,
+        balance_every=3,
+        accelerate=momentum is not None,
+        momentum=momentum or 0.5,
+    )
+    fit = als(objective, net, options)
+    norm = np.linalg.norm(to_numpy(target))
+    assert fit.num_sweeps == 8
+    assert fit.losses[0] <= norm * (1 + 1e-9)
+    for before, after in zip(fit.losses, fit.losses[1:]):
+        assert after <= before + 1e-7 * norm
+    assert fit.loss == fit.losses[-1]
+    assert fit.loss == pytest.approx(relative_error(fit, target) * norm, abs=1e-7 * norm)
+
+
+@given(structures(min_order=2), seeds)
+def test_every_update_lowers_the_loss(structure, seed):
+    net = random_network(structure, seed)
+    target = random_array(np.random.default_rng(seed), structure.dims, torch.float64)
+    objective = DenseLeastSquares(target)
+    norm = np.linalg.norm(to_numpy(target))
+    start = np.linalg.norm(to_numpy(target) - dense(structure, net.cores))
+    one = als(objective, net, ALSSettings(max_sweeps=1))
+    assert one.loss <= start + 1e-7 * norm
+    two = als(objective, one.network, ALSSettings(max_sweeps=1))
+    assert two.loss <= one.loss + 1e-7 * norm
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=["float32", "complex64"])
+def test_the_loss_hardly_rises_in_single_precision(use_numpy, dtype):
+    for seed, structure in enumerate(EXACT.values()):
+        net = random_network(structure, seed, dtype)
+        target = random_array(np.random.default_rng(seed), structure.dims, dtype)
+        objective = DenseLeastSquares(target, use_numpy=use_numpy)
+        fit = als(objective, net, ALSSettings(max_sweeps=10, tolerance=NEVER))
+        norm = np.linalg.norm(to_numpy(target))
+        for before, after in zip(fit.losses, fit.losses[1:]):
+            assert after <= before + 1e-5 * norm
+        assert fit.loss == pytest.approx(relative_error(fit, target) * norm, rel=1e-4)
+
+
+# -- one sweep is one least-squares problem per node -------------------------------------------------------
+
+
+@given(st.data())
+def test_one_sweep_is_lstsq_node_by_node(use_numpy, double, data):
+    net = data.draw(networks(double, max_rank=2, min_dim=2))
+    structure = net.structure
+    target = random_array(np.random.default_rng(data.draw(seeds)), structure.dims, double)
+    cores = [to_numpy(c) for c in net.cores]
+    for node in sweep_plan(structure, net.is_complex).leg_order:
+        # Where the best core is not unique, later nodes depend on the choice.
+        assume(np.linalg.cond(environment(structure, cores, node).T) < 1e4)
+        cores[node] = best_core(structure, cores, node, target)
+    fit = als(DenseLeastSquares(target, use_numpy=use_numpy), net, ALSSettings(max_sweeps=1))
+    norm = np.linalg.norm(to_numpy(target))
+    assert_close(fit.network.to_dense(), dense(structure, cores), 1e-5, scale=norm)
+    expected = np.linalg.norm(to_numpy(target) - dense(structure, cores))
+    assert fit.loss == pytest.approx(expected, abs=1e-7 * norm)
+
+
+def test_a_matrix_is_fitted_by_its_truncated_svd(use_numpy, dtype):
+    rng = np.random.default_rng(0)
+    u, v = (np.linalg.qr(to_numpy(random_array(rng, (n, n), dtype)))[0] for n in (7, 6))
+    values = np.array([9.0, 6.0, 1.0, 0.5, 0.3, 0.1])
+    target = torch.tensor((u[:, :6] * values) @ v, dtype=dtype)
+    net = random_network(Structure((7, 6), {(0, 1): 2}), 1, dtype)
+    fit = als(DenseLeastSquares(target, use_numpy=use_numpy), net, ALSSettings(50, tolerance=1e-12))
+    tolerance = 1e-4 if is_single(dtype) else 1e-9
+    assert fit.loss == pytest.approx(np.linalg.norm(values[2:]), rel=tolerance)
+    assert_close(fit.network.to_dense(), (u[:, :2] * values[:2]) @ v[:2], 10 * tolerance)
+
+
+def test_a_network_of_one_node_is_the_target(use_numpy, dtype):
+    target = random_array(np.random.default_rng(0), (5,), dtype)
+    net = random_network(Structure((5,)), 1, dtype)
+    before = target.clone()
+    fit = als(DenseLeastSquares(target, use_numpy=use_numpy), net, ALSSettings())
+    assert fit.loss == 0.0
+    assert torch.equal(fit.network.cores[0], target)
+    fit.network.cores[0].mul_(2)
+    assert torch.equal(target, before)
+
+
+# -- accuracy ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accelerate", [False, True], ids=["plain", "accelerated"])
+def test_exact_targets_are_recovered_to_rounding(accelerate, exact, use_numpy):
+    true = random_network(exact, 3)
+    target = true.to_dense()
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    options = ALSSettings(max_sweeps=300, tolerance=1e-3, accelerate=accelerate)
+    fit = als(objective, perturbed(true, 1e-2, 4), options)
+    assert relative_error(fit, target) < 1e-10
+    assert fit.loss == pytest.approx(relative_error(fit, target) * objective.norm, rel=0.5, abs=1e-13)
+
+
+@pytest.mark.parametrize("name", list(EXACT))
+def test_exact_complex_targets(name):
+    true = random_network(EXACT[name], 3, torch.complex128)
+    target = true.to_dense()
+    start = perturbed(true, 1e-2, 4)
+    fit = als(DenseLeastSquares(target), start, ALSSettings(max_sweeps=300, tolerance=1e-3))
+    assert relative_error(fit, target) < 1e-10
+
+
+def test_exact_targets_in_single_precision(exact, use_numpy):
+    true = random_network(exact, 3, torch.float32)
+    target = true.to_dense()
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    fit = als(objective, perturbed(true, 1e-2, 4), ALSSettings(max_sweeps=60, tolerance=1e-3))
+    assert fit.network.dtype == torch.float32
+    assert relative_error(fit, target) < 3e-6
+    assert fit.loss == pytest.approx(relative_error(fit, target) * objective.norm, rel=0.5)
+
+
+def test_more_rank_than_needed_does_no_harm(use_numpy):
+    true = random_network(Structure.tensor_train((5,) * 4, 2), 0)
+    target = true.to_dense()
+    net = random_network(Structure.tensor_train((5,) * 4, 3), 1)
+    fit = als(
+        DenseLeastSquares(target, use_numpy=use_numpy), net, ALSSettings(max_sweeps=300, tolerance=1e-3)
+    )
+    assert relative_error(fit, target) < 1e-10
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+def test_the_scale_of_the_data_does_not_matter(exact, scale):
+    true = random_network(exact, 3)
+    start = perturbed(true, 1e-2, 4)
+    target = scale * true.to_dense()
+    fit = als(DenseLeastSquares(target), start, ALSSettings(max_sweeps=300, tolerance=1e-3))
+    assert relative_error(fit, target) < 1e-10
+
+
+def test_badly_scaled_starts_are_repaired(exact):
+    true = random_network(exact, 3)
+    start = perturbed(true, 1e-2, 4)
+    cores = list(start.cores)
+    cores[0], cores[1] = 1e80 * cores[0], 1e-80 * cores[1]
+    fit = als(
+        DenseLeastSquares(true.to_dense()),
+        TensorNetwork(exact, cores),
+        ALSSettings(max_sweeps=300, tolerance=1e-3),
+    )
+    assert relative_error(fit, true.to_dense()) < 1e-10
+
+
+def drifted(network, condition, seed):
+    """The same tensor with an ill-conditioned ``G G^-1`` on every edge."""
+    rng = np.random.default_rng(seed)
+    s, cores = network.structure, list(network.cores)
+    for i, j in s.edges:
+        rank = s.rank(i, j)
+        u, v = (np.linalg.qr(rng.standard_normal((rank, rank)))[0] for _ in range(2))
+        d = np.geomspace(condition**0.5, condition**-0.5, rank)
+        for node, other, matrix in ((i, j, (u * d) @ v.T), (j, i, (u / d) @ v.T)):
+            axis = s.axis(node, other)
+            cores[node] = (cores[node].movedim(axis, -1) @ torch.from_numpy(matrix)).movedim(-1, axis)
+    return TensorNetwork(s, cores)
+
+
+def test_starts_with_a_drifted_gauge_are_repaired(exact, use_numpy):
+    # Without balancing, ALS stops at an error of 0.03 to 0.3 here.
+    true = random_network(exact, 3)
+    start = drifted(perturbed(true, 1e-2, 4), 1e4, 5)
+    target = true.to_dense()
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    fit = als(objective, start, ALSSettings(max_sweeps=300, tolerance=1e-3))
+    assert relative_error(fit, target) < 1e-10
+
+
+@pytest.mark.parametrize("structure", [Structure.tensor_ring((4,) * 4, 4), Structure.complete((4,) * 4, 2)])
+def test_balancing_keeps_cores_bounded_over_many_sweeps(structure, double):
+    target = random_array(np.random.default_rng(0), structure.dims, double)
+    net = random_network(structure, 1, double)
+    fit = als(DenseLeastSquares(target), net, ALSSettings(max_sweeps=200, tolerance=NEVER))
+    assert fit.num_sweeps == 200
+    norms = [np.linalg.norm(to_numpy(c)) for c in fit.network.cores]
+    typical = np.linalg.norm(to_numpy(target)) ** (1 / structure.num_nodes)
+    assert max(norms) < 10 * typical
+    assert max(norms) / min(norms) < 2
+    assert max(b - a for a, b in zip(fit.losses, fit.losses[1:])) < 1e-7 * fit.losses[0]
+
+
+# -- when to stop ------------------------------------------------------------------------------------------
+
+
+def long_run(**changes):
+    structure = EXACT["tensor ring"]
+    target = random_array(np.random.default_rng(0), structure.dims, torch.float64)
+    arguments = {k: changes.pop(k) for k in ("target", "give_up", "deadline") if k in changes}
+    options = ALSSettings(**{"max_sweeps": 40, "tolerance": NEVER} | changes)
+    objective = DenseLeastSquares(target)
+    return objective, als(objective, random_network(structure, 1), options, **arguments)
+
+
+def test_stops_at_the_target():
+    _, full = long_run()
+    middle = full.losses[10]
+    _, fit = long_run(target=middle)
+    assert fit.losses == full.losses[:11]
+
+
+def test_stops_when_a_sweep_gains_little():
+    _, full = long_run()
+    _, fit = long_run(tolerance=1e-3)
+    drops = [(a - b) / b for a, b in zip(full.losses, full.losses[1:])]
+    first = next(k for k, d in enumerate(drops) if d < 1e-3)
+    assert fit.losses == full.losses[: first + 2]
+    assert 2 < fit.num_sweeps < 40
+
+
+def test_stops_by_the_rule_of_the_paper():
+    objective, full = long_run()
+    _, fit = long_run(absolute_tolerance=1e-4)
+    drops = [(a**2 - b**2) / objective.norm**2 for a, b in zip(full.losses, full.losses[1:])]
+    first = next(k for k, d in enumerate(drops) if d < 1e-4)
+    assert fit.losses == full.losses[: first + 2]
+
+
+def test_stops_at_the_deadline_and_after_max_sweeps():
+    assert long_run(deadline=time.perf_counter() - 1.0)[1].num_sweeps == 1
+    assert long_run(max_sweeps=7)[1].num_sweeps == 7
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+@pytest.mark.parametrize("good", [0, 2])
+def test_a_sweep_that_breaks_down_is_undone(good, accelerate, monkeypatch):
+    structure = Structure.tensor_ring((4, 5, 4), 2)
+    objective = DenseLeastSquares(torch.from_numpy(dense(structure, random_network(structure, 1).cores)))
+    start = random_network(structure, 2)
+    plain = DenseLeastSquares.sweep
+    count = 0
+
+    def breaking(self, structure, arrays, ridge):
+        nonlocal count
+        count += 1
+        if count <= good:
+            return plain(self, structure, arrays, ridge)
+        arrays[:] = [a * math.nan for a in arrays]
+        return math.nan
+
+    monkeypatch.setattr(DenseLeastSquares, "sweep", breaking)
+    fit = als(objective, start, ALSSettings(max_sweeps=9, tolerance=0.0, accelerate=accelerate))
+    assert fit.num_sweeps == good
+    assert all(bool(torch.isfinite(c).all()) for c in fit.network.cores)
+    assert fit.loss == pytest.approx(objective.loss(structure, objective.to_arrays(fit.network)))
+
+
+def test_gives_up_on_hopeless_targets_only():
+    _, full = long_run()
+    _, hopeless = long_run(target=0.5 * full.loss, give_up=True)
+    assert 4 <= hopeless.num_sweeps < 40
+    _, reachable = long_run(target=full.losses[5], give_up=True)
+    assert reachable.loss <= full.losses[5]
+
+
+def test_giving_up_on_a_plateau():
+    # The start is already the best fit: no sweep changes anything.
+    objective = DenseLeastSquares(torch.diag(torch.tensor([2.0, 1.0], dtype=torch.float64)))
+    unit = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    net = TensorNetwork(Structure.rank_one((2, 2)), [2 * unit, unit])
+    fit = als(objective, net, ALSSettings(tolerance=0.0), target=0.5, give_up=True)
+    assert fit.loss == pytest.approx(1.0)
+    assert fit.num_sweeps < 100
+
+
+def test_acceleration_needs_fewer_sweeps():
+    structure = EXACT["tensor ring"]
+    target = random_array(np.random.default_rng(0), structure.dims, torch.float64)
+    net = random_network(structure, 1)
+    plain = als(DenseLeastSquares(target), net, ALSSettings(60, NEVER))
+    fast = als(DenseLeastSquares(target), net, ALSSettings(60, NEVER, accelerate=True), target=plain.loss)
+    assert fast.loss <= plain.loss
+    assert fast.num_sweeps < 60
+
+
+@pytest.mark.parametrize("momentum", [0.3, 0.8])
+def test_a_sweep_starts_beyond_the_last_one(momentum):
+    starts = []
+
+    def plain(arrays):
+        starts.append([a.clone() for a in arrays])
+        arrays[0] = 0.5 * arrays[0]
+        return 1.0 / len(starts)
+
+    step = Extrapolation(momentum)
+    first, loss = step.sweep([torch.tensor([8.0])], math.inf, plain)
+    step.sweep(first, loss, plain)
+    (zero,), (one,) = starts
+    assert float(zero) == 8.0
+    assert float(one) == pytest.approx(4.0 + momentum * (4.0 - 8.0))
+
+
+def test_inputs_are_not_modified(use_numpy, double):
+    structure = EXACT["triangle"]
+    target = random_array(np.random.default_rng(0), structure.dims, double)
+    net = random_network(structure, 1, double)
+    before = target.clone(), [c.clone() for c in net.cores]
+    for accelerate in (False, True):
+        options = ALSSettings(max_sweeps=6, tolerance=NEVER, accelerate=accelerate)
+        als(DenseLeastSquares(target, use_numpy=use_numpy), net, options)
+    assert torch.equal(target, before[0])
+    assert all(torch.equal(a, b) for a, b in zip(net.cores, before[1]))
+
+
+def test_the_same_run_twice_is_the_same_to_the_bit(use_numpy):
+    structure = EXACT["triangle"]
+    target = random_array(np.random.default_rng(0), structure.dims, torch.float64)
+    runs = [
+        als(
+            DenseLeastSquares(target, use_numpy=use_numpy),
+            random_network(structure, 1),
+            ALSSettings(10, NEVER),
+        )
+        for _ in range(2)
+    ]
+    assert runs[0].losses == runs[1].losses
+    assert all(torch.equal(a, b) for a, b in zip(runs[0].network.cores, runs[1].network.cores))
+
+
+def test_numpy_and_torch_take_the_same_steps(double):
+    structure = EXACT["tucker"]
+    target = random_array(np.random.default_rng(0), structure.dims, double)
+    net = random_network(structure, 1, double)
+    a, b = (als(DenseLeastSquares(target, use_numpy=u), net, ALSSettings(5, NEVER)) for u in (True, False))
+    np.testing.assert_allclose(a.losses, b.losses, rtol=1e-9)
+    assert_close(a.network.to_dense(), b.network.to_dense(), 1e-8)
+
+
+def test_the_zero_tensor(use_numpy, dtype):
+    structure = EXACT["triangle"]
+    target = torch.zeros(structure.dims, dtype=dtype)
+    fit = als(
+        DenseLeastSquares(target, use_numpy=use_numpy), random_network(structure, 1, dtype), ALSSettings(6)
+    )
+    assert fit.loss == 0.0
+    assert not to_numpy(fit.network.to_dense()).any()
+
+
+# -- the objective -----------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_loss_norm_and_residual(use_numpy, dtype, data):
+    net = data.draw(networks(dtype))
+    target = random_array(np.random.default_rng(data.draw(seeds)), net.structure.dims, dtype)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    expected = to_numpy(target) - dense(net.structure, net.cores)
+    tolerance = 1e-4 if is_single(dtype) else 1e-11
+    scale = np.linalg.norm(to_numpy(target)) + np.linalg.norm(dense(net.structure, net.cores))
+    loss = objective.loss(net.structure, objective.to_arrays(net))
+    assert objective.dims == net.structure.dims
+    assert objective.norm == pytest.approx(np.linalg.norm(to_numpy(target)), rel=1e-12)
+    assert loss == pytest.approx(np.linalg.norm(expected), abs=tolerance * scale)
+    rest = objective.residual(net)
+    assert rest.target.dtype == dtype
+    assert rest.use_numpy == use_numpy
+    assert rest.norm == pytest.approx(loss, rel=1e-6, abs=tolerance * scale)
+    assert_close(rest.target, expected, tolerance, scale)
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_residual_has_the_pair_gradient_of_the_slice_problems(use_numpy, double, data):
+    net = data.draw(networks(double, min_nodes=2))
+    structure = net.structure
+    target = random_array(np.random.default_rng(data.draw(seeds)), structure.dims, double)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    edge = (0, structure.num_nodes - 1)
+    (problem,) = objective.pair_problems(structure, objective.to_arrays(net), [edge])
+    gradient = objective.residual(net).pair_gradient(net, edge)
+    assert tuple(gradient.shape) == tuple(problem.gradient.shape)
+    assert_close(gradient, problem.gradient, 1e-10, scale=np.linalg.norm(to_numpy(problem.gradient)) + 1e-8)
+
+
+def test_at_the_optimum_of_a_node_its_residual_has_no_right_hand_side(use_numpy, double):
+    structure = EXACT["tensor ring"]
+    net = random_network(structure, 0, double)
+    target = random_array(np.random.default_rng(1), structure.dims, double)
+    cores = list(net.cores)
+    cores[2] = torch.from_numpy(best_core(structure, cores, 2, target))
+    best = TensorNetwork(structure, cores)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    found = objective.residual(best).normal_equations(best, 2)
+    assert isinstance(found, NormalEquations)
+    scale = np.linalg.norm(to_numpy(objective.normal_equations(best, 2).rhs))
+    assert np.linalg.norm(to_numpy(found.rhs)) < 1e-10 * scale
+
+
+def test_arrays_and_networks_convert_both_ways(use_numpy, dtype):
+    net = random_network(EXACT["tucker"], 0, torch.float64).to(dtype=dtype)
+    objective = DenseLeastSquares(torch.zeros(net.structure.dims, dtype=dtype), use_numpy=use_numpy)
+    arrays = objective.to_arrays(net)
+    assert all(isinstance(a, np.ndarray if use_numpy else torch.Tensor) for a in arrays)
+    again = objective.to_network(net.structure, arrays)
+    assert again.dtype == dtype
+    assert all(torch.equal(a, b) for a, b in zip(again.cores, net.cores))
+
+
+def test_small_targets_use_numpy_by_default(device):
+    small = DenseLeastSquares(torch.zeros(4, 4, device=device))
+    assert small.use_numpy == (device == "cpu")
+
+
+def test_als_on_the_device(dtype, device):
+    structure = EXACT["tensor ring"]
+    target = random_array(np.random.default_rng(0), structure.dims, dtype)
+    net = random_network(structure, 1, dtype)
+    fit = als(DenseLeastSquares(target.to(device)), net, ALSSettings(5, NEVER))
+    assert {(c.dtype, c.device.type) for c in fit.network.cores} == {(dtype, device)}
+    reference = als(DenseLeastSquares(target, use_numpy=True), net, ALSSettings(5, NEVER))
+    np.testing.assert_allclose(fit.losses, reference.losses, rtol=1e-4 if is_single(dtype) else 1e-9)
+
+
+def test_norms_are_accumulated_in_double(use_numpy):
+    # Squares of these underflow in single precision.
+    target = torch.full((100, 100), 1e-30, dtype=torch.float32)
+    assert DenseLeastSquares(target, use_numpy=use_numpy).norm == pytest.approx(1e-28, rel=1e-6)
+
+
+def test_memory_estimate_covers_target_and_residual():
+    structure = EXACT["tensor ring"]
+    for dtype, size in ((torch.float32, 4), (torch.float64, 8), (torch.complex128, 16)):
+        objective = DenseLeastSquares(torch.zeros(structure.dims, dtype=dtype))
+        needed = objective.memory_needed(structure)
+        peak = sweep_plan(structure, dtype.is_complex).program.peak_entries
+        assert needed >= size * (2 * math.prod(structure.dims) + peak)
+        assert needed <= size * (4 * math.prod(structure.dims) + 4 * peak)
+
+
+def test_ctrl_c_keeps_the_last_whole_sweep_of_a_fit(monkeypatch):
+    module = importlib.import_module("tensorgrow.solvers.als")  # the package's `als` is the function
+    x = np.random.default_rng(0).standard_normal((4, 5, 6))
+    structure = tg.Structure.tensor_ring(x.shape, 2)
+    two = tg.fit(x, structure, random_state=0, max_sweeps=2)
+    plain, calls = module._sweep, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    monkeypatch.setattr(module, "_sweep", interrupted)
+    kept = tg.fit(x, structure, random_state=0)
+    assert kept.stop is tg.StopReason.INTERRUPTED
+    assert kept.relative_error == two.relative_error
+    calls[:] = [1, 1]  # before the first sweep there is nothing to keep
+    with pytest.raises(KeyboardInterrupt):
+        tg.fit(x, structure, random_state=0)

@@ -18,7 +18,8 @@ from .errors import FileFormatError
 
 __all__ = ["FORMAT_VERSION", "read_file", "write_file"]
 
-FORMAT_VERSION = 1
+# 1: results without the kind of their errors, checkpoints field by field. 2: today.
+FORMAT_VERSION = 2
 HEADER_KEY = "tensorgrow"
 
 

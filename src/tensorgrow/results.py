@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RESULT_KIND",
+    "Errors",
     "PathPoint",
+    "Record",
     "Result",
     "Step",
     "StopReason",
@@ -35,8 +37,6 @@ __all__ = [
 ]
 
 RESULT_KIND = "result"
-
-_COMPLETION_ERRORS = ("train_error", "validation_error", "test_error")
 
 
 class StopReason(Enum):
@@ -78,21 +78,21 @@ class StopReason(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step of a search.
+class Record:
+    """What every run reports after a step, whatever it works on.
 
     Attributes
     ----------
     kind
-        "start", "grow", "shrink", "split", "tree" or "regrow"; of a baseline "fit", one per structure fitted.
+        What the step did, such as "start" or "grow".
     edge
         The edge whose rank changed, where there is one.
     loss
-        Norm of the residual.
+        What the fit minimises, in the units of the data.
+    relative_error
+        `loss` relative to the norm of the data; None where the loss is not a norm.
     seconds
         Since the run began.
-    start
-        Number of the growth from scratch this step belongs to.
     """
 
     index: int
@@ -100,16 +100,57 @@ class Step:
     edge: Edge | None
     num_parameters: int
     loss: float
-    relative_error: float
+    relative_error: float | None
     validation_error: float | None
     seconds: float
+
+    @property
+    def error(self) -> float:
+        """The relative error; the loss where there is none."""
+        return self.loss if self.relative_error is None else self.relative_error
+
+    @property
+    def measure(self) -> float:
+        """What the run goes by: the error on held-out data where there is some."""
+        return self.error if self.validation_error is None else self.validation_error
+
+    def metrics(self) -> dict[str, float]:
+        """What is worth a curve in an experiment tracker, by name."""
+        values = {
+            "loss" if self.relative_error is None else "relative_error": self.error,
+            "validation_error": self.validation_error,
+            "num_parameters": self.num_parameters,
+            "seconds": self.seconds,
+        }
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def move(self) -> str:
+        """The kind of the step and its edge, for a line of text."""
+        return self.kind if self.edge is None else f"{self.kind} {self.edge[0]}-{self.edge[1]}"
+
+
+@dataclass(frozen=True)
+class Step(Record):
+    """One step of a search for a network.
+
+    Attributes
+    ----------
+    kind
+        "start", "grow", "shrink", "split", "tree", "regrow" or "refit"; of a baseline "fit", one per structure.
+    start
+        Number of the growth from scratch this step belongs to.
+    """
+
     structure: Structure
     start: int = 0
 
+    def metrics(self) -> dict[str, float]:
+        """What is worth a curve in an experiment tracker, by name."""
+        return {**super().metrics(), "compression_ratio": self.structure.compression_ratio}
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form."""
-        values = {k: v for k, v in self.__dict__.items() if k != "structure"}
-        return {**values, "structure": self.structure.to_dict()}
+        return {**self.__dict__, "structure": self.structure.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Step:
@@ -125,17 +166,49 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Errors:
+    """How well a network does, and what kind of number says so.
+
+    Attributes
+    ----------
+    total
+        On all data the network was fitted to in the end.
+    kind
+        "relative": the norm of the residual relative to that of the data. "deviance": root of the deviance
+        relative to that of a network of zeros. "loss": the value of a loss. "nats": a mean negative
+        log-likelihood.
+    train, validation
+        Where data was held out: on the fitted and on the held-out data, before the last fit to both.
+    test
+        Where the truth is known: on entries that were not observed.
+    """
+
+    total: float
+    kind: Literal["relative", "deviance", "loss", "nats"] = "relative"
+    train: float | None = None
+    validation: float | None = None
+    test: float | None = None
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the numbers are relative to the data: 0 is perfect, 1 is what a network of zeros has."""
+        return self.kind in ("relative", "deviance")
+
+
+@dataclass(frozen=True)
 class PathPoint:
     """A network on the error-size path.
 
     Attributes
     ----------
+    error
+        On held-out data where there is some; of the kind that `Errors.kind` of the result names.
     counted
         Parameters, where the network also holds fixed numbers.
     """
 
     network: TensorNetwork
-    relative_error: float
+    error: float
     counted: int | None = None
 
     @property
@@ -147,10 +220,10 @@ class PathPoint:
 def add_to_path(path: list[PathPoint], point: PathPoint) -> None:
     """Insert a point and drop those it makes pointless: larger and no better."""
     for other in path:
-        if other.num_parameters <= point.num_parameters and other.relative_error <= point.relative_error:
+        if other.num_parameters <= point.num_parameters and other.error <= point.error:
             return
     path[:] = [
-        p for p in path if p.num_parameters < point.num_parameters or p.relative_error < point.relative_error
+        p for p in path if p.num_parameters < point.num_parameters or p.error < point.error
     ]
     path.append(point)
     path.sort(key=lambda p: p.num_parameters)
@@ -163,7 +236,7 @@ def pack_path(path: Sequence[PathPoint]) -> tuple[list[dict[str, Any]], dict[str
     for n, point in enumerate(path):
         structure, cores = point.network.pack(f"path.{n}")
         counted = {} if point.counted is None else {"num_parameters": point.counted}
-        points.append({"structure": structure, "relative_error": point.relative_error, **counted})
+        points.append({"structure": structure, "relative_error": point.error, **counted})
         tensors |= cores
     return points, tensors
 
@@ -187,7 +260,7 @@ def best_on_path(
     fitting = [
         p
         for p in path
-        if (max_error is None or p.relative_error <= max_error)
+        if (max_error is None or p.error <= max_error)
         and (max_parameters is None or p.num_parameters <= max_parameters)
     ]
     if not fitting:
@@ -211,8 +284,9 @@ class Result:
     ----------
     network
         The network found.
-    relative_error
-        ``||x - x_hat|| / ||x||``, recomputed in double precision from the residual.
+    errors
+        Numbers and what kind they are. `relative_error` is ``||x - x_hat|| / ||x||``, recomputed in double
+        precision from the residual, where the run minimised that.
     history
         One `Step` per move.
     stop
@@ -223,26 +297,43 @@ class Result:
         Options, seed and library versions of the run. Where its cores hold fixed numbers that are no
         parameters (CP spells its hyperedge out by copy tensors), ``info["num_parameters"]`` is the honest
         count.
-    train_error, validation_error
-        Of a completion: relative errors on the fitted and on the held-out entries of the chosen network,
-        before it was fitted once more to both. `relative_error` is on all observed entries, after that.
-    test_error
-        Where the truth was given: relative error on entries that were not observed.
     tensorization
         How the tensor was made from an array, where it was: `to_array` goes back. Set it with
         ``dataclasses.replace(result, tensorization=...)``; it is kept in the file.
     """
 
     network: TensorNetwork
-    relative_error: float
+    errors: Errors
     history: tuple[Step, ...]
     stop: StopReason
     path: tuple[PathPoint, ...] = field(repr=False, default=())
     info: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    train_error: float | None = None
-    validation_error: float | None = None
-    test_error: float | None = None
     tensorization: Tensorization | None = field(repr=False, default=None)
+
+    @property
+    def relative_error(self) -> float:
+        """Error relative to the data; of a completion, on all observed entries after the last fit."""
+        if not self.errors.is_relative:
+            raise AttributeError(
+                f"this result has no relative error: the run minimised a loss ({self.errors.kind}); "
+                "errors.total is its value"
+            )
+        return self.errors.total
+
+    @property
+    def train_error(self) -> float | None:
+        """On the fitted data, before the last fit to all of it; None where nothing was held out."""
+        return self.errors.train
+
+    @property
+    def validation_error(self) -> float | None:
+        """On the held-out data, before the last fit to all of it; None where nothing was held out."""
+        return self.errors.validation
+
+    @property
+    def test_error(self) -> float | None:
+        """On entries that were not observed; None where the truth is not known."""
+        return self.errors.test
 
     @property
     def structure(self) -> Structure:
@@ -270,14 +361,14 @@ class Result:
         if point is None and not self.path:
             raise OptionError("this result was saved without a path; it has only `network`")
         if point is None:
-            least = min(self.path, key=lambda p: p.relative_error)
+            least = min(self.path, key=lambda p: p.error)
             small = min(self.path, key=lambda p: p.num_parameters)
             limits = {"max_error": max_error, "max_parameters": max_parameters}
             asked = " and ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
             raise OptionError(
                 f"no network on the path has {asked}; "
-                f"the path goes from {small.num_parameters} parameters (error {small.relative_error:.3g}) to "
-                f"{least.num_parameters} (error {least.relative_error:.3g})"
+                f"the path goes from {small.num_parameters} parameters (error {small.error:.3g}) to "
+                f"{least.num_parameters} (error {least.error:.3g})"
             )
         return point.network
 
@@ -340,12 +431,11 @@ class Result:
         tensors |= cores
         document = {
             "network": header,
-            "relative_error": self.relative_error,
+            "errors": {**self.errors.__dict__},
             "stop": self.stop.name,
             "history": [s.to_dict() for s in self.history],
             "path": points,
             "info": dict(self.info),
-            "errors": {name: getattr(self, name) for name in _COMPLETION_ERRORS},
         }
         if self.tensorization is not None:
             document["tensorization"] = self.tensorization.to_dict()
@@ -429,24 +519,33 @@ class Result:
         how = header.get("tensorization")  # files of networks that were not learned from an array have none
         return cls(
             TensorNetwork.unpack(header["network"], tensors, "core"),
-            header["relative_error"],
+            _read_errors(header),
             tuple(Step.from_dict(s) for s in header["history"]),
             StopReason[header["stop"]],
             tuple(unpack_path(header["path"], tensors)),
             header["info"],
-            **header.get("errors", {}),
             tensorization=None if how is None else Tensorization.from_dict(how),
         )
 
     def __repr__(self) -> str:
-        more = [
-            f"{name.removesuffix('_error')} {value:.4g}"
-            for name in _COMPLETION_ERRORS
-            if (value := getattr(self, name)) is not None
-        ]
+        e = self.errors
+        parts = {"train": e.train, "validation": e.validation, "test": e.test}
+        more = ", ".join(f"{name} {value:.4g}" for name, value in parts.items() if value is not None)
         return (
-            f"Result({self.num_parameters:,} parameters, relative error {self.relative_error:.4g}"
-            + (f" ({', '.join(more)})" if more else "")
-            + ", "
-            f"{self.compression_ratio:.3g}x smaller, {len(self.history)} steps, stop={self.stop.name})"
+            f"Result({self.num_parameters:,} parameters, {_ERROR_NAMES[e.kind]} {e.total:.4g}"
+            f"{f' ({more})' if more else ''}, {self.compression_ratio:.3g}x smaller, "
+            f"{len(self.history)} steps, stop={self.stop.name})"
         )
+
+
+_ERROR_NAMES = {"relative": "relative error", "deviance": "relative deviance", "loss": "loss", "nats": "nats"}
+
+
+def _read_errors(header: Mapping[str, Any]) -> Errors:
+    """The errors in a file; those of format version 1 have no kind, and the total beside them."""
+    if "relative_error" not in header:
+        return Errors(**header["errors"])
+    parts = {k.removesuffix("_error"): v for k, v in header.get("errors", {}).items()}
+    info = header["info"]
+    kind = "nats" if "density" in info else "deviance" if "loss" in info else "loss" if "training" in info else "relative"
+    return Errors(header["relative_error"], kind, **parts)

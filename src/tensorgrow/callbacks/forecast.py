@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..results import Step
+from ..results import Record
 from ..search import Limits
 
 __all__ = ["outlook", "remaining_seconds", "spoken"]
@@ -14,7 +14,7 @@ __all__ = ["outlook", "remaining_seconds", "spoken"]
 FEWEST_STEPS = 5
 
 
-def outlook(steps: Sequence[Step], limits: Limits, now: float, patience: int | None = None) -> str:
+def outlook(steps: Sequence[Record], limits: Limits, now: float, patience: int | None = None) -> str:
     """What is left of a run in a few words; nothing while nothing can be said.
 
     Parameters
@@ -30,9 +30,9 @@ def outlook(steps: Sequence[Step], limits: Limits, now: float, patience: int | N
     return "" if left is None else f"about {spoken(left)} left"
 
 
-def _until_overfitting(steps: Sequence[Step], patience: int) -> str:
+def _until_overfitting(steps: Sequence[Record], patience: int) -> str:
     """Of a run that ends when the held-out error rises: nobody knows when, but how soon at the earliest."""
-    steps = [s for s in steps if s.start == steps[-1].start]
+    steps = _under_way(steps)
     errors = [s.validation_error for s in steps if s.validation_error is not None]
     if len(errors) < FEWEST_STEPS or len(errors) < len(steps):  # the last steps are fits to everything
         return ""
@@ -43,16 +43,18 @@ def _until_overfitting(steps: Sequence[Step], patience: int) -> str:
     return f"at least {left} left" if waited == 0 else f"about {left} left unless it falls again"
 
 
-def _is_reached(steps: Sequence[Step], limits: Limits) -> bool:
+def _under_way(steps: Sequence[Record]) -> Sequence[Record]:
+    """Steps of the growth under way: those after the last start."""
+    starts = [k for k, s in enumerate(steps) if s.kind == "start"]
+    return steps[starts[-1] :] if starts else steps
+
+
+def _is_reached(steps: Sequence[Record], limits: Limits) -> bool:
     goal = limits.max_error
-    return goal is not None and any(_error(s) <= goal for s in steps)
+    return goal is not None and any(s.measure <= goal for s in steps)
 
 
-def _error(step: Step) -> float:
-    return step.relative_error if step.validation_error is None else step.validation_error
-
-
-def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> float | None:
+def remaining_seconds(steps: Sequence[Record], limits: Limits, now: float) -> float | None:
     """Seconds until the first limit is met; None while nothing can be said.
 
     Errors fall like a power of time and sizes grow in proportion to it, each fitted to the later half of the
@@ -68,7 +70,7 @@ def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> floa
         guesses.append(limits.max_seconds - now)
     if _is_reached(steps, limits):
         return max(0.0, guesses[0]) if guesses else None
-    growth = [s for s in steps if s.start == steps[-1].start and s.seconds > 0] if steps else []
+    growth = [s for s in _under_way(steps) if s.seconds > 0]
     late = growth[len(growth) // 2 :]
     if len(growth) >= FEWEST_STEPS and late[-1].seconds > late[0].seconds:
         first, last = late[0], late[-1]
@@ -76,7 +78,7 @@ def remaining_seconds(steps: Sequence[Step], limits: Limits, now: float) -> floa
             rate = (last.num_parameters - first.num_parameters) / (last.seconds - first.seconds)
             guesses.append((limits.max_parameters - last.num_parameters) / rate - (now - last.seconds))
         if limits.max_error:
-            errors = [_error(s) for s in late]
+            errors = [s.measure for s in late]
             fall = math.log(errors[0] / errors[-1]) if min(errors) > 0 else 0.0
             if fall > 0:
                 power = fall / math.log(last.seconds / first.seconds)

@@ -7,32 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingPackageError
-from ..results import Step
-from ..search import Search
+from ..results import Record
+from ..search import AnySearch
 
 __all__ = ["MLflow", "TensorBoard"]
 
 
-def _metrics(step: Step) -> dict[str, float]:
-    """What is worth a curve."""
-    values: dict[str, float | None] = {
-        "relative_error": step.relative_error,
-        "validation_error": step.validation_error,
-        "num_parameters": step.num_parameters,
-        "compression_ratio": step.structure.compression_ratio,
-        "seconds": step.seconds,
-    }
-    return {name: float(value) for name, value in values.items() if value is not None}
-
-
-def _ending(search: Search) -> dict[str, str]:
+def _ending(search: AnySearch) -> dict[str, str]:
     """What is left to say of a run that is over."""
-    answer, stop = search.answer, search.state.stop
-    # A run that could go on has no stop reason yet: it ran out of steps or time, or was interrupted.
+    stop = search.state.stop
+    # A run that can be resumed has no stop reason yet: it ran out of steps or time, or was interrupted.
     unfinished = "LIMIT" if search.hit_limit else "INTERRUPTED"
     return {
         "stop": unfinished if stop is None else stop.name,
-        "structure": "" if answer is None else repr(answer.network.structure),
+        "structure": search.describe(),
     }
 
 
@@ -60,17 +48,17 @@ class TensorBoard:
         self._log_dir = str(log_dir)
         self._writer: Any = None
 
-    def on_start(self, search: Search) -> None:
+    def on_start(self, search: AnySearch) -> None:
         """Open the file."""
         self._writer = self._class(self._log_dir)
 
-    def on_step(self, search: Search, step: Step) -> bool | None:
+    def on_step(self, search: AnySearch, step: Record) -> bool | None:
         """One point per curve."""
-        for name, value in _metrics(step).items():
+        for name, value in step.metrics().items():
             self._writer.add_scalar(f"tensorgrow/{name}", value, step.index)
         return None
 
-    def on_end(self, search: Search) -> None:
+    def on_end(self, search: AnySearch) -> None:
         """Structure and stop reason as text."""
         for name, text in _ending(search).items():
             self._writer.add_text(f"tensorgrow/{name}", text)
@@ -99,7 +87,7 @@ class MLflow:
         self._run_name = run_name
         self._owns_run = False
 
-    def on_start(self, search: Search) -> None:
+    def on_start(self, search: AnySearch) -> None:
         """Begin a run where there is none, and log the limits."""
         self._owns_run = self._mlflow.active_run() is None
         if self._owns_run:
@@ -107,12 +95,12 @@ class MLflow:
         limits = vars(search.limits).items()
         self._mlflow.log_params({k: v for k, v in limits if k.startswith("max_") and v is not None})
 
-    def on_step(self, search: Search, step: Step) -> bool | None:
+    def on_step(self, search: AnySearch, step: Record) -> bool | None:
         """One value per metric."""
-        self._mlflow.log_metrics(_metrics(step), step=step.index)
+        self._mlflow.log_metrics(step.metrics(), step=step.index)
         return None
 
-    def on_end(self, search: Search) -> None:
+    def on_end(self, search: AnySearch) -> None:
         """Structure and stop reason as tags."""
         self._mlflow.set_tags({f"tensorgrow.{name}": text for name, text in _ending(search).items()})
         if self._owns_run:

@@ -1,28 +1,41 @@
-"""The search for a structure."""
+"""How structures are found."""
 
 from .cuts import CutBounds
-from .gradient import LearningProblem, LearningSearch, fit_by_gradient
+from .edges import EdgePolicy, Edges
+from .gradient import GradientProblem, GradientSearch, fit_by_gradient
 from .greedy import GreedySearch
-from .grow import Fitted, Problem
-from .held_out import CompletionSearch
+from .held_out import HeldOutSearch
 from .limits import Limits
 from .options import Effort, GreedyOptions
-from .score import EdgePolicy
-from .search import Search, SearchState
+from .problem import Problem
+from .ridge import HeldOutProblem
+from .run import Listener, run
+from .search import AnySearch, Context, NetworkSearch, Search, Start
+from .state import Fitted, NetworkState, SearchState, packable
 
 __all__ = [
-    "CompletionSearch",
+    "AnySearch",
+    "Context",
     "CutBounds",
     "EdgePolicy",
+    "Edges",
     "Effort",
     "Fitted",
+    "GradientProblem",
+    "GradientSearch",
     "GreedyOptions",
     "GreedySearch",
-    "LearningProblem",
-    "LearningSearch",
+    "HeldOutProblem",
+    "HeldOutSearch",
     "Limits",
+    "Listener",
+    "NetworkSearch",
+    "NetworkState",
     "Problem",
     "Search",
     "SearchState",
+    "Start",
     "fit_by_gradient",
+    "packable",
+    "run",
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -16,12 +16,14 @@ from ..results import StopReason
 from ..solvers import TrainingOptions, grown_state, train
 from ..solvers.gradient import State
 from ..structure import Edge, Structure
-from .grow import Fitted
+from .edges import EdgePolicy
+from .limits import Limits
 from .options import GreedyOptions
-from .score import EdgePolicy
-from .search import Search
+from .score import Gains
+from .search import Context, NetworkSearch, Start
+from .state import Fitted, NetworkState
 
-__all__ = ["LearningProblem", "LearningSearch", "fit_by_gradient"]
+__all__ = ["GradientProblem", "GradientSearch", "GradientState", "fit_by_gradient"]
 
 # What counts as progress, unless the problem says otherwise.
 LEAST_GAIN = 1e-4
@@ -29,9 +31,9 @@ LEAST_GAIN = 1e-4
 CANDIDATE_STEPS = 100
 
 
-@dataclass
-class LearningProblem:
-    """What a `LearningSearch` works on.
+@dataclass(frozen=True)
+class GradientProblem:
+    """What a `GradientSearch` works on.
 
     Attributes
     ----------
@@ -46,15 +48,33 @@ class LearningProblem:
     options: GreedyOptions
     training: TrainingOptions
     policy: EdgePolicy
-    generator: torch.Generator
+    context: Context
     max_parameters: int | None = None
     target: float = -math.inf
-    deadline: float = math.inf
     shortlist: int | None = None
     least_gain: float = LEAST_GAIN
 
 
-class LearningSearch(Search):
+@dataclass
+class GradientState(NetworkState):
+    """Of a `GradientSearch`.
+
+    Attributes
+    ----------
+    stale
+        Growths since the measure fell.
+    gains
+        What edges gained when they were last tried, and at which step that was.
+    moments
+        What the optimiser remembers of each core.
+    """
+
+    stale: int = 0
+    gains: Gains = field(default_factory=dict)
+    moments: State = field(default_factory=list)
+
+
+class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
     """Greedy-TN on a differentiable loss; see `Search`.
 
     An edge is tried by training its new slices alone, everything else frozen. The score is the drop of the
@@ -65,35 +85,38 @@ class LearningSearch(Search):
     are dozens of edges, training each of them, or growing one at a time, would take too long.
     """
 
-    problem: LearningProblem
-    too_large = False  # whether an edge was refused for the memory it would need
+    def __init__(
+        self,
+        problem: GradientProblem,
+        limits: Limits,
+        start: Start | None = None,
+        state: GradientState | None = None,
+    ) -> None:
+        super().__init__(problem, limits, state or GradientState(), problem.context, start)
+        self._ran_out_of_memory = False  # whether an edge was refused for the memory it would need
 
     @property
-    def _phases(self) -> dict[str, Callable[[float], None]]:
+    def patience(self) -> int | None:
+        """Growths without a lower measure after which the run ends."""
+        return self.problem.options.patience
+
+    @property
+    def _phases(self) -> Mapping[str, Callable[[], None]]:
         return {"start": self._start, "grow": self._grow}
 
-    def _start(self, begin: float) -> None:
+    def _start(self) -> None:
         state, problem = self.state, self.problem
-        if self.init is not None:
-            network = self.init.to(self.device, self.dtype)
-        else:
-            network = TensorNetwork.random(
-                Structure.rank_one(problem.objective.dims),
-                random_state=problem.generator,
-                dtype=self.dtype,
-                device=self.device,
-            )
-        state.current, state.moments = self._trained(network, None)
-        self._record("start", None, begin)
+        network = self.start.first(problem.objective.dims, self.context.generator)
+        state.current, state.moments = self._train(network, None)
+        self._record("start")
         self._note_best()
         state.phase = "grow"
-        if self._reached():
+        if self._is_reached:
             self._end(StopReason.TARGET_REACHED)
 
-    def _grow(self, begin: float) -> None:
+    def _grow(self) -> None:
         state, problem = self.state, self.problem
-        assert state.current is not None
-        network, o = state.current.network, problem.options
+        network, o = self.current.network, problem.options
         structure = network.structure
         edges = problem.policy.growable(structure, problem.max_parameters)
         if not edges:
@@ -101,58 +124,55 @@ class LearningSearch(Search):
             self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
             return
         if isinstance(problem.objective, Screening):
-            self._grow_screened(problem.objective, edges, begin)
+            self._grow_screened(problem.objective, edges)
             return
-        chosen = self._shortlisted(edges)
+        chosen = self._shortlist(edges)
         shared = problem.objective.around(network, chosen) if isinstance(problem.objective, Sharing) else None
-        tried = [self._try(state.current, e, shared and shared(e)) for e in chosen]
+        tried = [self._try(self.current, e, shared and shared(e)) for e in chosen]
         state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
         (i, j), slices, score = max(tried, key=lambda t: t[2])
         if score == -math.inf:
-            self._end(StopReason.MEMORY_LIMIT if self.too_large else StopReason.NO_PROGRESS)
+            self._end(StopReason.MEMORY_LIMIT if self._ran_out_of_memory else StopReason.NO_PROGRESS)
             return
-        moments = _grown_moments(structure, state.moments, i, j)
+        moments = _grow_moments(structure, state.moments, i, j)
         network = network.grow_edge(i, j, slices=slices)
         for _ in range(o.rank_increment - 1):
             if (i, j) not in problem.policy.growable(network.structure, problem.max_parameters):
                 break
-            moments = _grown_moments(network.structure, moments, i, j)
-            network = network.grow_edge(i, j, noise=o.slice_noise, random_state=problem.generator)
+            moments = _grow_moments(network.structure, moments, i, j)
+            network = network.grow_edge(i, j, noise=o.slice_noise, random_state=self.context.generator)
         if not o.transfer:
-            network = TensorNetwork.random(
-                network.structure, random_state=problem.generator, dtype=self.dtype, device=self.device
-            )
-        self._train_grown(network, moments, (i, j), begin)
+            network = self.start.random(network.structure, self.context.generator)
+        self._train_grown(network, moments, (i, j))
 
-    def _grow_screened(self, objective: Screening, edges: list[Edge], begin: float) -> None:
+    def _grow_screened(self, objective: Screening, edges: list[Edge]) -> None:
         """Grow the edges that the objective proposes, all at once."""
         state, problem = self.state, self.problem
-        assert state.current is not None
-        network = state.current.network
-        chosen, grown = objective.screen(network, edges, problem.max_parameters, problem.generator)
+        network = self.current.network
+        chosen, grown = objective.screen(network, edges, problem.max_parameters, self.context.generator)
         if not chosen:
             self._end(StopReason.SATURATED)
             return
         structure, moments = network.structure, state.moments
         for i, j in chosen:
-            moments = _grown_moments(structure, moments, i, j)
+            moments = _grow_moments(structure, moments, i, j)
             structure = structure.with_rank(i, j, structure.rank(i, j) + 1)
-        self._train_grown(grown, moments, chosen[0], begin)
+        self._train_grown(grown, moments, chosen[0])
 
-    def _train_grown(self, network: TensorNetwork, moments: State, edge: Edge, begin: float) -> None:
+    def _train_grown(self, network: TensorNetwork, moments: State, edge: Edge) -> None:
         """Train after a growth, record it, and see whether to go on."""
         state, problem, o = self.state, self.problem, self.problem.options
         keep = problem.training.keep_state and o.transfer
-        state.current, state.moments = self._trained(network, moments if keep else None)
-        self._record("grow", edge, begin)
+        state.current, state.moments = self._train(network, moments if keep else None)
+        self._record("grow", edge)
         self._note_best()
-        if self._reached():
+        if self._is_reached:
             self._end(StopReason.TARGET_REACHED)
         elif state.stale >= o.patience:
             held_out = problem.objective.holds_out
             self._end(StopReason.VALIDATION if held_out else StopReason.NO_PROGRESS)
 
-    def _shortlisted(self, edges: list[Edge]) -> list[Edge]:
+    def _shortlist(self, edges: list[Edge]) -> list[Edge]:
         """The edges to try: gains mostly shrink as a network grows, so that old ones say where to look."""
         count, known = self.problem.shortlist, self.state.gains
         new = [e for e in edges if e not in known]
@@ -164,11 +184,11 @@ class LearningSearch(Search):
 
     # -- training --------------------------------------------------------------------------------------
 
-    def _trained(self, network: TensorNetwork, moments: State | None) -> tuple[Fitted, State]:
+    def _train(self, network: TensorNetwork, moments: State | None) -> tuple[Fitted, State]:
         """All cores trained from where they are."""
         problem = self.problem
         return fit_by_gradient(
-            problem.objective, network, problem.training, moments=moments, deadline=problem.deadline
+            problem.objective, network, problem.training, moments=moments, deadline=self.context.deadline
         )
 
     def _try(
@@ -181,7 +201,7 @@ class LearningSearch(Search):
         leaves = []
         for node, other in ((i, j), (j, i)):
             count = _slice_size(structure, node, other)
-            noise = torch.randn(count, generator=problem.generator, dtype=torch.float64)
+            noise = torch.randn(count, generator=self.context.generator, dtype=torch.float64)
             leaves.append((o.slice_noise * noise).to(network.cores[0]).requires_grad_())
         frozen = [c.detach() for c in network.cores]
 
@@ -197,12 +217,12 @@ class LearningSearch(Search):
                 measure=None,
                 whole=objective.is_whole,
                 epochs=self._candidate_epochs,
-                deadline=problem.deadline,
+                deadline=self.context.deadline,
             )
             after = objective.validate(now())
             after = objective.total(now()) if after is None else after
         except (DataError, MemoryLimitError) as error:  # diverged, or too large: not this edge
-            self.too_large = self.too_large or isinstance(error, MemoryLimitError)
+            self._ran_out_of_memory |= isinstance(error, MemoryLimitError)
             return edge, (leaves[0].detach(), leaves[1].detach()), -math.inf
         score = self._score(fitted.measure, after, structure.growth_cost(i, j))
         return edge, (leaves[0].detach(), leaves[1].detach()), score
@@ -226,14 +246,13 @@ class LearningSearch(Search):
 
     # -- decisions -------------------------------------------------------------------------------------
 
-    def _reached(self) -> bool:
-        assert self.state.current is not None
-        return self.state.current.measure <= self.problem.target
+    @property
+    def _is_reached(self) -> bool:
+        return self.current.measure <= self.problem.target
 
     def _note_best(self) -> None:
         state = self.state
-        assert state.current is not None
-        now = state.current.measure
+        now = self.current.measure
         if state.best is None or now < state.best.measure:
             least = self.problem.least_gain * abs(state.best.measure) if state.best else 0.0
             gained = state.best is None or now < state.best.measure - least
@@ -241,8 +260,8 @@ class LearningSearch(Search):
         else:
             state.stale += 1
 
-    def _errors(self, fitted: Fitted) -> tuple[float, float | None]:
-        return fitted.loss, fitted.validation
+    def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
+        return None, fitted.validation
 
 
 def fit_by_gradient(
@@ -291,7 +310,7 @@ def _slice_size(structure: Structure, node: int, other: int) -> int:
     return structure.leg_dim(node) * structure.bond_product(node, without=other)
 
 
-def _grown_moments(structure: Structure, moments: State, i: int, j: int) -> State:
+def _grow_moments(structure: Structure, moments: State, i: int, j: int) -> State:
     """The optimiser's memory for cores with one more slice along an edge."""
     grown = list(moments)
     for node, other in ((i, j), (j, i)) if moments else ():

@@ -12,41 +12,60 @@ the same steps as one that was not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
 from ..errors import MemoryLimitError
-from ..network import TensorNetwork
 from ..results import StopReason
-from ..structure import Edge, Structure
-from .grow import Fitted, Problem, grow_once, refit
-from .reduce import merge_internal, prune_once, regrow, split_exactly
-from .search import Search
+from ..structure import Edge
+from .edges import EdgePolicy
+from .grow import Care, grow_once, refit
+from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
+from .limits import Limits
+from .problem import Problem
+from .reduce import merge_internal, prune_once, split_exactly
+from .regrow import regrow
+from .search import Start
+from .state import Fitted, NetworkState
 from .term import add_term
 from .trees import build_tree, smallest_tree
 
-__all__ = ["GreedySearch"]
+__all__ = ["GreedySearch", "GreedyState"]
 
-# Later starts are abandoned this far above the best size; ruined networks return to the best after so many
-# cycles without gain; an accepted cycle may be this much larger than the current one.
+# Later starts are abandoned this far above the best size: pruning seldom makes up for more.
 ABANDON_ABOVE = 1.3
+# Cycles without a gain after which the next one starts from the best network again; an accepted cycle may be
+# this much larger than the current network.
 STALLS_BEFORE_RETURN = 12
 REGROW_SLACK = 0.02
-RANK_ONE_SWEEPS = 100
 # Regrow cycles for targets that look exact but whose structure is not certified.
 EXACT_CYCLES = 12
+# Share of the time after which no further start begins: regrowing needs the other half.
+HALF_TIME = 0.45
 
 
-class GreedySearch(Search):
+@dataclass
+class GreedyState(NetworkState):
+    """Of a `GreedySearch`: regrow cycles, and those of them since the last gain."""
+
+    cycles: int = 0
+    stalls: int = 0
+
+
+class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     """Greedy-TN on a least-squares problem; see `Search`."""
 
-    problem: Problem
+    def __init__(
+        self, problem: Problem, limits: Limits, start: Start | None = None, state: GreedyState | None = None
+    ) -> None:
+        super().__init__(problem, limits, state or GreedyState(), problem.context, start)
 
     # -- phases ----------------------------------------------------------------------------------------
 
     @property
-    def _phases(self) -> dict[str, Callable[[float], None]]:
+    def _phases(self) -> Mapping[str, Callable[[], None]]:
         return {
             "start": self._start,
             "grow": self._grow,
@@ -55,43 +74,27 @@ class GreedySearch(Search):
             "regrow": self._regrow,
         }
 
-    def _start(self, begin: float) -> None:
+    def _start(self) -> None:
         state, problem = self.state, self.problem
-        self._fit_first(RANK_ONE_SWEEPS)
-        self._record("start", None, begin)
-        if self._reached():
+        state.current = self._fit_first(RANK_ONE_SWEEPS)
+        self._record("start")
+        if self._is_reached(self.current):
             state.phase = "prune"
         else:
             # Exact targets are often trees: a size to beat is worth having before growing.
             state.phase = "tree" if problem.is_exact and state.start == 0 else "grow"
 
-    def _fit_first(self, sweeps: int | None) -> None:
-        """Fit the network that the growth starts from."""
+    def _grow(self) -> None:
         state, problem = self.state, self.problem
-        if self.init is not None and state.start == 0:
-            network = self.init.to(self.device, self.dtype)
-        else:
-            network = TensorNetwork.random(
-                Structure.rank_one(problem.objective.dims),
-                random_state=problem.generator,
-                dtype=self.dtype,
-                device=self.device,
-            )
-        state.current = refit(problem, network, sweeps=sweeps)
-
-    def _grow(self, begin: float) -> None:
-        state, problem = self.state, self.problem
-        assert state.current is not None
-        if state.best is not None and state.current.size >= self._abandon_at(state.best):
+        if state.best is not None and self.current.size >= self._abandon_at(state.best):
             self._next_start()
             return
         try:
-            grown = grow_once(
-                problem,
-                state.current,
+            care = Care(
                 randomise=state.start > (0 if problem.is_exact else 1),
                 lookahead=1 if state.start == 0 and problem.options.lookahead is None else None,
             )
+            grown = grow_once(problem, self.current, care)
         except MemoryLimitError:
             self._end(StopReason.MEMORY_LIMIT)
             return
@@ -99,17 +102,17 @@ class GreedySearch(Search):
         if grown is not None:
             state.current, edge = grown
         else:
-            term = add_term(problem, state.current) if problem.options.terms else None
+            term = add_term(problem, self.current) if problem.options.terms else None
             if term is None:
-                self._cannot_grow(begin)
+                self._cannot_grow()
                 return
             state.current = term
         if problem.options.split_while_growing:
             smaller = split_exactly(problem, state.current)
             if smaller is not None:
                 state.current = smaller
-        self._record("grow", edge, begin)
-        if self._reached():
+        self._record("grow", edge)
+        if self._is_reached(self.current):
             state.phase = "prune"
 
     def _abandon_at(self, best: Fitted) -> float:
@@ -118,11 +121,10 @@ class GreedySearch(Search):
         certified = bounds is not None and not bounds.reducible_edges(best.network.structure)
         return best.size if certified else ABANDON_ABOVE * best.size
 
-    def _cannot_grow(self, begin: float) -> None:
+    def _cannot_grow(self) -> None:
         """No edge fits the budget, or none helps."""
         state, problem = self.state, self.problem
-        assert state.current is not None
-        structure = state.current.network.structure
+        structure = self.current.network.structure
         if state.best is not None:
             self._next_start()
         elif not problem.policy.growable(structure):
@@ -132,22 +134,21 @@ class GreedySearch(Search):
         else:
             o = problem.options
             state.current = refit(
-                problem, state.current.network, sweeps=o.final_sweeps, tolerance=o.final_tolerance
+                problem, self.current.network, sweeps=o.final_sweeps, tolerance=o.final_tolerance
             )
-            self._record("refit", None, begin)
+            self._record("refit")
             state.best = state.current
             self._start_regrowing(StopReason.MAX_PARAMETERS)
 
-    def _prune(self, begin: float) -> None:
+    def _prune(self) -> None:
         state, problem = self.state, self.problem
-        assert state.current is not None
         if problem.options.prune:
-            smaller = prune_once(problem, state.current)
+            smaller = prune_once(problem, self.current)
             if smaller is not None:
                 state.current, reduction = smaller
-                self._record(reduction.kind, reduction.edge, begin)
+                self._record(reduction.kind, reduction.edge)
                 return
-        now = state.current
+        now = self.current
         if state.best is None or (now.size, now.loss) < (state.best.size, state.best.loss):
             state.best = now
         if state.start == 0 and not problem.is_exact:
@@ -155,7 +156,7 @@ class GreedySearch(Search):
         else:
             self._next_start()
 
-    def _tree(self, begin: float) -> None:
+    def _tree(self) -> None:
         """Compare with the smallest tree: before growing for exact targets, else after the first growth."""
         state, problem = self.state, self.problem
         bounds = problem.bounds
@@ -164,24 +165,23 @@ class GreedySearch(Search):
         if found is not None and found[0] <= most and (state.best is None or found[0] < state.best.size):
             assert bounds is not None
             network = build_tree(bounds.target, found[1], found[2], bounds.bases)
-            network = network.to(self.device, self.dtype)
+            network = network.to(self.start.device, self.start.dtype)
             fitted = refit(problem, network)
             if fitted.loss <= problem.target:
                 state.best = Fitted(merge_internal(fitted.network), fitted.loss)
-                self._record("tree", None, begin)
+                self._record("tree", fitted=self.best)
         if problem.is_exact:
             state.phase = "grow"
         else:
             self._next_start()
 
     def _trees_allowed(self) -> bool:
-        return self.problem.policy == type(self.problem.policy)(None) and self.problem.split_nodes
+        return self.problem.policy == EdgePolicy(None) and self.problem.split_nodes
 
     def _next_start(self) -> None:
         """Another growth from scratch where it may pay; otherwise regrow or end."""
         state, problem = self.state, self.problem
-        assert state.best is not None
-        more = state.start + 1 < problem.options.starts and self.init is None
+        more = state.start + 1 < problem.options.starts and self.start.init is None
         timed = problem.options.regrow_cycles is None and self.limits.max_seconds is not None
         again = (timed and not self._half_time_gone()) or (self._looks_exact() and not self._settled())
         if more and (again or self._lookahead_pays()):
@@ -195,12 +195,11 @@ class GreedySearch(Search):
         state, problem = self.state, self.problem
         if state.start > 0 or problem.options.lookahead is not None or problem.is_exact or not problem.target:
             return False
-        assert state.best is not None
-        return not problem.is_costly(state.best.network.structure)
+        return not problem.pace.is_costly(self.best.network.structure)
 
     def _half_time_gone(self) -> bool:
         assert self.limits.max_seconds is not None
-        return self.state.elapsed > 0.45 * self.limits.max_seconds
+        return self.state.elapsed > HALF_TIME * self.limits.max_seconds
 
     def _looks_exact(self) -> bool:
         """Whether some rank of the best structure is exactly what a cut of the target needs."""
@@ -235,23 +234,22 @@ class GreedySearch(Search):
             return EXACT_CYCLES
         return o.regrow_cycles
 
-    def _regrow(self, begin: float) -> None:
+    def _regrow(self) -> None:
         state, problem = self.state, self.problem
-        assert state.current is not None and state.best is not None
         if state.cycles >= self._cycles_allowed():
             self._end(StopReason.TARGET_REACHED if problem.target else StopReason.MAX_PARAMETERS)
             return
         state.cycles += 1
         try:
-            found = regrow(problem, state.current, state.best)
+            found = regrow(problem, self.current, self.best)
         except MemoryLimitError:
             found = None
-        slack = 1.0 + REGROW_SLACK * float(torch.rand((), generator=problem.generator))
-        if found is not None and self._measure(found) <= self._measure(state.current) * slack:
+        slack = 1.0 + REGROW_SLACK * float(torch.rand((), generator=self.context.generator))
+        if found is not None and self._measure(found) <= self._measure(self.current) * slack:
             state.current = found
-        if found is not None and self._measure(found) < self._measure(state.best):
+        if found is not None and self._measure(found) < self._measure(self.best):
             state.best, state.stalls = found, 0
-            self._record("regrow", None, begin)
+            self._record("regrow", fitted=self.best)
         else:
             state.stalls += 1
             if state.stalls % STALLS_BEFORE_RETURN == 0:
@@ -263,20 +261,5 @@ class GreedySearch(Search):
         """What regrowing minimises: the size under an error target, the loss under a budget."""
         return float(fitted.size) if self.problem.target else fitted.loss
 
-    def _reached(self) -> bool:
-        assert self.state.current is not None
-        return self.limits.max_error is not None and self.state.current.loss <= self.problem.target
-
-    def _end(self, reason: StopReason) -> None:
-        state = self.state
-        if state.best is None and state.current is not None and self._reached():
-            state.best = state.current
-        asked = self.limits.max_error is not None
-        if asked and state.best is not None and state.best.measure <= self.problem.target:
-            reason = StopReason.TARGET_REACHED  # more time would only have made it smaller
-        super()._end(reason)
-
-    def _errors(self, fitted: Fitted) -> tuple[float, float | None]:
-        problem = self.problem
-        held_out = None if fitted.validation is None else fitted.validation / (problem.scale or 1.0)
-        return fitted.loss / (problem.objective.norm or 1.0), held_out
+    def _is_reached(self, fitted: Fitted) -> bool:
+        return self.limits.max_error is not None and fitted.loss <= self.problem.target

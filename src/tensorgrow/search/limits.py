@@ -33,7 +33,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         values = {k: v for k, v in asdict(self).items() if k not in ("held_out", "signed")}
-        if not self.held_out and all(v is None for v in values.values()):
+        if not (self.held_out or self.has_any):
             raise OptionError(
                 "nothing says when to stop: give max_error, max_parameters, max_steps or max_seconds"
             )
@@ -52,6 +52,12 @@ class Limits:
                     raise OptionError(f"{name} must be a whole number, not {value!r}")
                 number = int(number)
             object.__setattr__(self, name, number)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a limit at all."""
+        limits = (self.max_error, self.max_parameters, self.max_steps, self.max_seconds)
+        return any(limit is not None for limit in limits)
 
     def check_size(self, smallest: int) -> None:
         """Refuse a budget that not even the first network fits in."""

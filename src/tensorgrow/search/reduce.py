@@ -1,10 +1,10 @@
-"""Ways back: pruning, splitting, merging, and ruin-and-regrow."""
+"""Ways back: pruning, splitting and merging."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
@@ -14,19 +14,23 @@ from ..network import TensorNetwork
 from ..objectives import SharesPasses
 from ..structure import Edge, Structure
 from .cuts import CutBounds
-from .grow import Fitted, Problem, grow_once, refit
+from .grow import refit
+from .problem import Problem
+from .state import Fitted
 
-__all__ = ["Reduction", "exchange", "merge_internal", "prune_once", "regrow", "split_exactly"]
+__all__ = [
+    "Reduction",
+    "merge_internal",
+    "propose_shrinks",
+    "prune_once",
+    "removal_score",
+    "split_exactly",
+]
 
-# Noise on the order of removals in a randomised prune, and on the choice of what to ruin.
+# Log-normal noise on the order of removals in a randomised prune.
 PRUNE_NOISE = 0.2
-RUIN_NOISE = 0.7
 # Share of the memory that looking for splits may take.
 SPLIT_SHARE = 0.5
-# A ruined network may grow this much beyond the best before the cycle is given up.
-REGROW_ROOM = 1.3
-# Sweeps after each rank that an exchange gives up.
-TRIM_SWEEPS = 2
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def _loss(problem: Problem, network: TensorNetwork) -> float:
     return problem.objective.loss(network.structure, arrays) if held_out is None else held_out
 
 
-def _shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds | None) -> list[Reduction]:
+def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds | None) -> list[Reduction]:
     """Every edge that `bounds` leave open, with its weakest component dropped in the balanced gauge."""
     structure = network.structure
     balanced = network.balanced()
@@ -94,7 +98,7 @@ def _splittable(problem: Problem, network: TensorNetwork) -> list[int]:
 def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
     """The most promising approximate splits; their loss is estimated from the dropped singular values."""
     network, structure = current.network, current.network.structure
-    if not _may_split(problem, structure) or problem.is_costly(structure):
+    if not _may_split(problem, structure) or problem.pace.is_costly(structure):
         return []
     found = []
     for node in _splittable(problem, network):
@@ -102,7 +106,7 @@ def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
             loss = math.hypot(current.measure, s.dropped * problem.scale)
             make = partial(network.split_node, s.node, s.axes, rank=s.rank)
             found.append(Reduction("split", None, s.saved, loss, make))
-    found.sort(key=lambda r: _removal_score(r, problem.target))
+    found.sort(key=lambda r: removal_score(r, problem.target))
     return found[:most]
 
 
@@ -154,7 +158,7 @@ def merge_internal(network: TensorNetwork) -> TensorNetwork:
             network = network.merge_nodes(target, absorbed)
 
 
-def _removal_score(reduction: Reduction, reference: float) -> float:
+def removal_score(reduction: Reduction, reference: float) -> float:
     """Lowest first: how far the loss would lie above a reference, per parameter saved."""
     if reduction.loss <= reference:
         return -1e3 * reduction.saved
@@ -167,13 +171,13 @@ def prune_once(
     """One reduction after which the target still holds; None when the best few all fail."""
     o = problem.options
     reductions = [
-        *_shrinks(problem, current.network, problem.bounds),
+        *propose_shrinks(problem, current.network, problem.bounds),
         *_splits(problem, current, most=4),
     ]
 
     def order(reduction: Reduction) -> float:
-        noise = problem.noise(PRUNE_NOISE) if randomise else 1.0
-        return _removal_score(reduction, problem.target) * noise
+        noise = problem.context.noise(PRUNE_NOISE) if randomise else 1.0
+        return removal_score(reduction, problem.target) * noise
 
     ordered = sorted(reductions, key=order)[: o.prune_candidates]
     if (
@@ -192,77 +196,6 @@ def prune_once(
             trial = refit(problem, smaller, sweeps=o.final_sweeps, tolerance=o.final_tolerance, give_up=True)
         if trial.measure <= problem.target:
             return trial, reduction
-        if problem.out_of_time:
+        if problem.context.is_out_of_time:
             return None
     return None
-
-
-def regrow(problem: Problem, current: Fitted, best: Fitted) -> Fitted | None:
-    """One cycle: drop some ranks, grow back to the target or the budget, prune.
-
-    None when the cycle did not get back to the target.
-    """
-    state = _ruin(problem, current)
-    room = REGROW_ROOM * best.size if problem.target else math.inf
-    while state.loss > problem.target and state.size < room and not problem.out_of_time:
-        grown = grow_once(
-            problem, state, randomise=True, lookahead=min(4, problem.lookahead(state.network.structure))
-        )
-        if grown is None:
-            break
-        state, _ = grown
-    if not problem.target:
-        return state
-    if state.loss > problem.target:
-        return None
-    while not problem.out_of_time:
-        smaller = prune_once(problem, state, randomise=True)
-        if smaller is None:
-            break
-        state, _ = smaller
-    return state
-
-
-def exchange(problem: Problem, current: Fitted) -> Fitted | None:
-    """Grow beyond the budget, then give up what matters least until it holds again; None if nothing grows.
-
-    What fits into the last of a budget is seldom what is needed most, and what paid early may pay no more.
-    """
-    budget = problem.max_parameters
-    assert budget is not None
-    structure = current.network.structure
-    costs = [structure.growth_cost(*e) for e in problem.policy.growable(structure)]
-    beyond = max([int(problem.options.overshoot * budget), *costs])  # any one edge may grow
-    state = current
-    problem.max_parameters = budget + beyond
-    try:
-        while state.size < budget + beyond / 2.0 and not problem.out_of_time:
-            grown = grow_once(problem, state)
-            if grown is None:
-                break
-            state = grown[0]
-    finally:
-        problem.max_parameters = budget
-    if state is current:
-        return None
-    while state.size > budget and not problem.out_of_time:
-        excess = state.size - budget
-        # What is saved beyond the excess is lost: the rank that just suffices comes before a larger one.
-        shrinks = [replace(r, saved=min(r.saved, excess)) for r in _shrinks(problem, state.network, None)]
-        least = min(shrinks, key=lambda r: _removal_score(r, state.measure))
-        state = refit(problem, least.make(), sweeps=TRIM_SWEEPS, tolerance=0.0)
-    return refit(problem, state.network) if state.size <= budget else None
-
-
-def _ruin(problem: Problem, current: Fitted) -> Fitted:
-    """Drop a few ranks, those that cost little more often."""
-    for _ in range(problem.choose(problem.options.regrow_depth)):
-        reference = problem.target or current.loss
-        options = [
-            (max(_removal_score(r, reference), 1e-12) * problem.noise(RUIN_NOISE), k, r)
-            for k, r in enumerate(_shrinks(problem, current.network, None))
-        ]
-        if not options:
-            break
-        current = refit(problem, min(options)[2].make(), sweeps=2)
-    return refit(problem, current.network)

@@ -1,95 +1,24 @@
-"""Which edges may grow, and how promising each is."""
+"""How promising each edge is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import OptionError
 from ..network import TensorNetwork
 from ..objectives import LeastSquares, PairProblem, SliceFit
 from ..structure import Edge, Structure
 from .options import GreedyOptions
 
-__all__ = ["Candidate", "EdgePolicy", "Gains", "ScoreMemory", "grown_by", "score_edges", "score_of"]
+__all__ = ["Candidate", "Gains", "ScoreMemory", "grown_by", "score_edges", "score_of"]
 
 # Stands in for a loss of zero in logarithms.
 TINY = 1e-300
-
-Edges = Literal["all", "chain", "ring"] | Iterable[Edge]
-
-
-@dataclass(frozen=True)
-class EdgePolicy:
-    """The edges a search may use: all pairs (internal nodes included) or a fixed set."""
-
-    pairs: frozenset[Edge] | None
-    max_degree: int | None = None
-
-    @classmethod
-    def parse(cls, edges: Edges, order: int, max_degree: int | None = None) -> EdgePolicy:
-        """From what the user gives: "all", "chain", "ring" or pairs."""
-        if isinstance(edges, str):
-            if edges == "all":
-                return cls(None, max_degree)
-            if edges == "chain":
-                pairs = [(k, k + 1) for k in range(order - 1)]
-            elif edges == "ring":
-                pairs = [(k, (k + 1) % order) for k in range(order)] if order > 2 else [(0, 1)][: order - 1]
-            else:
-                raise OptionError(
-                    f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs"
-                )
-        else:
-            try:
-                listed = list(edges)
-            except TypeError:
-                raise OptionError(
-                    f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs"
-                ) from None
-            pairs = [_pair(e, order) for e in listed]
-            if not pairs and order > 1:
-                raise OptionError("edges is empty: no rank could ever grow; give 'all' or some pairs")
-        return cls(frozenset((min(e), max(e)) for e in pairs), max_degree)
-
-    def allows(self, structure: Structure, edge: Edge) -> bool:
-        """Whether `edge` may be raised at all in this structure."""
-        if self.pairs is not None and edge not in self.pairs:
-            return False
-        if self.max_degree is None or structure.rank(*edge) > 1:
-            return True
-        return all(len(structure.neighbours[k]) < self.max_degree for k in edge)
-
-    def allows_degrees(self, structure: Structure) -> bool:
-        """Whether no node has more edges than allowed."""
-        return self.max_degree is None or max(map(len, structure.neighbours)) <= self.max_degree
-
-    def growable(self, structure: Structure, max_parameters: int | None = None) -> list[Edge]:
-        """Edges that may grow: allowed, not saturated and within the parameter budget."""
-        room = math.inf if max_parameters is None else max_parameters - structure.num_parameters
-        return [
-            (i, j)
-            for i, j in combinations(range(structure.num_nodes), 2)
-            if self.allows(structure, (i, j))
-            and structure.rank(i, j) < structure.useful_rank(i, j)
-            and structure.growth_cost(i, j) <= room
-        ]
-
-
-def _pair(edge: Sequence[int], order: int) -> Edge:
-    try:
-        i, j = (int(k) for k in edge)
-    except (TypeError, ValueError):
-        raise OptionError(f"edges must be pairs of legs, not {edge!r}") from None
-    if i == j or not (0 <= i < order and 0 <= j < order):
-        raise OptionError(f"edge ({i}, {j}) does not join two of the legs 0..{order - 1}")
-    return (i, j)
 
 
 @dataclass(frozen=True)

@@ -1,238 +1,243 @@
-"""What every search shares: a state that can be saved, and one move after the other until a limit is met."""
+"""What every search shares: one move after the other until a limit is met."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 
 from ..network import TensorNetwork
-from ..results import PathPoint, Step, StopReason, add_to_path, pack_path, unpack_path
-from ..solvers.gradient import State
-from .grow import Fitted
+from ..results import PathPoint, Record, Step, StopReason, add_to_path
+from ..structure import Edge, Structure
 from .limits import Limits
-from .score import Gains
+from .state import Fitted, Json, NetworkState, SearchState
 
-__all__ = ["Search", "SearchProblem", "SearchState"]
+__all__ = ["AnySearch", "Context", "NetworkSearch", "Search", "Start"]
 
-
-class SearchProblem(Protocol):
-    """What any search needs to know of its problem."""
-
-    generator: torch.Generator
-    deadline: float
+P_co = TypeVar("P_co", covariant=True)
+S_co = TypeVar("S_co", bound=SearchState, covariant=True)
+N_co = TypeVar("N_co", bound=NetworkState, covariant=True)
 
 
 @dataclass
-class SearchState:
-    """Everything the rest of a run depends on, plus what it reports.
+class Context:
+    """What changes while a problem stays the same: random numbers and the time that is left."""
 
-    Attributes
-    ----------
-    ridge, tuned, stale, gains, grown
-        Of a completion: the ridge in use, the size it was last chosen for, steps since the held-out error
-        fell, the last known gains of edges, and why the growth ended.
-    kept, kept_ridge
-        Of a completion: the best of earlier starts.
-    moments
-        Of a training: what the optimiser remembers of each core.
-    """
+    generator: torch.Generator
+    deadline: float = math.inf
 
-    phase: str = "start"
-    start: int = 0
-    current: Fitted | None = None
-    best: Fitted | None = None
-    cycles: int = 0
-    stalls: int = 0
-    elapsed: float = 0.0
-    ridge: float | None = None
-    tuned: int = 0
-    stale: int = 0
-    gains: Gains = field(default_factory=dict)
-    grown: StopReason | None = None
-    kept: Fitted | None = None
-    kept_ridge: float | None = None
-    moments: State = field(default_factory=list)
-    stop: StopReason | None = None
-    steps: list[Step] = field(default_factory=list)
-    path: list[PathPoint] = field(default_factory=list)
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.perf_counter() > self.deadline
 
-    def pack(self, generator: torch.Generator) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """Header and tensors of a checkpoint."""
-        tensors: dict[str, torch.Tensor] = {"generator": generator.get_state()}
-        header: dict[str, Any] = {
-            "phase": self.phase,
-            "start": self.start,
-            "cycles": self.cycles,
-            "stalls": self.stalls,
-            "elapsed": self.elapsed,
-            "ridge": self.ridge,
-            "kept_ridge": self.kept_ridge,
-            "stale": self.stale,
-            "tuned": self.tuned,
-            "grown": None if self.grown is None else self.grown.name,
-            "gains": [[*e, *g] for e, g in self.gains.items()],
-            "stop": None if self.stop is None else self.stop.name,
-            "steps": [s.to_dict() for s in self.steps],
-        }
-        for name in ("current", "best", "kept"):
-            fitted: Fitted | None = getattr(self, name)
-            if fitted is None:
-                header[name] = None
-                continue
-            structure, cores = fitted.network.pack(name)
-            header[name] = {"structure": structure, "loss": fitted.loss, "validation": fitted.validation}
-            tensors |= cores
-        header["path"], cores = pack_path(self.path)
-        tensors |= cores
-        header["moments"] = [sorted(m) for m in self.moments]
-        tensors |= {f"moment.{k}.{n}": v for k, m in enumerate(self.moments) for n, v in m.items()}
-        return header, tensors
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline; None where there is none."""
+        return None if math.isinf(self.deadline) else self.deadline - time.perf_counter()
 
-    @classmethod
-    def unpack(
-        cls, header: dict[str, Any], tensors: dict[str, torch.Tensor], generator: torch.Generator
-    ) -> SearchState:
-        """Inverse of `pack`; the generator is set to where it was."""
-        generator.set_state(tensors["generator"])
+    def noise(self, scale: float) -> float:
+        """A log-normal factor that randomises scores."""
+        return math.exp(scale * float(torch.randn((), generator=self.generator, dtype=torch.float64)))
 
-        def fitted(name: str) -> Fitted | None:
-            data = header[name]
-            if data is None:
-                return None
-            network = TensorNetwork.unpack(data["structure"], tensors, name)
-            return Fitted(network, data["loss"], data["validation"])
-
-        return cls(
-            phase=header["phase"],
-            start=header["start"],
-            current=fitted("current"),
-            best=fitted("best"),
-            kept=fitted("kept"),
-            cycles=header["cycles"],
-            stalls=header["stalls"],
-            elapsed=header["elapsed"],
-            ridge=header["ridge"],
-            kept_ridge=header["kept_ridge"],
-            stale=header["stale"],
-            tuned=header["tuned"],
-            gains={(i, j): (gain, age) for i, j, gain, age in header["gains"]},
-            grown=None if header["grown"] is None else StopReason[header["grown"]],
-            moments=[
-                {n: tensors[f"moment.{k}.{n}"] for n in names} for k, names in enumerate(header["moments"])
-            ],
-            stop=None if header["stop"] is None else StopReason[header["stop"]],
-            steps=[Step.from_dict(s) for s in header["steps"]],
-            path=unpack_path(header["path"], tensors),
-        )
+    def choose(self, high: int) -> int:
+        """A whole number from 1 to `high`."""
+        return 1 + int(torch.randint(high, (), generator=self.generator))
 
 
-class Search:
-    """Iterator of steps; pause it, look at `state`, go on.
+class Search(ABC, Generic[P_co, S_co]):
+    """Iterator of steps; pause it, look at `state`, resume it.
 
     Parameters
     ----------
     problem
-        Objective, options, allowed edges, target and budget.
+        What is searched for; it never changes.
     limits
         When to stop.
-    init
-        A network to start from; by default random rank one.
     state
-        A state to resume from.
+        Where to start or to resume.
+    context
+        Random numbers and the deadline.
+
+    Attributes
+    ----------
+    hit_limit
+        Whether steps or time ended the run, so that more of them would continue it.
     """
 
-    def __init__(
-        self,
-        problem: SearchProblem,
-        limits: Limits,
-        *,
-        init: TensorNetwork | None = None,
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str = "cpu",
-        state: SearchState | None = None,
-    ) -> None:
-        self.problem: Any = problem
+    def __init__(self, problem: P_co, limits: Limits, state: S_co, context: Context) -> None:
+        self.problem = problem
         self.limits = limits
-        self.init = init
-        self.dtype = dtype
-        self.device = device
-        self.state = state or SearchState()
-        self.hit_limit = False  # ended by steps or time: more of them would go on
+        self.state = state
+        self.context = context
+        self.hit_limit = False
+        self._begin = 0.0
 
-    def __iter__(self) -> Iterator[Step]:
-        """Advance until done; each move that changed the network is yielded."""
+    def __iter__(self) -> Iterator[Record]:
+        """Advance until done; every move that made a step yields it."""
         state = self.state
-        begin = time.perf_counter() - state.elapsed
-        self.problem.deadline = (
-            math.inf if self.limits.max_seconds is None else begin + self.limits.max_seconds
-        )
+        self._begin = time.perf_counter() - state.elapsed
+        limit = self.limits.max_seconds
+        self.context.deadline = math.inf if limit is None else self._begin + limit
         while state.stop is None:
             before = len(state.steps)
-            random, cycles = self.problem.generator.get_state(), state.cycles
-            try:
-                self._advance(begin)
-            except BaseException:
-                # The broken move is made again when the run goes on; it must see the same random numbers.
-                self.problem.generator.set_state(random)
-                state.cycles = cycles
-                raise
-            state.elapsed = time.perf_counter() - begin
-            if len(state.steps) > before:
-                yield state.steps[-1]
+            with state.transaction(self.context.generator):
+                self._advance()
+            state.elapsed = self.seconds
+            yield from state.steps[before:]
+
+    def pack(self) -> tuple[dict[str, Json], dict[str, torch.Tensor]]:
+        """Header and tensors of a file from which `resume` continues."""
+        header, tensors = self.state.pack()
+        return header, {**tensors, "generator": self.context.generator.get_state()}
+
+    def resume(self, header: Mapping[str, Json], tensors: dict[str, torch.Tensor]) -> None:
+        """Continue from what `pack` returned."""
+        self.state = type(self.state).unpack(header, tensors)
+        self.context.generator.set_state(tensors["generator"])
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began, those before a resume included."""
+        return time.perf_counter() - self._begin
+
+    @property
+    @abstractmethod
+    def has_answer(self) -> bool:
+        """Whether there is something to return if the run ends now."""
+
+    @property
+    def patience(self) -> int | None:
+        """Steps without a gain after which the run ends; None where that does not end it."""
+        return None
+
+    @property
+    def best_size(self) -> int | None:
+        """Parameters of the best result so far; None where the last step has it."""
+        return None
+
+    def describe(self) -> str:
+        """The best result so far in a few words."""
+        return ""
+
+    @property
+    @abstractmethod
+    def _phases(self) -> Mapping[str, Callable[[], None]]:
+        """The move of every phase."""
+
+    def _advance(self) -> None:
+        state = self.state
+        if state.phase != "start":
+            made = sum(s.kind != "start" for s in state.steps)
+            limit = self.limits.reached(made, self.seconds)
+            if limit is not None:
+                self.hit_limit = True
+                self._end(limit)
+                return
+        self._phases[state.phase]()
+
+    def _end(self, reason: StopReason) -> None:
+        self.state.stop = reason
+
+
+AnySearch = Search[object, SearchState]
+"""Any run, as those who listen to it see it."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a search for a network starts from.
+
+    Attributes
+    ----------
+    init
+        A network; None: a random one of rank one.
+    """
+
+    init: TensorNetwork | None = None
+    dtype: torch.dtype = torch.float64
+    device: torch.device | str = "cpu"
+
+    def random(self, structure: Structure, generator: torch.Generator) -> TensorNetwork:
+        """Random cores for a structure."""
+        return TensorNetwork.random(structure, random_state=generator, dtype=self.dtype, device=self.device)
+
+    def random_rank_one(self, dims: tuple[int, ...], generator: torch.Generator) -> TensorNetwork:
+        """Random cores without any edge."""
+        return self.random(Structure.rank_one(dims), generator)
+
+    def first(self, dims: tuple[int, ...], generator: torch.Generator) -> TensorNetwork:
+        """The network to start from."""
+        if self.init is not None:
+            return self.init.to(self.device, self.dtype)
+        return self.random_rank_one(dims, generator)
+
+
+class NetworkSearch(Search[P_co, N_co]):
+    """A search whose steps are networks; see `Search`."""
+
+    def __init__(
+        self, problem: P_co, limits: Limits, state: N_co, context: Context, start: Start | None = None
+    ) -> None:
+        super().__init__(problem, limits, state, context)
+        self.start = Start() if start is None else start
 
     @property
     def answer(self) -> Fitted | None:
         """Best network so far: smallest under the target, else lowest loss within the budget."""
         return self.state.best or self.state.current
 
-    # -- one move --------------------------------------------------------------------------------------
-
-    def _advance(self, begin: float) -> None:
-        state = self.state
-        if state.phase != "start":
-            made = sum(s.kind != "start" for s in state.steps)
-            limit = self.limits.reached(made, time.perf_counter() - begin)
-            if limit is not None:
-                self.hit_limit = True
-                self._end(limit)
-                return
-        self._phases[state.phase](begin)
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is a network to return."""
+        return self.answer is not None
 
     @property
-    def _phases(self) -> dict[str, Callable[[float], None]]:
-        """What to do in each phase, given when the run began."""
-        raise NotImplementedError
+    def best_size(self) -> int | None:
+        """Parameters of the best network, once one is noted."""
+        return None if self.state.best is None else self.state.best.size
 
-    def _end(self, reason: StopReason) -> None:
-        self.state.stop = reason
+    def describe(self) -> str:
+        """The structure of the answer."""
+        return "" if self.answer is None else repr(self.answer.network.structure)
 
-    def _errors(self, fitted: Fitted) -> tuple[float, float | None]:
-        """Errors of a network to report: on the fitted and on the held-out data."""
-        raise NotImplementedError
+    @property
+    def current(self) -> Fitted:
+        """The network that the next move starts from; there is one after the first move."""
+        assert self.state.current is not None
+        return self.state.current
 
-    def _record(self, kind: str, edge: tuple[int, int] | None, begin: float) -> None:
+    @property
+    def best(self) -> Fitted:
+        """The best network; only for moves that come after one was noted."""
+        assert self.state.best is not None
+        return self.state.best
+
+    @abstractmethod
+    def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
+        """The relative error of a network, if there is one, and its error on held-out data."""
+
+    def _record(self, kind: str, edge: Edge | None = None, fitted: Fitted | None = None) -> None:
+        """Report a network, by default the current one, as a step."""
         state = self.state
-        assert state.current is not None
-        fitted = state.best if kind in ("tree", "regrow") else state.current
-        assert fitted is not None
+        fitted = fitted or self.current
         error, held_out = self._errors(fitted)
-        state.steps.append(
-            Step(
-                index=len(state.steps),
-                kind=kind,
-                edge=edge,
-                num_parameters=fitted.size,
-                loss=fitted.loss,
-                relative_error=error,
-                validation_error=held_out,
-                seconds=time.perf_counter() - begin,
-                structure=fitted.network.structure,
-                start=state.start,
-            )
+        step = Step(
+            index=len(state.steps),
+            kind=kind,
+            edge=edge,
+            num_parameters=fitted.size,
+            loss=fitted.loss,
+            relative_error=error,
+            validation_error=held_out,
+            seconds=self.seconds,
+            structure=fitted.network.structure,
+            start=state.start,
         )
-        add_to_path(state.path, PathPoint(fitted.network, error if held_out is None else held_out))
+        state.steps.append(step)
+        add_to_path(state.path, PathPoint(fitted.network, step.measure))

@@ -15,7 +15,9 @@ from ..algebra import moves
 from ..network import TensorNetwork
 from ..solvers import ALSSettings, als
 from ..structure import Edge, Structure
-from .grow import Fitted, Problem, refit
+from .grow import refit
+from .problem import Problem
+from .state import Fitted
 
 __all__ = ["add_term"]
 
@@ -40,7 +42,7 @@ def add_term(problem: Problem, current: Fitted) -> Fitted | None:
         return None
     start = TensorNetwork.random(
         Structure.rank_one(structure.dims),
-        random_state=problem.generator,
+        random_state=problem.context.generator,
         dtype=network.dtype,
         device=network.device,
     )

@@ -1,150 +1,186 @@
-"""One decomposition, whatever form the data has: what was asked for, and the run itself."""
+"""What the user asked for: the keywords that all tasks share, parsed and checked once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, TypedDict, Unpack
 
 import torch
 
-from ..algebra.linalg import one_thread
-from ..callbacks.base import Checkpoint, as_callbacks, progress_callback
+from ..callbacks.base import Callbacks, as_callbacks
+from ..callbacks.progress import progress_callbacks
+from ..data.arrays import as_dtype, free_memory, positive_limit
 from ..errors import OptionError
 from ..network import RandomState, TensorNetwork, as_generator
-from ..objectives import LeastSquares
-from ..results import Result
-from ..search import CutBounds, EdgePolicy, Effort, GreedyOptions, GreedySearch, Limits, Problem
-from ..structure import Edge
-from .task import bring_home, describe, history_of, identity, path_of, run, scaled, seed_of
+from ..search import EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
+from ..solvers import TrainingOptions
 
-__all__ = ["Request", "Target"]
+__all__ = ["Audience", "Keywords", "Request"]
 
-# Seconds that `effort="thorough"` takes when no limit is given.
+# Seconds that searches without an end of their own take when no limit is given.
 THOROUGH_SECONDS = 60.0
 
 
-class _Computes(LeastSquares, Protocol):
-    """An objective that says whether it computes with NumPy."""
-
-    use_numpy: bool
-
-
 @dataclass(frozen=True)
-class Target:
-    """What a run needs to know of the data besides the objective.
+class Audience:
+    """Who is told of a run.
 
     Attributes
     ----------
-    probe
-        Some numbers that identify the data, of the dtype and on the device computed with.
-    home
-        Device the result goes to.
-    scale
-        What the data was divided by.
-    error
-        Relative error of a network, recomputed with care.
+    progress
+        Whether to show a live line; None: where a person watches.
+    checkpoint
+        A file to keep the state in, and to resume from.
     """
 
-    probe: torch.Tensor
-    home: torch.device
-    scale: float
-    error: Callable[[TensorNetwork], float]
+    progress: bool | None = False
+    callbacks: Callbacks = None
+    checkpoint: str | Path | None = None
+
+    def listeners(self) -> list[Listener]:
+        """Callbacks, and the live line."""
+        return [*as_callbacks(self.callbacks), *progress_callbacks(self.progress)]
+
+
+class Keywords(TypedDict, total=False):
+    """Keywords of `decompose` and its kin; `tensorgrow.decompose` says what they mean."""
+
+    max_error: float | None
+    max_parameters: int | None
+    max_steps: int | None
+    max_seconds: float | None
+    edges: Edges
+    split_nodes: bool | None
+    effort: Effort
+    init: TensorNetwork | None
+    random_state: RandomState
+    device: torch.device | str | None
+    dtype: Any
+    memory_limit: float | None
+    progress: bool | None
+    callbacks: Callbacks
+    checkpoint: str | Path | None
+    options: GreedyOptions | None
+    training: TrainingOptions | None
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, checked."""
+    """What the user asked for.
+
+    Attributes
+    ----------
+    limits
+        With `held_out` unset; a task that holds data out sets it.
+    effort
+        Name of the preset, or "custom".
+    training
+        None where nothing is trained by gradients.
+    """
 
     limits: Limits
     options: GreedyOptions
     effort: str
-    edges: Literal["all", "chain", "ring"] | Iterable[Edge]
-    split_nodes: bool | None
-    init: TensorNetwork | None
-    random_state: RandomState
-    progress: bool | None
-    callbacks: Any
-    checkpoint: str | Path | None
+    audience: Audience
+    edges: Edges = "all"
+    split_nodes: bool | None = None
+    init: TensorNetwork | None = None
+    random_state: RandomState = None
+    device: torch.device | str | None = None
+    dtype: torch.dtype | None = None
+    memory_limit: float | None = None
+    training: TrainingOptions | None = None
 
     @classmethod
     def parse(
         cls,
+        preset: Callable[[Effort], GreedyOptions],
         *,
-        max_error: float | None,
-        max_parameters: int | None,
-        max_steps: int | None,
-        max_seconds: float | None,
-        effort: Effort,
-        options: GreedyOptions | None,
-        edges: Any,
-        **rest: Any,
+        limited: bool = True,
+        signed: bool = False,
+        **keywords: Unpack[Keywords],
     ) -> Request:
-        """From the arguments of `decompose`."""
+        """From the keywords of a task.
+
+        Parameters
+        ----------
+        preset
+            The options that an effort stands for.
+        limited
+            Whether a limit must say when to stop; held-out data may instead.
+        signed
+            Whether `max_error` is the value of a loss, which may be negative.
+        """
+        options, effort = keywords.get("options"), keywords.get("effort", "balanced")
         if options is not None and not isinstance(options, GreedyOptions):
             raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
-        by_effort = GreedyOptions.for_effort(effort)
-        endless = (by_effort if options is None else options).regrow_cycles is None
-        if endless and max_seconds is None:  # steps alone may never run out: cycles without gain make none
-            max_seconds = THOROUGH_SECONDS
-        limits = Limits(max_error, max_parameters, max_steps, max_seconds)
-        name = effort if options is None else "custom"
+        training = keywords.get("training")
+        if training is not None and not isinstance(training, TrainingOptions):
+            raise OptionError(f"training must be TrainingOptions, not {type(training).__name__}")
+        by_effort = preset(effort)
+        settled = by_effort if options is None else options
+        seconds = keywords.get("max_seconds")
+        if limited and settled.regrow_cycles is None and seconds is None:
+            seconds = THOROUGH_SECONDS  # steps alone may never run out: cycles without gain make none
+        edges = keywords.get("edges", "all")
         if isinstance(edges, Iterable) and not isinstance(edges, str):
-            edges = tuple(edges)  # looked at more than once
-        return cls(limits, by_effort if options is None else options, name, edges, **rest)
+            edges = tuple(edges)  # read more than once
+        memory_limit = keywords.get("memory_limit")
+        return cls(
+            limits=Limits(
+                keywords.get("max_error"),
+                keywords.get("max_parameters"),
+                keywords.get("max_steps"),
+                seconds,
+                held_out=not limited,
+                signed=signed,
+            ),
+            options=settled,
+            effort=effort if options is None and training is None else "custom",
+            audience=Audience(
+                keywords.get("progress"), keywords.get("callbacks"), keywords.get("checkpoint")
+            ),
+            edges=edges,
+            split_nodes=keywords.get("split_nodes"),
+            init=keywords.get("init"),
+            random_state=keywords.get("random_state"),
+            device=keywords.get("device"),
+            dtype=as_dtype(keywords.get("dtype")),
+            memory_limit=None if memory_limit is None else positive_limit(memory_limit),
+            training=training,
+        )
 
     def policy(self, order: int) -> EdgePolicy:
-        """Edges that may be used."""
+        """The edges that may be used."""
         return EdgePolicy.parse(self.edges, order, self.options.max_degree)
 
-    @property
-    def wants_bounds(self) -> bool:
-        """Whether lower bounds from the spectra of the target are of use."""
-        return bool(self.limits.max_error) and self.options.certify
+    def splits_nodes(self, policy: EdgePolicy) -> bool:
+        """Whether internal nodes may be added: by default where all edges are allowed."""
+        return policy.pairs is None if self.split_nodes is None else self.split_nodes
 
-    def solve(
-        self, objective: _Computes, target: Target, memory_limit: float, bounds: CutBounds | None, **info: Any
-    ) -> Result:
-        """Search for a network."""
-        policy, limits, probe = self.policy(len(objective.dims)), self.limits, target.probe
-        problem = Problem(
-            objective,
-            self.options,
-            policy,
-            as_generator(self.random_state),
-            target=0.0 if limits.max_error is None else limits.max_error * objective.norm,
-            max_parameters=limits.max_parameters,
-            memory_limit=memory_limit,
-            split_nodes=policy.pairs is None if self.split_nodes is None else self.split_nodes,
-            bounds=bounds,
-        )
-        init = scaled(self.init, 1.0 / target.scale)
-        search = GreedySearch(problem, limits, init=init, dtype=probe.dtype, device=probe.device)
-        listeners = [*as_callbacks(self.callbacks), *progress_callback(self.progress)]
-        if self.checkpoint is not None:
-            who = identity(probe, objective.dims, objective.norm, limits, self.options, policy, problem)
-            keeper = Checkpoint(self.checkpoint, who)
-            keeper.load(search)
-            listeners.insert(0, keeper)
-        with one_thread() if objective.use_numpy else nullcontext():
-            run(search, listeners)
-        answer, stop = search.answer, search.state.stop
-        assert answer is not None and stop is not None
-        details = describe(
-            probe,
-            effort=self.effort,
-            options=self.options.to_dict(),
-            seconds=search.state.elapsed,
-            seed=seed_of(self.random_state, problem.generator),
-            **info,
-        )
-        return Result(
-            bring_home(answer.network, target.scale, target.home),
-            target.error(answer.network),
-            history_of(search, target.scale),
-            stop,
-            path_of(search, target.scale, target.home),
-            details,
-        )
+    def memory(self, device: torch.device) -> float:
+        """Bytes that may be taken on a device."""
+        return free_memory(device) if self.memory_limit is None else self.memory_limit
+
+    def holding_out(self, held_out: int, *, wanted: bool) -> Request:
+        """The request once it is known how much is held out: that, or a limit, must say when to stop.
+
+        Parameters
+        ----------
+        wanted
+            Whether data was to be held out; where there is too little of it, nothing grows, as a warning says.
+        """
+        steps = 0 if held_out == 0 and wanted and not self.limits.has_any else self.limits.max_steps
+        return replace(self, limits=replace(self.limits, max_steps=steps, held_out=held_out > 0))
+
+    def generators(self) -> tuple[torch.Generator, torch.Generator]:
+        """For choosing what is held out, and for the search.
+
+        Without a seed the first is the same each time, so that a checkpoint can be resumed.
+        """
+        if self.random_state is None:
+            return as_generator(0), as_generator(None)
+        both = as_generator(self.random_state)
+        return both, both

@@ -1,52 +1,223 @@
-"""What every front end does alike: check its arguments, drive a search, describe the run."""
+"""One run: what differs between forms of data is a `Task`; `run_task` does the rest."""
 
 from __future__ import annotations
 
 import math
 import platform
 import time
-from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 
 from .._version import __version__
-from ..callbacks.base import Callback, listening
-from ..data.arrays import as_target, choose_device, power_of_two_scale
+from ..callbacks.checkpoint import Checkpoint
+from ..data.arrays import check_memory
 from ..errors import OptionError
 from ..network import RandomState, TensorNetwork
-from ..objectives import DenseLeastSquares, LeastSquares
-from ..results import PathPoint, Result, Step, StopReason
-from ..search import CompletionSearch, EdgePolicy, GreedyOptions, Limits, Problem, Search
-from ..solvers import ALSSettings, als
+from ..objectives import LeastSquares
+from ..results import Errors, PathPoint, Result, Step, StopReason
+from ..search import AnySearch, EdgePolicy, NetworkSearch, NetworkState, Start, run
 from ..structure import Structure
+from .request import Audience, Request
 
-__all__ = [
-    "Refit",
-    "all_zero",
-    "bring_home",
-    "check_init",
-    "describe",
-    "exact_error",
-    "history_of",
-    "identity",
-    "path_of",
-    "positive_limit",
-    "prepare",
-    "refit_to_all",
-    "run",
-    "scaled",
-    "seed_of",
-]
+__all__ = ["AnyNetworkSearch", "NetworkTask", "Task", "describe", "rescale", "run_task", "seed_of"]
+
+S = TypeVar("S", bound=AnySearch)
+R = TypeVar("R")
+AnyNetworkSearch = NetworkSearch[object, NetworkState]
+N = TypeVar("N", bound=AnyNetworkSearch)
 
 
-# Up to this many entries the reported error is computed in double precision throughout.
-DOUBLE_ENTRIES = 1 << 27
+class Task(ABC, Generic[S, R]):
+    """What differs between runs: the search, what identifies it, and what comes back."""
+
+    def trivial(self) -> R | None:
+        """A result that needs no search; None where one is needed."""
+        return None
+
+    @abstractmethod
+    def search(self) -> S:
+        """A search that is ready to run; refuses what cannot work."""
+
+    @abstractmethod
+    def identity(self, search: S) -> Mapping[str, object]:
+        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+
+    @abstractmethod
+    def finish(self, search: S) -> R:
+        """The last fit, and what to report."""
+
+    def threads(self) -> AbstractContextManager[None]:
+        """A limit on threads that would wait for each other longer than they compute."""
+        return nullcontext()
 
 
-def check_init(init: TensorNetwork | None, shape: tuple[int, ...], target: torch.Tensor) -> None:
+def run_task(task: Task[S, R], audience: Audience) -> R:
+    """Search, tell the audience of every step, resume from a checkpoint, keep what there is on Ctrl-C."""
+    trivial = task.trivial()
+    if trivial is not None:
+        return trivial
+    search = task.search()
+    listeners = audience.listeners()
+    if audience.checkpoint is not None:
+        checkpoint = Checkpoint(audience.checkpoint, task.identity(search))
+        checkpoint.load(search)
+        listeners.insert(0, checkpoint)
+    with task.threads():
+        run(search, listeners)
+        return task.finish(search)
+
+
+class NetworkTask(Task[N, Result]):
+    """A run that ends with a network for data of some form.
+
+    Attributes
+    ----------
+    shape
+        Legs of the network.
+    probe
+        A tensor of the dtype and on the device that cores are computed with.
+    home
+        Device the result goes to.
+    scale
+        What the network is multiplied with at the end, because the data was divided by it.
+    """
+
+    request: Request
+    shape: tuple[int, ...]
+    probe: torch.Tensor
+    home: torch.device
+    generator: torch.Generator
+    scale: float = 1.0
+
+    @property
+    def loss_scale(self) -> float:
+        """What losses are multiplied with, to have them in the units of the user."""
+        return self.scale
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all data is zero."""
+        return False
+
+    @property
+    def policy(self) -> EdgePolicy:
+        """The edges that may be used."""
+        return self.request.policy(len(self.shape))
+
+    @property
+    def first(self) -> Structure:
+        """The structure that the search starts with."""
+        init = self.request.init
+        return Structure.rank_one(self.shape) if init is None else init.structure
+
+    @abstractmethod
+    def fingerprint(self) -> Mapping[str, object]:
+        """Numbers that tell this data from other data, by name."""
+
+    def about(self) -> Mapping[str, object]:
+        """What else to note of the run in ``Result.info``."""
+        return {}
+
+    def check(self) -> None:
+        """Refuse edges that do not exist, a start that does not fit the data, and a budget that is too small."""
+        _ = self.policy
+        check_init(self.request.init, self.shape, self.probe)
+        self.request.limits.check_size(self.first.num_parameters)
+
+    def trivial(self) -> Result | None:
+        """A network of zeros for data that is zero throughout."""
+        self.check()
+        return self.zero() if self.is_zero else None
+
+    def zero(self) -> Result:
+        """The result for data that is zero throughout."""
+        structure = self.first
+        cores = [torch.zeros(s, dtype=self.probe.dtype, device=self.home) for s in structure.core_shapes]
+        network = TensorNetwork(structure, cores)
+        step = Step(0, "start", None, network.num_parameters, 0.0, 0.0, None, 0.0, structure)
+        path = (PathPoint(network, 0.0),)
+        return Result(
+            network, Errors(0.0), (step,), StopReason.TARGET_REACHED, path, describe(self.probe)
+        )
+
+    def start(self) -> Start:
+        """What the search starts from, in the units it computes in."""
+        init = rescale(self.request.init, 1.0 / self.scale)
+        return Start(init, self.probe.dtype, self.probe.device)
+
+    def memory(self, objective: LeastSquares, what: str) -> float:
+        """Bytes that may be taken; refuses where not even the first network fits in."""
+        limit = self.request.memory(self.probe.device)
+        check_memory(objective.memory_needed(self.first), limit, what)
+        return limit
+
+    def identity(self, search: N) -> Mapping[str, object]:
+        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+        request, policy = self.request, self.policy
+        return {
+            "shape": list(self.shape),
+            "dtype": str(self.probe.dtype),
+            "max_error": request.limits.max_error,
+            "max_parameters": request.limits.max_parameters,
+            "edges": None if policy.pairs is None else sorted([list(e) for e in policy.pairs]),
+            "split_nodes": request.splits_nodes(policy),
+            "options": request.options.to_dict(),
+            "training": None if request.training is None else request.training.to_dict(),
+            **self.fingerprint(),
+        }
+
+    def result(
+        self,
+        search: N,
+        network: TensorNetwork,
+        errors: Errors,
+        *,
+        history: tuple[Step, ...] | None = None,
+        stop: StopReason | None = None,
+        seconds: float | None = None,
+    ) -> Result:
+        """A network in the units and on the device of the user, with what the search did.
+
+        Parameters
+        ----------
+        network
+            In the units of the search.
+        history, stop, seconds
+            By default those of the search.
+        """
+        stop = stop or search.state.stop
+        assert stop is not None
+        path = (PathPoint(self.bring_home(p.network), p.error, p.counted) for p in search.state.path)
+        info = describe(
+            self.probe,
+            effort=self.request.effort,
+            options=self.request.options.to_dict(),
+            **({} if self.request.training is None else {"training": self.request.training.to_dict()}),
+            seconds=search.state.elapsed if seconds is None else seconds,
+            seed=seed_of(self.request.random_state, self.generator),
+            **self.about(),
+        )
+        steps = self.history(search) if history is None else history
+        return Result(self.bring_home(network), errors, steps, stop, tuple(path), info)
+
+    def bring_home(self, network: TensorNetwork) -> TensorNetwork:
+        """A network in the units and on the device of the user."""
+        return rescale(network, self.scale).to(self.home)
+
+    def history(self, search: N) -> tuple[Step, ...]:
+        """Steps of a search in the units of the data."""
+        scale = self.loss_scale
+        return tuple(s if scale == 1.0 else replace(s, loss=s.loss * scale) for s in search.state.steps)
+
+
+def check_init(init: TensorNetwork | None, shape: tuple[int, ...], probe: torch.Tensor) -> None:
     """Refuse a start that does not fit the data."""
     if init is None:
         return
@@ -54,116 +225,35 @@ def check_init(init: TensorNetwork | None, shape: tuple[int, ...], target: torch
         raise OptionError(f"init must be a TensorNetwork, not {type(init).__name__}")
     if init.structure.dims != shape:
         raise OptionError(f"init is a network over {init.structure.dims}, but the tensor has shape {shape}")
-    if init.is_complex and not target.is_complex():
+    if init.is_complex and not probe.is_complex():
         raise OptionError("init is complex but the data is real; pass a real network or dtype=complex")
     if not all(bool(torch.isfinite(c).all()) for c in init.cores):
         raise OptionError("init has entries that are not finite")
 
 
-def positive_limit(memory_limit: float) -> float:
-    """Refuse a memory limit that is not a positive number."""
-    if not isinstance(memory_limit, Real) or not memory_limit > 0:
-        raise OptionError(f"memory_limit={memory_limit!r} must be a positive number of bytes")
-    return float(memory_limit)
+T = TypeVar("T", TensorNetwork, "TensorNetwork | None")
 
 
-def scaled(network: TensorNetwork | None, factor: float) -> TensorNetwork | None:
-    """A network whose tensor is multiplied by `factor`, spread over all cores."""
+def rescale(network: T, factor: float) -> T:
+    """A network whose tensor is multiplied by `factor`, spread over all cores; None stays None."""
     if network is None or factor == 1.0:
         return network
     share = factor ** (1.0 / len(network.cores))
     return TensorNetwork(network.structure, [c * share for c in network.cores])
 
 
-def bring_home(network: TensorNetwork, scale: float, device: torch.device) -> TensorNetwork:
-    """The network in the units of the data, where the result goes."""
-    found = scaled(network, scale)
-    assert found is not None
-    return found.to(device)
+def deadline_of_last_fit(search: AnySearch) -> float:
+    """When the fit after a search must end.
 
-
-def run(search: Search, listeners: list[Callback]) -> None:
-    """Drive a search; callbacks may stop it, Ctrl-C keeps what there is."""
-    with listening(search, listeners) as wants_to_stop:
-        try:
-            for step in search:
-                if wants_to_stop(step):
-                    search.state.stop = StopReason.CALLBACK
-                    break
-        except KeyboardInterrupt:
-            if search.answer is None:
-                raise
-            search.state.stop = StopReason.INTERRUPTED
-        shown = search.state.stop
-        if search.hit_limit or shown in (StopReason.INTERRUPTED, StopReason.CALLBACK):
-            search.state.stop = None  # a checkpoint of an unfinished run must be able to go on
-    search.state.stop = shown
-
-
-@dataclass(frozen=True)
-class Refit:
-    """A chosen network after its last fit, with what to report of it."""
-
-    network: TensorNetwork
-    error: float
-    history: tuple[Step, ...]
-    seconds: float
-    interrupted: bool = False
-
-
-def refit_to_all(search: CompletionSearch, objective: LeastSquares, loss_scale: float) -> Refit:
-    """Fit the chosen network to all the data, what was held out included.
-
-    Parameters
-    ----------
-    objective
-        All the data.
-    loss_scale
-        What to multiply losses with, to have them in the units of the user.
+    A run that is out of time gets a tenth more of it: the last fit matters more than the last growth.
     """
-    answer, options, begin = search.answer, search.problem.options, time.perf_counter()
-    assert answer is not None
-    history = list(history_of(search, loss_scale))
-    network, interrupted = answer.network, False
-    if search.problem.holds_out:
-        settings = ALSSettings(
-            max_sweeps=options.final_sweeps,
-            tolerance=options.final_tolerance,
-            ridge=options.rounding_ridge,
-            balance_every=options.balance_every,
-            accelerate=options.accelerate,
-            momentum=search.problem.momentum(network.structure),
-        )
-        # A run that is out of time gets a share more of it: the refit matters more than the last growth.
-        limit = search.limits.max_seconds
-        deadline = math.inf if limit is None else begin + max(limit - search.state.elapsed, 0.1 * limit)
-        try:
-            fitted = als(objective, network, settings, deadline=deadline, keep_on_interrupt=True)
-            network, interrupted = fitted.network, fitted.interrupted
-        except KeyboardInterrupt:  # before the first sweep was done: the network as it was chosen
-            interrupted = True
-    loss = objective.loss(network.structure, objective.to_arrays(network))
-    error = loss / (objective.norm or 1.0)
-    seconds = search.state.elapsed + time.perf_counter() - begin
-    if search.problem.holds_out:
-        history.append(
-            Step(
-                index=len(history),
-                kind="refit",
-                edge=None,
-                num_parameters=network.num_parameters,
-                loss=loss * loss_scale,
-                relative_error=error,
-                validation_error=None,
-                seconds=seconds,
-                structure=network.structure,
-                start=next((s.start for s in reversed(history) if s.structure == network.structure), 0),
-            )
-        )
-    return Refit(network, error, tuple(history), seconds, interrupted)
+    limit = search.limits.max_seconds
+    if limit is None:
+        return math.inf
+    return time.perf_counter() + max(limit - search.state.elapsed, 0.1 * limit)
 
 
-def describe(target: torch.Tensor, **more: Any) -> dict[str, Any]:
+def describe(like: torch.Tensor, **more: Any) -> dict[str, Any]:
     """Versions, device and whatever else describes a run."""
     return {
         "library_version": __version__,
@@ -171,8 +261,8 @@ def describe(target: torch.Tensor, **more: Any) -> dict[str, Any]:
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "device": str(target.device),
-        "dtype": str(target.dtype),
+        "device": str(like.device),
+        "dtype": str(like.dtype),
         **more,
     }
 
@@ -188,76 +278,3 @@ def seed_of(random_state: RandomState, generator: torch.Generator | None = None)
     if isinstance(random_state, Integral):
         return int(random_state)
     return generator.initial_seed() if random_state is None and generator is not None else None
-
-
-def identity(
-    values: torch.Tensor,
-    shape: tuple[int, ...],
-    norm: float,
-    limits: Limits,
-    options: GreedyOptions,
-    policy: EdgePolicy,
-    problem: Problem,
-    **more: Any,
-) -> dict[str, Any]:
-    """What a resumed run must share with the one that wrote the checkpoint."""
-    flat = values.reshape(-1)
-    probe = flat[:: max(1, flat.numel() // 97)][:97]
-    parts = torch.view_as_real(probe) if probe.is_complex() else probe
-    weights = torch.arange(1, parts.numel() + 1, dtype=torch.float64, device=probe.device)
-    fingerprint = float((parts.reshape(-1).double() * weights).sum())
-    return {
-        "shape": list(shape),
-        "dtype": str(values.dtype),
-        "data": [norm, fingerprint],
-        "max_error": limits.max_error,
-        "max_parameters": limits.max_parameters,
-        "edges": None if policy.pairs is None else sorted([list(e) for e in policy.pairs]),
-        "split_nodes": problem.split_nodes,
-        "options": options.to_dict(),
-        **more,
-    }
-
-
-def all_zero(structure: Structure, target: torch.Tensor, device: torch.device) -> Result:
-    """The result for data that is zero throughout."""
-    cores = [torch.zeros(s, dtype=target.dtype, device=device) for s in structure.core_shapes]
-    network = TensorNetwork(structure, cores)
-    step = Step(0, "start", None, network.num_parameters, 0.0, 0.0, None, 0.0, structure)
-    path = (PathPoint(network, 0.0),)
-    return Result(network, 0.0, (step,), StopReason.TARGET_REACHED, path, describe(target))
-
-
-def history_of(search: Search, scale: float) -> tuple[Step, ...]:
-    """Steps of a search in the units of the data."""
-    steps = search.state.steps
-    return tuple(s if scale == 1.0 else Step(**{**s.__dict__, "loss": s.loss * scale}) for s in steps)
-
-
-def path_of(search: Search, scale: float, device: torch.device) -> tuple[PathPoint, ...]:
-    """Networks on the error-size path in the units of the data."""
-    return tuple(
-        PathPoint(bring_home(p.network, scale, device), p.relative_error, p.counted)
-        for p in search.state.path
-    )
-
-
-def prepare(
-    x: Any, dtype: torch.dtype | None, device: torch.device | str | None
-) -> tuple[torch.Tensor, torch.device, float]:
-    """Data where it is computed, where the result goes, and the scale that was divided out."""
-    data = as_target(x, dtype)
-    where = choose_device(device, data)
-    home = data.device if device == "auto" else where
-    target = data.to(where)
-    scale = power_of_two_scale(target)
-    return (target if scale == 1.0 else target / scale), home, scale
-
-
-def exact_error(target: torch.Tensor, network: TensorNetwork) -> float:
-    """Relative error from the residual, in double precision where that fits comfortably."""
-    if target.numel() <= DOUBLE_ENTRIES:
-        double = torch.complex128 if target.is_complex() else torch.float64
-        target, network = target.to(double), network.to(dtype=double)
-    objective = DenseLeastSquares(target, use_numpy=False)
-    return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm

@@ -1,0 +1,70 @@
+"""Checkpoints: the state of a run in a file, so that a run that was killed can be resumed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import OptionError
+from ..files import read_file, write_file
+from ..results import Record
+from ..search import AnySearch
+
+__all__ = ["CHECKPOINT_KIND", "Checkpoint"]
+
+CHECKPOINT_KIND = "checkpoint"
+# A file is written again when the run has taken this many times as long as writing the last one.
+WORTH_WRITING = 20.0
+
+
+class Checkpoint:
+    """Writes the state of a run to a file.
+
+    Parameters
+    ----------
+    path
+        The file. It is replaced atomically.
+    identity
+        What the run depends on; a file of a run with another identity is refused.
+    """
+
+    def __init__(self, path: str | Path, identity: Mapping[str, object]) -> None:
+        self.path = Path(path)
+        self.identity = identity
+        self._next = 0.0
+
+    def load(self, search: AnySearch) -> None:
+        """Resume from the file where it exists."""
+        if not self.path.exists():
+            return
+        header, tensors = read_file(self.path, (CHECKPOINT_KIND,))
+        theirs = header["identity"]
+        for name, mine in self.identity.items():
+            if theirs.get(name) != mine:
+                raise OptionError(
+                    f"the checkpoint {self.path} belongs to another run: its {name} is "
+                    f"{theirs.get(name)!r:.200}, here it is {mine!r:.200}. Use another file, or delete this "
+                    "one to start anew"
+                )
+        search.resume(header["state"], tensors)
+
+    def on_start(self, search: AnySearch) -> None:
+        """Do nothing: whoever starts the run loads the file before."""
+
+    def on_step(self, search: AnySearch, step: Record) -> bool | None:
+        """Write, unless that would take a sizeable share of the time."""
+        if time.perf_counter() >= self._next:
+            self._write(search)
+        return None
+
+    def on_end(self, search: AnySearch) -> None:
+        """Write the last state."""
+        self._write(search)
+
+    def _write(self, search: AnySearch) -> None:
+        begin = time.perf_counter()
+        state, tensors = search.pack()
+        write_file(self.path, CHECKPOINT_KIND, {"identity": self.identity, "state": state}, tensors)
+        now = time.perf_counter()
+        self._next = now + WORTH_WRITING * (now - begin)

@@ -1,0 +1,86 @@
+"""One live line for people who wait."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import OptionError
+from ..results import Record
+from ..search import AnySearch
+from .base import Callback
+from .forecast import outlook
+
+__all__ = ["ProgressBar", "progress_callbacks"]
+
+
+class ProgressBar:
+    """One live line: step, size, error, the last move and a guess of what is left."""
+
+    def __init__(self) -> None:
+        try:
+            from rich.console import Console
+            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        except ImportError as error:
+            raise OptionError("progress=True needs rich: pip install 'tensorgrow[progress]'") from error
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", style="dim"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("fitting rank one", total=None, left="")
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Show the line for a while."""
+        self._bar.start()
+        try:
+            yield
+        finally:
+            self._bar.stop()
+
+    def say(self, text: str, left: str = "") -> None:
+        """Replace the text, and what is said about the time that is left."""
+        self._bar.update(self._task, description=text, left=left)
+
+    def on_start(self, search: AnySearch) -> None:
+        """Show the line."""
+        self._bar.start()
+
+    def on_step(self, search: AnySearch, step: Record) -> bool | None:
+        """Update it."""
+        left = outlook(search.state.steps, search.limits, search.state.elapsed, search.patience)
+        self.say(describe_step(search, step), left)
+        return None
+
+    def on_end(self, search: AnySearch) -> None:
+        """Remove it."""
+        self._bar.stop()
+
+
+def describe_step(search: AnySearch, step: Record) -> str:
+    """A step in one line."""
+    goal = search.limits.max_error
+    name = "loss" if step.relative_error is None else "error"
+    if step.validation_error is not None:
+        name = "held-out error"
+    aim = "" if goal is None else f" (goal {goal:g})"
+    best = search.best_size
+    size = f"{step.num_parameters:,} parameters" + ("" if best is None else f", best {best:,}")
+    return f"step {step.index}: {size}, {name} {step.measure:.4g}{aim}, {step.move()}"
+
+
+def progress_callbacks(progress: bool | None) -> list[Callback]:
+    """The progress display: on, off, or (None) on when a person watches and rich is installed."""
+    if progress is False or (progress is None and not sys.stderr.isatty()):
+        return []
+    try:
+        return [ProgressBar()]
+    except OptionError:
+        if progress:
+            raise
+        return []

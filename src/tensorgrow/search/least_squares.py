@@ -1,0 +1,50 @@
+"""What searches on a least-squares problem share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TypeVar
+
+from ..results import StopReason
+from .grow import refit
+from .problem import Problem
+from .search import NetworkSearch
+from .state import Fitted, NetworkState
+
+__all__ = ["RANK_ONE_SWEEPS", "LeastSquaresSearch"]
+
+# A fit of rank one is cheap, and everything grows from it.
+RANK_ONE_SWEEPS = 100
+
+P_co = TypeVar("P_co", bound=Problem, covariant=True)
+N_co = TypeVar("N_co", bound=NetworkState, covariant=True)
+
+
+class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
+    """A search that fits by alternating least squares; see `Search`."""
+
+    @abstractmethod
+    def _is_reached(self, fitted: Fitted) -> bool:
+        """Whether a network is as good as the user asked for."""
+
+    def _fit_first(self, sweeps: int | None) -> Fitted:
+        """Fit the network that the growth starts from; later starts are random."""
+        problem, generator = self.problem, self.context.generator
+        if self.state.start == 0:
+            network = self.start.first(problem.objective.dims, generator)
+        else:
+            network = self.start.random_rank_one(problem.objective.dims, generator)
+        return refit(problem, network, sweeps=sweeps)
+
+    def _end(self, reason: StopReason) -> None:
+        state, problem = self.state, self.problem
+        if state.best is None and state.current is not None and self._is_reached(state.current):
+            state.best = state.current
+        has_target = self.limits.max_error is not None
+        if has_target and state.best is not None and state.best.measure <= problem.target:
+            reason = StopReason.TARGET_REACHED  # more time would only have made it smaller
+        super()._end(reason)
+
+    def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
+        held_out = None if fitted.validation is None else fitted.validation / self.problem.scale
+        return fitted.loss / (self.problem.objective.norm or 1.0), held_out

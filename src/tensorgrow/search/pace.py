@@ -1,0 +1,69 @@
+"""How long a sweep takes on this device, and what a search can afford at that pace.
+
+Every rule here asks for seconds, not for flops: what one core needs a second for is nothing to a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..objectives import LeastSquares
+from ..structure import Edge, Structure
+from .options import GreedyOptions
+
+__all__ = ["Pace"]
+
+# What sweeps of some size reach in double precision: one core of a Xeon or EPYC makes 8 to 20 GFlop/s. The
+# figure is nominal, so that a run can be repeated on another machine of the same kind.
+FLOPS_PER_SECOND = {"cpu": 1e10}
+# Seconds of a sweep. Cheap: a refit may continue until it converges, as held-out data guards against too many
+# sweeps. Costly: refitting several candidates takes longer than another growth. Slow: only edges that may win
+# are scored. Very slow: ranks grow by several at once.
+CHEAP, COSTLY, SLOW, VERY_SLOW = 0.01, 0.05, 0.3, 1.0
+# Cuts are wide where a sweep takes this many times the flops of a sweep over a network of rank one, which
+# does little more than read the data.
+WIDE_CUTS = 16
+# In very slow networks an edge of rank 12 grows by 2, of rank 18 by 3.
+RANKS_PER_STEP = 6
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What sweeps over one objective cost on the device that computes them."""
+
+    objective: LeastSquares
+    flops_per_second: float = FLOPS_PER_SECOND["cpu"]
+
+    @classmethod
+    def on(cls, objective: LeastSquares, device: torch.device | str) -> Pace:
+        """The pace of a device."""
+        kind = torch.device(device).type
+        return cls(objective, FLOPS_PER_SECOND.get(kind, FLOPS_PER_SECOND["cpu"]))
+
+    def seconds(self, structure: Structure) -> float:
+        """Of one sweep."""
+        return self.objective.sweep_flops(structure) / self.flops_per_second
+
+    def is_cheap(self, structure: Structure) -> bool:
+        """Whether a refit may take as many sweeps as it needs."""
+        return self.seconds(structure) < CHEAP
+
+    def is_costly(self, structure: Structure) -> bool:
+        """Whether refitting candidates costs more than it gains."""
+        return self.seconds(structure) > COSTLY
+
+    def is_slow(self, structure: Structure) -> bool:
+        """Whether even scoring every edge costs too much."""
+        return self.seconds(structure) > SLOW
+
+    def has_wide_cuts(self, structure: Structure) -> bool:
+        """Whether a sweep is costly because of the network, not because there is much data."""
+        least = self.seconds(Structure.rank_one(self.objective.dims))
+        return self.seconds(structure) > max(COSTLY, WIDE_CUTS * least)
+
+    def increment(self, structure: Structure, edge: Edge, options: GreedyOptions) -> int:
+        """Ranks to add at once where held-out data guards against too many."""
+        several = self.seconds(structure) > VERY_SLOW
+        return max(options.rank_increment, structure.rank(*edge) // RANKS_PER_STEP if several else 1)

@@ -1,0 +1,113 @@
+"""What a search for a network works on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from ..objectives import LeastSquares
+from ..solvers import ALSSettings
+from ..structure import Edge, Structure
+from .cuts import CutBounds
+from .edges import EdgePolicy
+from .options import GreedyOptions
+from .pace import Pace
+from .search import Context
+
+__all__ = ["Problem"]
+
+# Candidates that are refitted before one is chosen, where sweeps are cheap and the target is not exact.
+LOOKAHEAD = 8
+# Refits that are cut short converge slowly: they begin with longer extrapolations than ALS by itself does.
+SHORT_MOMENTUM = 0.8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What one search works on; all its phases share it, and none changes it.
+
+    Attributes
+    ----------
+    target
+        Loss to get under, in the units of the data; 0 when there is only a budget.
+    max_parameters
+        Parameters allowed.
+    memory_limit
+        Bytes that a sweep may take.
+    is_patient
+        Whether cheap refits may take more sweeps than the options say.
+    """
+
+    objective: LeastSquares
+    options: GreedyOptions
+    policy: EdgePolicy
+    context: Context
+    target: float = 0.0
+    max_parameters: int | None = None
+    memory_limit: float = math.inf
+    split_nodes: bool = True
+    is_patient: bool = True
+    device: torch.device | str = "cpu"
+    bounds: CutBounds | None = field(default=None, repr=False)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """What sweeps cost here."""
+        return Pace.on(self.objective, self.device)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the error target asks for an exact representation."""
+        return 0.0 < self.target <= self.options.exact_below * self.objective.norm
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the search goes by the error on held-out data."""
+        return self.objective.validation_norm is not None
+
+    @property
+    def scale(self) -> float:
+        """Norm of the data that the search goes by: what is held out, unless that is zero."""
+        return self.objective.validation_norm or self.objective.norm or 1.0
+
+    @property
+    def rounding(self) -> float:
+        """Loss below which nothing but rounding is left to explain."""
+        return self.objective.epsilon * 8 * self.objective.norm
+
+    def refits_fully(self, structure: Structure) -> bool:
+        """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
+        return self.is_patient and self.holds_out and self.pace.is_cheap(structure)
+
+    def momentum(self, structure: Structure) -> float:
+        """What refits extrapolate with at first; full ones would stop too soon after a step too long."""
+        short = self.holds_out and not self.refits_fully(structure)
+        return SHORT_MOMENTUM if short else ALSSettings.momentum
+
+    def lookahead(self, structure: Structure) -> int:
+        """Candidates to refit before one is chosen."""
+        if self.options.lookahead is not None:
+            return self.options.lookahead
+        return 1 if self.is_exact or self.pace.is_costly(structure) else LOOKAHEAD
+
+    def increment(self, structure: Structure, edge: Edge) -> int:
+        """Ranks to add at once."""
+        if not self.holds_out:
+            return self.options.rank_increment
+        return self.pace.increment(structure, edge, self.options)
+
+    def edges_in_turn(self, structure: Structure) -> list[list[Edge]]:
+        """Edges that may grow, in sets: those of a later set are scored where none of the earlier helps.
+
+        Once cuts are wide and sweeps are costly for it, edges that exist come first: every new edge widens
+        the cuts, and the cost of a sweep grows with their squares, while the topology is settled long before
+        the ranks are. Sweeps that are costly because there is much data say nothing about the topology.
+        """
+        edges = self.policy.growable(structure, self.max_parameters)
+        if not (self.options.thicken_costly and self.pace.has_wide_cuts(structure)):
+            return [edges]
+        old = [e for e in edges if structure.rank(*e) > 1]
+        return [old, [e for e in edges if e not in old]]

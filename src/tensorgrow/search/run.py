@@ -1,0 +1,57 @@
+"""Driving a search: who is told of its steps, and what may end it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..results import Record, StopReason
+from .search import AnySearch
+
+__all__ = ["Listener", "run"]
+
+
+class Listener(Protocol):
+    """Told of a run's start, its steps and its end, however it ends; a true answer to a step stops it."""
+
+    def on_start(self, search: AnySearch) -> None:
+        """Before the first step."""
+
+    def on_step(self, search: AnySearch, step: Record) -> bool | None:
+        """After a step."""
+
+    def on_end(self, search: AnySearch) -> None:
+        """After the last step."""
+
+
+def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
+    """Drive a search to its end; listeners may stop it, and Ctrl-C keeps what there is.
+
+    Listeners see an unfinished run without a stop reason at its end: what a checkpoint keeps then can be
+    resumed.
+    """
+    state = search.state
+    for listener in listeners:
+        listener.on_start(search)
+    stop: StopReason | None = None
+    try:
+        try:
+            for step in search:
+                answers = [listener.on_step(search, step) for listener in listeners]  # all of them are told
+                if any(answers):
+                    stop = StopReason.CALLBACK
+                    break
+        except KeyboardInterrupt:
+            if not search.has_answer:
+                raise
+            stop = StopReason.INTERRUPTED
+        if stop is None:
+            stop = state.stop
+            if search.hit_limit:
+                state.stop = None
+        else:
+            state.stop = None
+    finally:
+        for listener in listeners:
+            listener.on_end(search)
+    state.stop = stop

@@ -2,6 +2,7 @@
 
 from .cuts import CutBounds
 from .edges import EdgePolicy, Edges
+from .fit import FitProblem, FitSearch
 from .gradient import GradientProblem, GradientSearch, fit_by_gradient
 from .greedy import GreedySearch
 from .held_out import HeldOutSearch
@@ -20,6 +21,8 @@ __all__ = [
     "EdgePolicy",
     "Edges",
     "Effort",
+    "FitProblem",
+    "FitSearch",
     "Fitted",
     "GradientProblem",
     "GradientSearch",

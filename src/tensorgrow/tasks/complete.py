@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from ..callbacks.base import Checkpoint, as_callbacks, progress_callback
-from ..data.holdout import is_asked
+from ..callbacks.base import Callbacks
 from ..data.partitions.tables import as_partitions
-from ..errors import DataError, OptionError
 from ..losses import EntryLoss, as_loss
 from ..network import RandomState, TensorNetwork
-from ..results import Result, StopReason
-from ..search import EdgePolicy, Effort, GreedyOptions, Limits
+from ..results import Result
+from ..search import Effort, GreedyOptions
 from ..structure import Edge, Structure
-from .complete_partitions import PartitionedTask
-from .completion_task import CompletionTask
-from .entry_task import ListedTask
-from .task import check_init, run
+from .entry_task import EntryTask
+from .observation_task import HELD_OUT, ObservationTask, Observed
+from .partition_task import PartitionTask
+from .request import Request
+from .task import run_task
 
-__all__ = ["HELD_OUT", "complete", "fit_observed"]
-
-# Share of the entries held out by default.
-HELD_OUT = 0.1
-FIT_SWEEPS = 100
-FIT_TOLERANCE = 1e-4
+__all__ = ["as_observation_task", "complete"]
 
 
 def complete(
@@ -52,7 +45,7 @@ def complete(
     dtype: Any = None,
     memory_limit: float | None = None,
     progress: bool | None = None,
-    callbacks: Any = None,
+    callbacks: Callbacks = None,
     checkpoint: str | Path | None = None,
     options: GreedyOptions | None = None,
 ) -> Result:
@@ -111,99 +104,35 @@ def complete(
     >>> bool(np.abs(r.fill(x, mask) - x).max() < 1e-6)
     True
     """
-    if options is not None and not isinstance(options, GreedyOptions):
-        raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
-    chosen = GreedyOptions.for_completion(effort) if options is None else options
-    task = _prepared(x, mask, weights, validation, dtype, device, random_state, memory_limit, as_loss(loss))
-    given = (max_error, max_parameters, max_steps, max_seconds)
-    if not task.num_held_out and is_asked(validation) and all(v is None for v in given):
-        max_steps = 0  # too few observations to hold any out, as a warning says
-    limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=task.num_held_out > 0)
-    policy = EdgePolicy.parse(edges, len(task.shape), chosen.max_degree)
-    check_init(init, task.shape, task.probe)
-    first = Structure.rank_one(task.shape) if init is None else init.structure
-    limits.check_size(first.num_parameters)
-    test = task.test_entries(truth)
-    if task.is_zero and not task.by_weights:
-        return task.zero(first, test)
-    split = policy.pairs is None if split_nodes is None else split_nodes
-    search = task.search(chosen, limits, policy, split, init or task.start(), memory_limit)
-    listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
-    if checkpoint is not None:
-        keeper = Checkpoint(checkpoint, task.identity(search))
-        keeper.load(search)
-        listeners.insert(0, keeper)
-    with task.threads():
-        run(search, listeners)
-        return task.finish(search, test, effort if options is None else "custom")
-
-
-def fit_observed(
-    x: Any,
-    structure: Structure,
-    mask: Any = None,
-    *,
-    weights: Any = None,
-    validation: Any = HELD_OUT,
-    truth: Any = None,
-    ridge: float | None = None,
-    max_error: float | None = None,
-    max_sweeps: int | None = None,
-    tolerance: float | None = None,
-    max_seconds: float | None = None,
-    init: TensorNetwork | None = None,
-    random_state: RandomState = None,
-    device: torch.device | str | None = None,
-    dtype: Any = None,
-    memory_limit: float | None = None,
-) -> Result:
-    """ALS on observed entries for a structure that is already known; behind `fit`."""
-    sweeps = FIT_SWEEPS if max_sweeps is None else max_sweeps
-    drop = FIT_TOLERANCE if tolerance is None else tolerance
-    options = GreedyOptions.for_completion("balanced").replace(
-        ridge=ridge, sweeps=sweeps, tolerance=drop, final_sweeps=sweeps, final_tolerance=drop
+    request = Request.parse(
+        GreedyOptions.for_completion,
+        limited=False,
+        max_error=max_error,
+        max_parameters=max_parameters,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
+        edges=edges,
+        split_nodes=split_nodes,
+        effort=effort,
+        init=init,
+        random_state=random_state,
+        device=device,
+        dtype=dtype,
+        memory_limit=memory_limit,
+        progress=progress,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        options=options,
     )
-    held_out = validation if ridge is None else False
-    task = _prepared(
-        x, mask, weights, held_out, dtype, device, random_state, memory_limit, as_loss("squared")
-    )
-    if task.shape != structure.dims:
-        raise DataError(f"the tensor has shape {task.shape}, the structure is for {structure.dims}")
-    check_init(init, task.shape, task.probe)
-    if init is not None and init.structure != structure:
-        raise OptionError(f"init has the structure {init.structure}, not the one to fit: {structure}")
-    test = task.test_entries(truth)
-    if task.is_zero:
-        return task.zero(structure, test)
-    start = init or TensorNetwork.random(structure, random_state=task.generator, dtype=task.probe.dtype)
-    limits = Limits(max_error=max_error, max_seconds=max_seconds, max_steps=0)
-    search = task.search(options, limits, EdgePolicy(None), False, start, memory_limit)
-    search.problem.patient = False
-    with task.threads():
-        run(search, [])
-        result = task.finish(search, test, "fit")
-    reached = max_error is not None and (result.validation_error or result.relative_error) <= max_error
-    stop = StopReason.TARGET_REACHED if reached else StopReason.CONVERGED
-    return replace(result, stop=stop if result.stop == StopReason.MAX_STEPS else result.stop)
+    observed = Observed(x, mask, as_loss(loss), weights, validation, truth)
+    return run_task(as_observation_task(observed, request), request.audience)
 
 
-def _prepared(
-    x: Any,
-    mask: Any,
-    weights: Any,
-    validation: Any,
-    dtype: Any,
-    device: torch.device | str | None,
-    random_state: RandomState,
-    memory_limit: float | None,
-    loss: EntryLoss,
-) -> CompletionTask:
-    """Observations, checked and converted, in memory or in partitions."""
-    parts = as_partitions(x)
+def as_observation_task(
+    observed: Observed, request: Request, structure: Structure | None = None
+) -> ObservationTask:
+    """A run on entries in memory or in partitions; of one structure, or of all that the request allows."""
+    parts = as_partitions(observed.x)
     if parts is None:
-        return ListedTask.prepare(x, mask, weights, validation, dtype, device, random_state, loss)
-    if mask is not None:
-        raise OptionError("a mask goes with a dense tensor; entries listed in partitions are all observed")
-    return PartitionedTask.prepare(
-        parts, weights, validation, dtype, device, random_state, memory_limit, loss
-    )
+        return EntryTask(observed, request, structure)
+    return PartitionTask(parts, observed, request, structure)

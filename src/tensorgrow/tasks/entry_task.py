@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from ..algebra.linalg import one_blas_thread, one_thread
-from ..data.arrays import as_dtype, choose_device, power_of_two_scale
-from ..data.holdout import hold_out, positions_in, warn_about_gaps
+from ..data.arrays import choose_device, power_of_two_scale
+from ..data.holdout import hold_out, is_asked, positions_in, warn_about_gaps
 from ..data.observations import Observations, as_observations
-from ..losses import EntryLoss, Squared, squared
-from ..network import RandomState, TensorNetwork, as_generator
-from ..objectives import ObservedLeastSquares, ReweightedLeastSquares
+from ..losses import Squared
+from ..network import TensorNetwork
+from ..objectives import HeldOutLeastSquares, ObservedLeastSquares, ReweightedLeastSquares
 from ..structure import Structure
-from .completion_task import CompletionTask, Test, relative_error
-from .task import seed_of
+from .observation_task import ObservationTask, Observed, TestEntries
+from .request import Request
 
-__all__ = ["ListedTask"]
+__all__ = ["EntryTask"]
 
 # Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
 # the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
 FEW_ENTRIES = 100_000
 # Starts of losses with a scale of their own: this far from constant, and no smaller than that.
-START_NOISE = 0.1
-SMALLEST_START = 0.1
+START_NOISE = SMALLEST_START = 0.1
 # Observations from which `device="auto"` takes a GPU: every one costs a row of each environment.
 GPU_OBSERVATIONS = 30_000
 
 
-@dataclass
-class ListedTask(CompletionTask):
-    """Observations in memory.
+class EntryTask(ObservationTask):
+    """A run on observations in memory.
 
     Attributes
     ----------
@@ -42,64 +39,30 @@ class ListedTask(CompletionTask):
         True for entries that are not fitted; None when all are.
     """
 
-    shape: tuple[int, ...]
-    indices: torch.Tensor
-    values: torch.Tensor
-    weights: torch.Tensor | None
-    held_out: torch.Tensor | None
-    generator: torch.Generator
-    home: torch.device
-    scale: float
-    weight_scale: float = 1.0
-    loss: EntryLoss = squared
-    seed: int | None = None
-
-    @classmethod
-    def prepare(
-        cls,
-        x: Any,
-        mask: Any,
-        weights: Any,
-        validation: Any,
-        dtype: Any,
-        device: torch.device | str | None,
-        random_state: RandomState,
-        loss: EntryLoss = squared,
-    ) -> ListedTask:
-        """Check and convert what the user gave."""
-        seen = as_observations(x, mask, weights, as_dtype(dtype))
-        loss.check(seen.values)
-        where = choose_device(device, seen.values, GPU_OBSERVATIONS)
-        home = seen.values.device if device == "auto" else where
-        # Without a seed the split is the same each time, so that a checkpoint can be gone on with.
-        generator = as_generator(0 if random_state is None else random_state)
-        held_out = hold_out(seen, x, validation, generator)
-        if random_state is None:
-            generator = as_generator(None)
+    def __init__(self, observed: Observed, request: Request, structure: Structure | None = None) -> None:
+        super().__init__(observed, request, structure)
+        seen = as_observations(observed.x, observed.mask, observed.weights, request.dtype)
+        self.loss.check(seen.values)
+        where = choose_device(request.device, seen.values, GPU_OBSERVATIONS)
+        self.home = seen.values.device if request.device == "auto" else where
+        for_split, self.generator = request.generators()
+        held_out = hold_out(seen, observed.x, observed.validation, for_split)
         warn_about_gaps(seen)
-        scale = power_of_two_scale(seen.values) if isinstance(loss, Squared) else 1.0
-        weights, weight_scale = seen.weights, 1.0
-        if weights is not None:
-            weight_scale = power_of_two_scale(weights)
-            weights = (weights / weight_scale).to(where)
-        values = (seen.values if scale == 1.0 else seen.values / scale).to(where)
-        return cls(
-            seen.shape,
-            seen.indices.to(where),
-            values,
-            weights,
-            None if held_out is None else held_out.to(where),
-            generator,
-            home,
-            scale,
-            weight_scale,
-            loss,
-            seed_of(random_state),
-        )
+        self.shape = seen.shape
+        self.scale = power_of_two_scale(seen.values) if isinstance(self.loss, Squared) else 1.0
+        self.indices = seen.indices.to(where)
+        self.values = (seen.values if self.scale == 1.0 else seen.values / self.scale).to(where)
+        self.weights = None
+        if seen.weights is not None:
+            self.weight_scale = power_of_two_scale(seen.weights)
+            self.weights = (seen.weights / self.weight_scale).to(where)
+        self.held_out = None if held_out is None else held_out.to(where)
+        self.request = request.holding_out(self.num_held_out, wanted=is_asked(observed.validation))
+        self.note_truth(observed.truth)
 
     @property
-    def probe(self) -> torch.Tensor:
-        """The values: of the dtype and on the device computed with."""
+    def probe(self) -> torch.Tensor:  # type: ignore[override]
+        """The values."""
         return self.values
 
     @property
@@ -114,34 +77,32 @@ class ListedTask(CompletionTask):
 
     @property
     def is_zero(self) -> bool:
-        """Whether all values are zero."""
-        return not bool(self.values.any())
+        """Whether there is nothing to explain; zeros say something under other losses."""
+        return not self.is_reweighted and not bool(self.values.any())
 
     def threads(self) -> AbstractContextManager[None]:
-        """Threads that help: on few entries those of torch wait for each other longer than they compute."""
+        """On few entries, torch's threads wait for each other longer than they compute."""
         return one_thread() if len(self.values) < FEW_ENTRIES else one_blas_thread()
 
     def objective(self, ridge: float, *, everything: bool = False) -> ObservedLeastSquares:
         """The loss on the fitted entries, or on all."""
         weights = None if self.weights is None else self.weights.to(self.values.real.dtype)
-        given = (self.indices, self.values, self.shape)
+        data = (self.indices, self.values, self.shape)
         held_out = None if everything else self.held_out
-        if self.by_weights:
+        if self.is_reweighted:
             return ReweightedLeastSquares(
-                *given, weights=weights, held_out=held_out, ridge=ridge, loss=self.loss
+                *data, weights=weights, held_out=held_out, ridge=ridge, loss=self.loss
             )
-        return ObservedLeastSquares(*given, weights=weights, held_out=held_out, ridge=ridge)
+        return ObservedLeastSquares(*data, weights=weights, held_out=held_out, ridge=ridge)
 
-    def train_and_validation(self, ridge: float, network: TensorNetwork) -> tuple[float, float | None]:
-        """Relative loss of a network on the fitted entries, and its loss on the held-out ones."""
-        fitted = self.objective(ridge)
-        train, validation = fitted.losses(network.structure, fitted.to_arrays(network))
-        return train / (fitted.norm or 1.0), validation
+    def losses(self, objective: HeldOutLeastSquares, network: TensorNetwork) -> tuple[float, float | None]:
+        """Loss of a network on the fitted and on the held-out entries."""
+        return objective.losses(network.structure, objective.to_arrays(network))
 
-    def start(self) -> TensorNetwork | None:
-        """For losses with a scale of their own: a nearly constant network; None for a random one."""
-        if not self.by_weights:
-            return None
+    def random_start(self) -> TensorNetwork | None:
+        """For losses with a scale of their own: a nearly constant network."""
+        if not self.is_reweighted or self.structure is not None:
+            return super().random_start()
         level = self.loss.level(self.values)
         size = max(abs(level), SMALLEST_START) ** (1.0 / len(self.shape))
         noise = TensorNetwork.random(
@@ -151,32 +112,33 @@ class ListedTask(CompletionTask):
         cores[0] = math.copysign(1.0, level) * cores[0]
         return TensorNetwork(noise.structure, cores)
 
-    def listed_in(self, known: Observations) -> torch.Tensor:
+    def lists(self, known: Observations) -> torch.Tensor:
         """Which of some entries are among the observations."""
         return positions_in(known, Observations(self.indices, self.values.real, self.shape))
 
-    def mean_losses(self, chosen: TensorNetwork, final: TensorNetwork, test: Test | None) -> dict[str, Any]:
-        """Name of the loss and its means: of the chosen network, and of the final one on test entries."""
-        found = chosen.entries(self.indices)
+    def mean_losses(self, answer: TensorNetwork, final: TensorNetwork) -> Mapping[str, object]:
+        """Name of the loss and its means: of the answer, and of the final network on test entries."""
+        predicted = answer.entries(self.indices)
         fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
-        means = {"loss": self.loss.name, "train_loss": float(self.loss(found[fitted], self.values[fitted]))}
+        means = {"loss": self.loss.name, "train_loss": float(self.loss(predicted[fitted], self.values[fitted]))}
         if self.held_out is not None:
-            means["validation_loss"] = float(self.loss(found[~fitted], self.values[~fitted]))
-        if test is not None:
-            found = final.entries(test[0].to(final.device))
-            means["test_loss"] = float(self.loss(found, test[1].to(found)))
+            means["validation_loss"] = float(self.loss(predicted[~fitted], self.values[~fitted]))
+        if self.test is not None:
+            predicted = final.entries(self.test[0].to(final.device))
+            means["test_loss"] = float(self.loss(predicted, self.test[1].to(predicted)))
         return means
 
-    def test_error(self, network: TensorNetwork, indices: torch.Tensor, values: torch.Tensor) -> float:
+    def test_error(self, network: TensorNetwork, entries: TestEntries) -> float:
         """Relative error, or root of the relative deviance, on entries that were not observed."""
-        if not self.by_weights:
-            return relative_error(network, indices, values)
+        if not self.is_reweighted:
+            return super().test_error(network, entries)
+        indices, values = entries
         test = ReweightedLeastSquares(
             indices.to(network.device), values.to(network.cores[0]), self.shape, loss=self.loss
         )
         return test.loss(network.structure, test.to_arrays(network)) / (test.norm or 1.0)
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> Mapping[str, object]:
         """Numbers that tell these observations from others."""
         codes = torch.arange(1, len(self.values) + 1, device=self.values.device)
         for column in self.indices.T:  # whole numbers that wrap around: the same whatever the order of sums

@@ -1,105 +1,177 @@
-"""One fit of a given structure, whatever form the data has: what was asked for, and the run itself."""
+"""The fit of a structure that is known."""
 
 from __future__ import annotations
 
-import math
-import time
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from ..algebra.linalg import one_thread
-from ..errors import DataError, OptionError
-from ..network import RandomState, TensorNetwork, as_generator
-from ..results import PathPoint, Result, Step, StopReason
-from ..solvers import ALSFit, ALSSettings, als
+import numpy as np
+import torch
+
+from ..callbacks.base import Callbacks
+from ..data.observations import is_listed
+from ..data.partitions.tables import is_partitioned
+from ..errors import DataError, OptionError, StructureError, check_whole
+from ..losses import EntryLoss, as_loss
+from ..network import RandomState, TensorNetwork
+from ..results import PathPoint, Result
+from ..search import Context, FitProblem, FitSearch, GreedyOptions
 from ..structure import Structure
-from .request import Target
-from .task import bring_home, describe, scaled, seed_of
+from .complete import as_observation_task
+from .decompose import TensorTask, as_tensor_data
+from .observation_task import HELD_OUT, Observed
+from .request import Request
+from .task import run_task
+from .tensor_data import TensorData
 
-__all__ = ["FitRequest"]
+__all__ = ["fit"]
 
-# What an approximation leaves out, as a share of the loss, from which the fit goes on without it.
-REST_SHARE = 0.1
+# What a fit of known data may take at most, and when it has converged: it is the end of the work, not a step.
+SWEEPS, TOLERANCE = 500, 1e-7
+# The same where entries are missing: there, more sweeps mostly fit noise.
+ENTRY_SWEEPS, ENTRY_TOLERANCE = 100, 1e-4
 
 
-@dataclass(frozen=True)
-class FitRequest:
-    """What the user asked for, checked."""
+def fit(
+    x: Any,
+    structure: Structure,
+    mask: Any = None,
+    *,
+    loss: str | EntryLoss = "squared",
+    weights: Any = None,
+    validation: Any = HELD_OUT,
+    truth: Any = None,
+    ridge: float | None = None,
+    max_error: float | None = None,
+    max_sweeps: int | None = None,
+    tolerance: float | None = None,
+    max_seconds: float | None = None,
+    init: TensorNetwork | None = None,
+    random_state: RandomState = None,
+    device: torch.device | str | None = None,
+    dtype: Any = None,
+    memory_limit: float | None = None,
+    progress: bool | None = None,
+    callbacks: Callbacks = None,
+    checkpoint: str | Path | None = None,
+) -> Result:
+    """Fit a structure you already have by alternating least squares.
 
-    structure: Structure
-    max_error: float | None
-    max_sweeps: int
-    tolerance: float
-    max_seconds: float | None
-    init: TensorNetwork | None
-    random_state: RandomState
+    Parameters
+    ----------
+    x
+        The tensor; its shape must be ``structure.dims``. Arrays that are not in memory are read block by
+        block where they do not fit, as by `decompose`. Or some of its entries: `Observations`, a sparse
+        array, a dense tensor with a `mask` or with NaN for what is missing, or partitions as for `complete`.
+    structure
+        Graph and ranks. ``Structure.tensor_train(shape, rank)`` with a mask is TT-ALS completion, and
+        ``Structure.tensor_ring`` TR-ALS.
+    mask, weights, validation, truth
+        Where entries are missing: as for `complete`. Held-out entries choose the ridge.
+    loss
+        As for `complete`; other losses than "squared" treat all of `x` as observed where nothing is missing.
+    ridge
+        Where entries are missing: the ridge, relative to the mean diagonal of the Gram matrices; nothing is
+        held out then.
+    max_error
+        Stop as soon as this relative error is reached.
+    max_sweeps, tolerance
+        Sweeps at most, and the relative decrease per sweep below which the fit has converged: by default 500
+        and 1e-7, where entries are missing 100 and 1e-4.
+    init
+        A network with this structure to start from; by default random.
+    random_state, device, dtype, memory_limit, progress, callbacks, checkpoint
+        As for `decompose`. The whole fit is one step.
 
-    def check(self, shape: tuple[int, ...]) -> None:
+    Returns
+    -------
+    Result
+        One step in its history; `stop` says whether the target was reached or the fit converged. Ctrl-C
+        returns what the last sweep gave, where all of `x` is known.
+    """
+    if not isinstance(structure, Structure):
+        raise StructureError(f"structure must be a tensorgrow.Structure, not {type(structure).__name__}")
+    if max_sweeps is not None:
+        check_whole("max_sweeps", max_sweeps, least=1)
+    if tolerance is not None and not tolerance >= 0:
+        raise OptionError(f"tolerance={tolerance!r} must not be negative")
+    request = Request.parse(
+        GreedyOptions.for_completion,
+        limited=False,
+        max_error=max_error,
+        max_seconds=max_seconds,
+        max_steps=0,
+        init=init,
+        random_state=random_state,
+        device=device,
+        dtype=dtype,
+        memory_limit=memory_limit,
+        progress=progress,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+    )
+    if mask is not None or is_listed(x) or is_partitioned(x) or loss != "squared" or has_gaps(x):
+        sweeps = ENTRY_SWEEPS if max_sweeps is None else int(max_sweeps)
+        drop = ENTRY_TOLERANCE if tolerance is None else tolerance
+        options = request.options.replace(
+            ridge=ridge, sweeps=sweeps, tolerance=drop, final_sweeps=sweeps, final_tolerance=drop
+        )
+        observed = Observed(x, mask, as_loss(loss), weights, validation if ridge is None else False, truth)
+        wish = replace(request, options=options, effort="fit")
+        return run_task(as_observation_task(observed, wish, structure), request.audience)
+    if weights is not None or ridge is not None or truth is not None:
+        raise OptionError("weights, ridge and truth go with a mask or listed entries; all of x is known here")
+    sweeps = SWEEPS if max_sweeps is None else int(max_sweeps)
+    drop = TOLERANCE if tolerance is None else tolerance
+    return run_task(FitTask(as_tensor_data(x, request), structure, sweeps, drop), request.audience)
+
+
+def has_gaps(x: Any) -> bool:
+    """Whether an array in memory has entries that are masked or NaN."""
+    if np.ma.is_masked(x):
+        return True
+    if isinstance(x, torch.Tensor):
+        return bool(torch.isnan(x).any())
+    return isinstance(x, np.ndarray) and x.dtype.kind in "fc" and bool(np.isnan(x).any())
+
+
+class FitTask(TensorTask[FitSearch]):
+    """The fit of one structure to a tensor that is known."""
+
+    def __init__(self, data: TensorData, structure: Structure, sweeps: int, tolerance: float) -> None:
+        super().__init__(data)
+        self.structure, self.sweeps, self.tolerance = structure, sweeps, tolerance
+
+    @property
+    def first(self) -> Structure:
+        """The structure to fit."""
+        return self.structure
+
+    def check(self) -> None:
         """Refuse data and starts of another form."""
-        if shape != self.structure.dims:
-            raise DataError(f"the tensor has shape {shape}, the structure is for {self.structure.dims}")
-        if self.init is not None and not isinstance(self.init, TensorNetwork):
-            raise OptionError(f"init must be a TensorNetwork, not {type(self.init).__name__}")
-        if self.init is not None and self.init.structure != self.structure:
-            raise OptionError(
-                f"init has the structure {self.init.structure}, not the one to fit: {self.structure}"
-            )
+        init = self.request.init
+        if self.shape != self.structure.dims:
+            raise DataError(f"the tensor has shape {self.shape}, the structure is for {self.structure.dims}")
+        super().check()
+        if init is not None and init.structure != self.structure:
+            raise OptionError(f"init has the structure {init.structure}, not the one to fit: {self.structure}")
 
-    def solve(self, objectives: Any, target: Target, **info: Any) -> Result:
-        """Fit the network, on one objective after the other.
+    def search(self) -> FitSearch:
+        """Alternating least squares."""
+        objectives = self.data.approximations(self.structure)
+        problem = FitProblem(
+            self.structure, objectives, Context(self.generator), self.sweeps, self.tolerance
+        )
+        return FitSearch(problem, self.request.limits, self.start())
 
-        Parameters
-        ----------
-        objectives
-            Least squares; each but the last is an approximation of the next, and what it leaves out is its
-            `rest`. The next is turned to only where that matters.
-        """
-        begin, probe = time.perf_counter(), target.probe
-        generator = as_generator(self.random_state)
-        network = scaled(self.init, 1.0 / target.scale) or TensorNetwork.random(
-            self.structure, random_state=generator, dtype=probe.dtype
-        )
-        network = network.to(probe.device, probe.dtype)
-        deadline = math.inf if self.max_seconds is None else begin + self.max_seconds
-        sweeps = 0
-        for objective in objectives:
-            settings = ALSSettings(max_sweeps=self.max_sweeps - sweeps, tolerance=self.tolerance)
-            goal = None if self.max_error is None else self.max_error * objective.norm
-            with one_thread() if objective.use_numpy else nullcontext():
-                fitted = als(
-                    objective, network, settings, target=goal, deadline=deadline, keep_on_interrupt=True
-                )
-            network, sweeps = fitted.network, sweeps + fitted.num_sweeps
-            stop = self._stop(fitted, goal, sweeps, time.perf_counter() - begin)
-            if getattr(objective, "rest", 0.0) <= REST_SHARE * fitted.loss or stop != StopReason.CONVERGED:
-                break
-        seconds = time.perf_counter() - begin
-        error = target.error(network)
-        step = Step(
-            index=0,
-            kind="fit",
-            edge=None,
-            num_parameters=self.structure.num_parameters,
-            loss=fitted.loss * target.scale,
-            relative_error=fitted.loss / objective.norm,
-            validation_error=None,
-            seconds=seconds,
-            structure=self.structure,
-        )
-        final = bring_home(network, target.scale, target.home)
-        details = describe(
-            probe, sweeps=sweeps, seconds=seconds, seed=seed_of(self.random_state, generator), **info
-        )
-        return Result(final, error, (step,), stop, (PathPoint(final, error),), details)
+    def identity(self, search: FitSearch) -> Mapping[str, object]:
+        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+        return {**super().identity(search), "structure": self.structure.to_dict()}
 
-    def _stop(self, fitted: ALSFit, goal: float | None, sweeps: int, seconds: float) -> StopReason:
-        if fitted.interrupted:
-            return StopReason.INTERRUPTED
-        if goal is not None and fitted.loss <= goal:
-            return StopReason.TARGET_REACHED
-        if sweeps >= self.max_sweeps:
-            return StopReason.MAX_STEPS
-        if seconds >= (math.inf if self.max_seconds is None else self.max_seconds):
-            return StopReason.MAX_SECONDS
-        return StopReason.CONVERGED
+    def finish(self, search: FitSearch) -> Result:
+        """The network with its error recomputed; it is the only one on the path."""
+        result = super().finish(search)
+        path = (PathPoint(result.network, result.relative_error),)
+        return replace(result, path=path, info={**result.info, "sweeps": search.state.sweeps})

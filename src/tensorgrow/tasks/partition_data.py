@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import usable_cores
-from ..data.arrays import as_target, compute_dtype, free_memory, scale_for
+from ..data.arrays import as_target, compute_dtype, scale_for
 from ..data.holdout import position_codes
 from ..data.observations import differing
 from ..data.parallel.dask_client import active_client
@@ -20,6 +20,7 @@ from ..data.partitions.table_rows import Columns, Listed, loader, read_partition
 from ..data.partitions.tables import PartitionedObservations
 from ..errors import DataError, DataWarning
 from ..objectives import Census, EntryPart, ObservedLeastSquares
+from .request import Request
 
 __all__ = ["Prepared", "prepare_parts"]
 
@@ -50,10 +51,9 @@ def prepare_parts(
     data: PartitionedObservations,
     columns: Columns,
     validation: Any,
-    dtype: torch.dtype | None,
+    request: Request,
     device: torch.device,
     seed: int,
-    memory_limit: float | None,
 ) -> Prepared:
     """Read all partitions, check them, choose what is held out and keep them where they are computed with."""
     raw = _opened(data, columns)
@@ -66,11 +66,11 @@ def prepare_parts(
         )
     _warn_of_differences(found)
     shape = data.shape or tuple(int(n) + 1 for n in np.max([s.last for s in found if s.count], axis=0))
-    if isinstance(raw, ThreadParts) and _kept(total, len(shape), memory_limit):
+    if isinstance(raw, ThreadParts) and _may_keep(total, len(shape), request):
         raw.keep()
     chosen = [k for k, n in enumerate(counts) if n]
     stored = np.result_type(*(s.dtype for s in found if s.count))
-    computed = compute_dtype(stored, dtype)
+    computed = compute_dtype(stored, request.dtype)
     largest, heaviest = max(s.largest for s in found), max(s.heaviest for s in found)
     plan = PartPlan(
         shape,
@@ -112,8 +112,9 @@ def _opened(data: PartitionedObservations, columns: Columns) -> ThreadParts | Cl
     return ClientParts.load(client, tasks, data.names)
 
 
-def _kept(total: int, order: int, memory_limit: float | None) -> bool:
-    limit = free_memory(torch.device("cpu")) if memory_limit is None else memory_limit
+def _may_keep(total: int, order: int, request: Request) -> bool:
+    """Whether entries may stay in this process between rounds."""
+    limit = request.memory(torch.device("cpu"))
     words = ENTRY_WORDS[0] * order + ENTRY_WORDS[1]
     return 8 * words * total <= KEEP_SHARE * limit
 

@@ -1,0 +1,192 @@
+"""Decomposition: a small network for a tensor that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ..callbacks.base import Callbacks
+from ..data.blocks import Blocks, as_source, is_lazy
+from ..network import RandomState, TensorNetwork, as_generator
+from ..results import Errors, Result
+from ..search import Context, Effort, GreedyOptions, GreedySearch, Problem
+from ..structure import Edge
+from .block_tensor import BlockTensor, fits_in_memory
+from .request import Request
+from .task import NetworkTask, run_task
+from .tensor_data import DenseTensor, TensorData
+
+__all__ = ["TensorTask", "as_tensor_data", "decompose"]
+
+
+def decompose(
+    x: Any,
+    *,
+    max_error: float | None = None,
+    max_parameters: int | None = None,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
+    edges: Literal["all", "chain", "ring"] | Iterable[Edge] = "all",
+    split_nodes: bool | None = None,
+    effort: Effort = "balanced",
+    init: TensorNetwork | None = None,
+    random_state: RandomState = None,
+    device: torch.device | str | None = None,
+    dtype: Any = None,
+    memory_limit: float | None = None,
+    progress: bool | None = None,
+    callbacks: Callbacks = None,
+    checkpoint: str | Path | None = None,
+    options: GreedyOptions | None = None,
+) -> Result:
+    """Find a small tensor network for a dense tensor.
+
+    Parameters
+    ----------
+    x
+        The tensor: NumPy, torch or anything with ``__array__``, real or complex. It is not modified. Arrays
+        that are not in memory (zarr, dask, h5py, lazy xarray, `numpy.memmap`) are read block by block where
+        they do not fit; `Blocks` says how.
+    max_error
+        Smallest network with ``||x - x_hat|| <= max_error * ||x||``.
+    max_parameters
+        Best network with at most so many parameters.
+    max_steps, max_seconds
+        Stop after so many steps, or so long.
+    edges
+        Pairs of modes that may be joined: "all", "chain", "ring", or a list of pairs.
+    split_nodes
+        Whether internal nodes may be added; by default when `edges` is "all".
+    effort
+        "fast": one growth. "balanced": lookahead, pruning, splits, more starts while the target looks exactly
+        representable. "thorough": keeps improving until `max_seconds` (a minute by default).
+    init
+        A network to start from instead of rank one.
+    random_state
+        Seed or generator; one seed reproduces a run on the same machine.
+    device
+        Where to compute: None (where the data is), "auto", "cpu", "cuda". The result stays there, except that
+        "auto" brings it back to the data.
+    dtype
+        Precision to compute in; by default that of the data (whole numbers become float64).
+    memory_limit
+        Bytes that may be taken beyond the data; by default what is free.
+    progress
+        Show a live line; by default when the terminal is interactive and rich is installed.
+    callbacks
+        Functions of a `Step`, or objects with ``on_start``, ``on_step``, ``on_end``; a true answer stops.
+    checkpoint
+        A file the state is kept in. When it exists the run resumes from it.
+    options
+        Everything rarer; overrides what `effort` stands for.
+
+    Returns
+    -------
+    Result
+        Network, error, history and the reason the run stopped. Ctrl-C returns the best so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> u, v, w = np.eye(3)[0], np.arange(4.0), np.ones(5)
+    >>> x = np.einsum("i,j,k->ijk", u, v, w)
+    >>> decompose(x, max_error=1e-8, random_state=0).num_parameters
+    12
+    """
+    request = Request.parse(
+        GreedyOptions.for_effort,
+        max_error=max_error,
+        max_parameters=max_parameters,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
+        edges=edges,
+        split_nodes=split_nodes,
+        effort=effort,
+        init=init,
+        random_state=random_state,
+        device=device,
+        dtype=dtype,
+        memory_limit=memory_limit,
+        progress=progress,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        options=options,
+    )
+    return run_task(DecomposeTask(as_tensor_data(x, request)), request.audience)
+
+
+def as_tensor_data(x: Any, request: Request) -> TensorData:
+    """A tensor in memory, or read block by block where it does not fit or the user says so."""
+    if isinstance(x, Blocks) or (is_lazy(x) and not fits_in_memory(x, request)):
+        return BlockTensor(x, request)
+    return DenseTensor(as_source(x).load() if is_lazy(x) else x, request)
+
+
+class TensorTask(NetworkTask[N]):
+    """A run on a tensor that is known."""
+
+    def __init__(self, data: TensorData) -> None:
+        self.data = data
+        self.request = data.request
+        self.shape = data.shape
+        self.home = data.home
+        self.generator = as_generator(data.request.random_state)
+
+    @property
+    def probe(self) -> torch.Tensor:  # type: ignore[override]
+        """Some numbers of the data, of the dtype and on the device computed with."""
+        return self.data.probe
+
+    @property
+    def scale(self) -> float:  # type: ignore[override]
+        """What the data was divided by."""
+        return self.data.scale
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all entries are zero."""
+        return self.data.is_zero
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Numbers that tell this tensor from others."""
+        return self.data.fingerprint()
+
+    def about(self) -> Mapping[str, object]:
+        """What to note of the run."""
+        return self.data.about()
+
+    def threads(self) -> AbstractContextManager[None]:
+        """A limit on threads that would wait for each other."""
+        return self.data.threads()
+
+    def finish(self, search: N) -> Result:
+        """The answer with its error recomputed."""
+        answer = search.answer
+        assert answer is not None
+        return self.result(search, answer.network, Errors(self.data.error(answer.network)))
+
+
+class DecomposeTask(TensorTask[GreedySearch]):
+    """The search for a network."""
+
+    def search(self) -> GreedySearch:
+        """Greedy-TN."""
+        request, policy = self.request, self.policy
+        objective, bounds = self.data.prepare(self.first)
+        problem = Problem(
+            objective,
+            request.options,
+            policy,
+            Context(self.generator),
+            target=(request.limits.max_error or 0.0) * objective.norm,
+            max_parameters=request.limits.max_parameters,
+            memory_limit=self.data.memory_limit,
+            split_nodes=request.splits_nodes(policy),
+            device=self.probe.device,
+            bounds=bounds,
+        )
+        return GreedySearch(problem, request.limits, self.start())

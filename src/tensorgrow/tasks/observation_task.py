@@ -1,0 +1,185 @@
+"""Completion, whatever form the observations have."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..data.arrays import power_of_two_scale
+from ..data.observations import Observations
+from ..errors import DataError, OptionError
+from ..losses import EntryLoss, Squared, squared
+from ..network import TensorNetwork
+from ..objectives import HeldOutLeastSquares
+from ..results import Errors, Result
+from ..search import HeldOutSearch, Start
+from ..structure import Structure
+from .held_out import HeldOutTask
+from .request import Request
+from .task import rescale, seed_of
+
+__all__ = ["Observed", "ObservationTask", "TestEntries", "relative_error"]
+
+# Share of the entries held out by default.
+HELD_OUT = 0.1
+
+TestEntries = tuple[torch.Tensor, torch.Tensor]
+"""Positions and true values of entries that were not observed."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the user knows of a tensor; `complete` says what the fields mean."""
+
+    x: Any
+    mask: Any = None
+    loss: EntryLoss = squared
+    weights: Any = None
+    validation: Any = HELD_OUT
+    truth: Any = None
+
+
+class ObservationTask(HeldOutTask):
+    """A run on some entries of a tensor.
+
+    Attributes
+    ----------
+    weight_scale
+        What the weights were divided by.
+    loss
+        Of predictions and values.
+    """
+
+    loss: EntryLoss
+    weight_scale: float = 1.0
+    test: TestEntries | None = None
+
+    def __init__(self, observed: Observed, request: Request, structure: Structure | None) -> None:
+        self.request = request
+        self.loss = observed.loss
+        self.structure = structure
+
+    @property
+    def is_reweighted(self) -> bool:
+        """Whether the loss is another than the squared one, which weights make up for."""
+        return not isinstance(self.loss, Squared)
+
+    @property
+    def loss_scale(self) -> float:
+        """What losses are multiplied with, to have them in the units of the user."""
+        return self.scale * math.sqrt(self.weight_scale)
+
+    @property
+    def default_ridge(self) -> float:
+        """The ridge to start with."""
+        return self.loss.ridge
+
+    @property
+    def what(self) -> str:
+        """What the run does."""
+        return f"completing a tensor of shape {self.shape} from {self.num_observations:,} entries"
+
+    @property
+    @abstractmethod
+    def num_observations(self) -> int:
+        """Observations, fitted or not."""
+
+    @abstractmethod
+    def lists(self, known: Observations) -> torch.Tensor:
+        """Which of some entries are among the observations."""
+
+    @abstractmethod
+    def losses(self, objective: HeldOutLeastSquares, network: TensorNetwork) -> tuple[float, float | None]:
+        """Loss of a network on the fitted and on the held-out entries."""
+
+    def mean_losses(self, answer: TensorNetwork, final: TensorNetwork) -> Mapping[str, object]:
+        """Name of the loss and its means, where it is not the squared one."""
+        return {}
+
+    def test_error(self, network: TensorNetwork, entries: TestEntries) -> float:
+        """Error on entries that were not observed."""
+        return relative_error(network, *entries)
+
+    def check(self) -> None:
+        """Refuse what does not fit the shape of the data."""
+        if self.structure is not None and self.shape != self.structure.dims:
+            raise DataError(f"the tensor has shape {self.shape}, the structure is for {self.structure.dims}")
+        super().check()
+        init = self.request.init
+        if self.structure is not None and init is not None and init.structure != self.structure:
+            raise OptionError(f"init has the structure {init.structure}, not the one to fit: {self.structure}")
+
+    def note_truth(self, truth: Any) -> None:
+        """Take entries that were not observed to test on, where they are known."""
+        if truth is None:
+            return
+        known = truth if isinstance(truth, Observations) else Observations.from_dense(truth)
+        if known.shape != self.shape:
+            raise DataError(f"truth has shape {known.shape}, the tensor {self.shape}")
+        unseen = ~self.lists(known)
+        if not bool(unseen.any()):
+            raise DataError("truth lists no entry that is not observed: there is nothing to test on")
+        self.test = known.indices[unseen], known.values[unseen]
+
+    def random_start(self) -> TensorNetwork | None:
+        """A network to start from where the user gives none; None: a random one of rank one."""
+        if self.structure is None:
+            return None
+        return TensorNetwork.random(self.structure, random_state=self.generator, dtype=self.probe.dtype)
+
+    def start(self) -> Start:
+        """What the search starts from, in the units it computes in."""
+        init = self.request.init or self.random_start()
+        return Start(rescale(init, 1.0 / self.scale), self.probe.dtype, self.probe.device)
+
+    def zero(self) -> Result:
+        """The result for observations that are zero throughout."""
+        result = super().zero()
+        test = None if self.test is None else relative_error(result.network, *self.test)
+        return replace(result, errors=Errors(0.0, "relative", 0.0, 0.0 if self.num_held_out else None, test))
+
+    def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
+        """Of the answer on the fitted and on the held-out entries, of the final network on the others."""
+        answer = search.answer
+        assert answer is not None
+        fitted = self.objective(search.ridge)
+        train, validation = self.losses(fitted, answer.network)
+        return Errors(
+            total,
+            "deviance" if self.is_reweighted else "relative",
+            train=train / (fitted.norm or 1.0),
+            validation=None if validation is None else validation / search.problem.scale,
+            test=None if self.test is None else self.test_error(self.bring_home(network), self.test),
+        )
+
+    def finish(self, search: HeldOutSearch) -> Result:
+        """Fit the chosen network to all observations, and report."""
+        result, answer = super().finish(search), search.answer
+        assert answer is not None
+        more = self.mean_losses(answer.network, result.network) if self.is_reweighted else {}
+        return replace(result, info={**result.info, **more, "seed": seed_of(self.request.random_state)})
+
+    def identity(self, search: HeldOutSearch) -> Mapping[str, object]:
+        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+        norm = search.problem.objective.norm
+        return {**super().identity(search), "loss": repr(self.loss), "norm": norm}
+
+    def about(self) -> Mapping[str, object]:
+        """How much is observed and held out."""
+        return {"num_observations": self.num_observations, "num_held_out": self.num_held_out}
+
+
+def relative_error(network: TensorNetwork, indices: torch.Tensor, values: torch.Tensor) -> float:
+    """Relative error at some entries, in double precision."""
+    wide = torch.complex128 if values.is_complex() or network.is_complex else torch.float64
+    predicted = network.entries(indices.to(network.device)).to(wide)
+    true = values.to(predicted.device, wide)
+    scale = power_of_two_scale(true)  # squares of extreme values overflow or vanish
+    predicted, true = predicted / scale, true / scale
+    norm = float(torch.linalg.vector_norm(true))
+    return float(torch.linalg.vector_norm(predicted - true)) / (norm or 1.0)

@@ -1,0 +1,127 @@
+"""Completion from observations in partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..algebra.linalg import one_thread
+from ..data.arrays import choose_device
+from ..data.holdout import is_asked, positions_in
+from ..data.observations import Observations
+from ..data.partitions.tables import PartitionedObservations
+from ..errors import OptionError
+from ..network import TensorNetwork
+from ..objectives import EntryPart, HeldOutLeastSquares, PartitionedLeastSquares
+from ..structure import Structure
+from .observation_task import ObservationTask, Observed
+from .partition_data import prepare_parts
+from .request import Request
+
+__all__ = ["PartitionTask"]
+
+
+class PartitionTask(ObservationTask):
+    """A run on observations that stay in threads or with the workers of a cluster."""
+
+    def __init__(
+        self,
+        data: PartitionedObservations,
+        observed: Observed,
+        request: Request,
+        structure: Structure | None = None,
+    ) -> None:
+        super().__init__(observed, request, structure)
+        if observed.mask is not None:
+            raise OptionError("a mask goes with a dense tensor; entries listed in partitions are all observed")
+        if self.is_reweighted:
+            raise OptionError(
+                f"loss={self.loss.name!r} is not available for observations in partitions; use 'squared', or "
+                "load them into memory"
+            )
+        validation = observed.validation
+        columns = data.roles(observed.weights, validation if isinstance(validation, str) else None)
+        self.home = choose_device("cpu" if request.device is None else request.device, torch.empty(0))
+        # Choosing what is held out takes nothing from the generator: partitions do not know of each other.
+        for_split, self.generator = request.generators()
+        self.data = prepare_parts(data, columns, validation, request, self.home, for_split.initial_seed())
+        self.shape = self.data.shape
+        self.scale, self.weight_scale = self.data.scale, self.data.weight_scale
+        self.request = request.holding_out(self.num_held_out, wanted=is_asked(validation))
+        self.note_truth(observed.truth)
+
+    @property
+    def probe(self) -> torch.Tensor:  # type: ignore[override]
+        """A number of the dtype computed in; cores are computed by this process."""
+        return torch.zeros(1, dtype=self.data.dtype)
+
+    @property
+    def num_observations(self) -> int:
+        """Observations, fitted or not."""
+        return self.data.census_of_all.fitted
+
+    @property
+    def num_held_out(self) -> int:
+        """Observations that are not fitted."""
+        return self.data.census.held_out
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all values are zero."""
+        return self.data.is_zero
+
+    def objective(self, ridge: float, *, everything: bool = False) -> PartitionedLeastSquares:
+        """The loss on the fitted entries, or on all."""
+        data = self.data
+        census = data.census_of_all if everything else data.census
+        return PartitionedLeastSquares(
+            data.parts, data.shape, data.dtype, census, ridge=ridge, everything=everything
+        )
+
+    def losses(self, objective: HeldOutLeastSquares, network: TensorNetwork) -> tuple[float, float | None]:
+        """Loss of a network on the fitted and on the held-out entries."""
+        return objective.losses(network.structure, objective.to_arrays(network))
+
+    def threads(self) -> AbstractContextManager[None]:
+        """One of torch's for each part that is worked on."""
+        return one_thread()
+
+    def lists(self, known: Observations) -> torch.Tensor:
+        """Which of some entries are among the observations."""
+        listed = np.zeros(len(known), dtype=bool)
+        for mine in self.data.parts.map(_Among(known.indices.cpu().numpy(), self.shape)):
+            listed |= mine
+        return torch.from_numpy(listed)
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Numbers that tell these observations from others, in whatever partitions they come."""
+        everyone, held_out = self.data.codes
+        return {"observations": [self.num_observations, everyone], "held_out": held_out}
+
+    def about(self) -> Mapping[str, object]:
+        """How much is observed, in how many partitions, and how often all were asked for something."""
+        parts = self.data.parts
+        return {**super().about(), "partitions": len(parts), "rounds": parts.rounds}
+
+
+@dataclass(frozen=True)
+class _Among:
+    """Which positions a part has."""
+
+    indices: Any
+    shape: tuple[int, ...]
+
+    def __call__(self, part: EntryPart) -> Any:
+        """A mask of the positions."""
+        mine = np.concatenate(part.positions())
+        ones = torch.ones(1)
+        known = Observations(
+            torch.from_numpy(np.array(self.indices)), ones.expand(len(self.indices)), self.shape
+        )
+        listed = Observations(torch.from_numpy(mine), ones.expand(len(mine)), self.shape)
+        return positions_in(known, listed).numpy()

@@ -1,0 +1,156 @@
+"""Tensors of which every entry is known: what a run needs of them besides the numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..algebra.linalg import one_thread
+from ..data.arrays import as_target, check_memory, choose_device, power_of_two_scale
+from ..data.fingerprint import fingerprint
+from ..network import TensorNetwork
+from ..objectives import DenseLeastSquares, LeastSquares
+from ..search import CutBounds
+from ..structure import Structure
+from .request import Request
+
+__all__ = ["DOUBLE_ENTRIES", "DenseTensor", "TensorData"]
+
+# Up to this many entries the reported error is computed in double precision throughout.
+DOUBLE_ENTRIES = 1 << 27
+
+
+class TensorData(ABC):
+    """A tensor of some form.
+
+    Attributes
+    ----------
+    request
+        What the user asked for.
+    shape
+        Of the tensor.
+    home
+        Device the result goes to.
+    """
+
+    request: Request
+    shape: tuple[int, ...]
+    home: torch.device
+
+    @property
+    @abstractmethod
+    def probe(self) -> torch.Tensor:
+        """Some numbers of the data, of the dtype and on the device computed with."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """What the data was divided by."""
+
+    @property
+    @abstractmethod
+    def is_zero(self) -> bool:
+        """Whether all entries are zero."""
+
+    @abstractmethod
+    def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
+        """What a search minimises, and bounds on the ranks; refuses a first network that needs too much memory."""
+
+    @abstractmethod
+    def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
+        """What a fit of one structure minimises, and what each leaves out; see `FitProblem`."""
+
+    @abstractmethod
+    def error(self, network: TensorNetwork) -> float:
+        """Relative error of a network, recomputed with care."""
+
+    @property
+    def memory_limit(self) -> float:
+        """Bytes that may be taken."""
+        return self.request.memory(self.probe.device)
+
+    @property
+    def wants_bounds(self) -> bool:
+        """Whether lower bounds from the spectra of the tensor are of use."""
+        return bool(self.request.limits.max_error) and self.request.options.certify
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Numbers that tell this tensor from others."""
+        return {"data": fingerprint(self.probe)}
+
+    def about(self) -> Mapping[str, object]:
+        """What to note of the run."""
+        return {}
+
+    def threads(self) -> AbstractContextManager[None]:
+        """A limit on threads that would wait for each other."""
+        return nullcontext()
+
+
+class DenseTensor(TensorData):
+    """A tensor in memory."""
+
+    def __init__(self, x: Any, request: Request) -> None:
+        self.request = request
+        data = as_target(x, request.dtype)
+        where = choose_device(request.device, data)
+        self.home = data.device if request.device == "auto" else where
+        target = data.to(where)
+        self._scale = power_of_two_scale(target)
+        self.target = target if self._scale == 1.0 else target / self._scale
+        self.shape = tuple(target.shape)
+
+    @property
+    def probe(self) -> torch.Tensor:
+        """The tensor itself."""
+        return self.target
+
+    @property
+    def scale(self) -> float:
+        """A power of two, so that nothing is rounded."""
+        return self._scale
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all entries are zero."""
+        return not bool(self.target.any())
+
+    @cached_property
+    def objective(self) -> DenseLeastSquares:
+        """Least squares on the tensor."""
+        return DenseLeastSquares(self.target)
+
+    def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
+        """The objective, and bounds from the spectra of all cuts."""
+        what = f"decomposing a tensor of shape {self.shape}"
+        check_memory(self.objective.memory_needed(first), self.memory_limit, what)
+        error = self.request.limits.max_error
+        return self.objective, CutBounds(self.target, error) if self.wants_bounds and error else None
+
+    def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
+        """The objective, which leaves out nothing."""
+        what = f"fitting {structure.num_parameters:,} parameters"
+        check_memory(self.objective.memory_needed(structure), self.memory_limit, what)
+        return ((self.objective, 0.0),)
+
+    def error(self, network: TensorNetwork) -> float:
+        """Relative error from the residual, in double precision where that fits comfortably."""
+        return exact_error(self.target, network)
+
+    def threads(self) -> AbstractContextManager[None]:
+        """One, where NumPy computes: its products are small."""
+        return one_thread() if self.objective.use_numpy else nullcontext()
+
+
+def exact_error(target: torch.Tensor, network: TensorNetwork) -> float:
+    """Relative error from the residual, in double precision where that fits comfortably."""
+    if target.numel() <= DOUBLE_ENTRIES:
+        double = torch.complex128 if target.is_complex() else torch.float64
+        target, network = target.to(double), network.to(dtype=double)
+    objective = DenseLeastSquares(target, use_numpy=False)
+    return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm

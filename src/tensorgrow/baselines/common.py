@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from ..callbacks.base import as_callbacks, progress_callback
-from ..data.arrays import as_dtype, free_memory
+from ..data.arrays import as_dtype
+from ..data.devices import memory_for
 from ..errors import MissingPackageError, OptionError
 from ..network import RandomState, as_generator
 from ..results import Result
@@ -25,7 +26,6 @@ from ..tasks.task import (
     exact_error,
     history_of,
     path_of,
-    positive_limit,
     prepare,
     run,
     seed_of,
@@ -132,7 +132,7 @@ def explore(
         goal,
         generator,
         map=common.get("map") or builtins.map,
-        memory_limit=free_memory(target.device) if asked is None else positive_limit(asked),
+        memory_limit=memory_for(target.device, asked),
         max_evaluations=common.get("max_evaluations"),
     )
     search = Exploration(problem, limits, strategy(setting))

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import torch
 
-from ..data.arrays import as_dtype, check_memory, free_memory
+from ..data.arrays import as_dtype
 from ..data.blocks import as_source, is_lazy
+from ..data.devices import check_memory, free_memory, parse_memory_limit
 from ..data.observations import is_listed
 from ..data.partitions.tables import is_partitioned
 from ..errors import OptionError, StructureError
@@ -26,7 +27,7 @@ from .density import DensityResult
 from .density_model import DENSITY_KIND, DensityModel
 from .fit import FitRequest
 from .request import Request, Target
-from .task import all_zero, check_init, exact_error, positive_limit, prepare
+from .task import all_zero, check_init, exact_error, prepare
 
 __all__ = ["decompose", "fit", "load"]
 
@@ -123,7 +124,7 @@ def decompose(
         callbacks=callbacks,
         checkpoint=checkpoint,
     )
-    limit = None if memory_limit is None else positive_limit(memory_limit)
+    limit = parse_memory_limit(memory_limit)
     if is_lazy(x):
         if not fits_in_memory(x, as_dtype(dtype), limit):
             return decompose_blocks(x, request, device=device, dtype=as_dtype(dtype), memory_limit=limit)
@@ -231,7 +232,7 @@ def fit(
         init,
         random_state,
     )
-    limit = None if memory_limit is None else positive_limit(memory_limit)
+    limit = parse_memory_limit(memory_limit)
     if is_lazy(x):
         if not fits_in_memory(x, as_dtype(dtype), limit):
             return fit_blocks(x, request, device=device, dtype=as_dtype(dtype), memory_limit=limit)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algebra.linalg import usable_cores
-from ..data.arrays import GPU_ENTRIES, choose_device, compute_dtype, free_memory, scale_for
+from ..data.arrays import compute_dtype, scale_for
 from ..data.blocks import ArraySource, BlockSource, Box, Form, Partial, Reducer, StagedReducer, ThreadReducer
+from ..data.devices import GPU_ENTRIES, choose_device, free_memory, usable_cores
 from ..data.parallel.dask_client import ClientReducer, active_client, checked, least_memory, most_threads
 from ..errors import DataError, OptionError
 from ..network import TensorNetwork

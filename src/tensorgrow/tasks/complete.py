@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from ..callbacks.base import Checkpoint, as_callbacks, progress_callback
-from ..data.holdout import is_asked
+from ..data.holdout import Split
 from ..data.partitions.tables import as_partitions
 from ..errors import DataError, OptionError
 from ..losses import EntryLoss, as_loss
@@ -116,7 +116,7 @@ def complete(
     chosen = GreedyOptions.for_completion(effort) if options is None else options
     task = _prepared(x, mask, weights, validation, dtype, device, random_state, memory_limit, as_loss(loss))
     given = (max_error, max_parameters, max_steps, max_seconds)
-    if not task.num_held_out and is_asked(validation) and all(v is None for v in given):
+    if not task.num_held_out and Split.parse(validation).holds_out and all(v is None for v in given):
         max_steps = 0  # too few observations to hold any out, as a warning says
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=task.num_held_out > 0)
     policy = EdgePolicy.parse(edges, len(task.shape), chosen.max_degree)

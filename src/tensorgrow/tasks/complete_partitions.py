@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algebra.linalg import one_thread
-from ..data.arrays import as_dtype, choose_device
+from ..data.arrays import as_dtype
+from ..data.devices import choose_device, one_thread
 from ..data.holdout import positions_in
 from ..data.observations import Observations
 from ..data.partitions.tables import PartitionedObservations

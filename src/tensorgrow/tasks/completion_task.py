@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from ..data.arrays import check_memory, free_memory, power_of_two_scale
+from ..data.arrays import power_of_two_scale
+from ..data.devices import check_memory, memory_for
 from ..data.observations import Observations
 from ..errors import DataError
 from ..losses import EntryLoss, Squared, squared
@@ -19,7 +20,7 @@ from ..objectives import HeldOutLeastSquares
 from ..results import Result, StopReason
 from ..search import CompletionSearch, EdgePolicy, GreedyOptions, Limits, Problem
 from ..structure import Structure
-from .task import all_zero, bring_home, describe, identity, path_of, positive_limit, refit_to_all, scaled
+from .task import all_zero, bring_home, describe, identity, path_of, refit_to_all, scaled
 
 __all__ = ["CompletionTask", "Test", "relative_error"]
 
@@ -138,7 +139,7 @@ class CompletionTask(ABC):
         """A search that is ready to run; refused when not even its first network fits in memory."""
         objective = self.objective(self.loss.ridge if options.ridge is None else options.ridge)
         device = self.probe.device
-        limit = free_memory(device) if memory_limit is None else positive_limit(memory_limit)
+        limit = memory_for(device, memory_limit)
         first = Structure.rank_one(self.shape) if init is None else init.structure
         what = f"completing a tensor of shape {self.shape} from {self.num_observations:,} entries"
         check_memory(objective.memory_needed(first), limit, what)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import torch
 
-from ..algebra.linalg import one_thread
-from ..data.arrays import as_dtype, check_memory, compute_dtype, free_memory
+from ..data.arrays import as_dtype, compute_dtype
 from ..data.blocks import as_source
+from ..data.devices import check_memory, free_memory, one_thread, parse_memory_limit
 from ..errors import OptionError, check_choice
 from ..network import RandomState, TensorNetwork
 from ..results import Result
@@ -21,7 +21,7 @@ from ..structure import Edge, Structure
 from .block_target import SmallCore, open_blocks, probe_of
 from .fit import FitRequest
 from .request import Request
-from .task import all_zero, check_init, positive_limit
+from .task import all_zero, check_init
 
 __all__ = ["decompose", "decompose_blocks", "fit_blocks", "fits_in_memory"]
 
@@ -100,7 +100,7 @@ def decompose(
         request,
         device=device,
         dtype=as_dtype(dtype),
-        memory_limit=None if memory_limit is None else positive_limit(memory_limit),
+        memory_limit=parse_memory_limit(memory_limit),
         method=method,
         client=client,
         threads=threads,

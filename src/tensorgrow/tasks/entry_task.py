@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..algebra.linalg import one_blas_thread, one_thread
-from ..data.arrays import as_dtype, choose_device, power_of_two_scale
-from ..data.holdout import hold_out, positions_in, warn_about_gaps
+from ..data.arrays import as_dtype, power_of_two_scale
+from ..data.devices import choose_device, one_blas_thread, one_thread
+from ..data.holdout import Split, positions_in, warn_of_gaps
 from ..data.observations import Observations, as_observations
 from ..losses import EntryLoss, Squared, squared
 from ..network import RandomState, TensorNetwork, as_generator
@@ -73,10 +73,10 @@ class ListedTask(CompletionTask):
         home = seen.values.device if device == "auto" else where
         # Without a seed the split is the same each time, so that a checkpoint can be gone on with.
         generator = as_generator(0 if random_state is None else random_state)
-        held_out = hold_out(seen, x, validation, generator)
+        held_out = Split.parse(validation).entries(seen, x, generator)
         if random_state is None:
             generator = as_generator(None)
-        warn_about_gaps(seen)
+        warn_of_gaps(seen)
         scale = power_of_two_scale(seen.values) if isinstance(loss, Squared) else 1.0
         weights, weight_scale = seen.weights, 1.0
         if weights is not None:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra.linalg import one_thread
+from ..data.devices import one_thread
 from ..errors import DataError, OptionError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..results import PathPoint, Result, Step, StopReason

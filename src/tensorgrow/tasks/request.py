@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from ..algebra.linalg import one_thread
 from ..callbacks.base import Checkpoint, as_callbacks, progress_callback
+from ..data.devices import one_thread
 from ..errors import OptionError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives import LeastSquares

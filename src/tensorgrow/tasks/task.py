@@ -6,7 +6,7 @@ import math
 import platform
 import time
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import torch
 
 from .._version import __version__
 from ..callbacks.base import Callback, listening
-from ..data.arrays import as_target, choose_device, power_of_two_scale
+from ..data.arrays import as_target, power_of_two_scale
+from ..data.devices import choose_device
 from ..errors import OptionError
 from ..network import RandomState, TensorNetwork
 from ..objectives import DenseLeastSquares, LeastSquares
@@ -33,7 +34,6 @@ __all__ = [
     "history_of",
     "identity",
     "path_of",
-    "positive_limit",
     "prepare",
     "refit_to_all",
     "run",
@@ -58,13 +58,6 @@ def check_init(init: TensorNetwork | None, shape: tuple[int, ...], target: torch
         raise OptionError("init is complex but the data is real; pass a real network or dtype=complex")
     if not all(bool(torch.isfinite(c).all()) for c in init.cores):
         raise OptionError("init has entries that are not finite")
-
-
-def positive_limit(memory_limit: float) -> float:
-    """Refuse a memory limit that is not a positive number."""
-    if not isinstance(memory_limit, Real) or not memory_limit > 0:
-        raise OptionError(f"memory_limit={memory_limit!r} must be a positive number of bytes")
-    return float(memory_limit)
 
 
 def scaled(network: TensorNetwork | None, factor: float) -> TensorNetwork | None:

@@ -5,6 +5,7 @@ A message says what was passed, what is needed and what to do.
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from numbers import Integral, Real
@@ -99,14 +100,21 @@ def check_whole(name: str, value: Any, least: int = 1, *, more: str = "") -> int
     return int(value)
 
 
-def check_positive(name: str, value: Any, *, more: str = "") -> float:
+def check_positive(name: str, value: Any, *, finite: bool = False, more: str = "") -> float:
     """Return a number above zero as a float, or raise `OptionError`.
 
     Parameters
     ----------
+    finite
+        Whether to refuse infinity.
     more
         What to say after "must be a positive number", for example " of bytes".
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not float(value) > 0
+        or (finite and value == math.inf)
+    ):
         raise OptionError(f"{name}={value!r} must be a positive number{more}")
-    return float(value)
+    return number

@@ -110,11 +110,7 @@ def check_positive(name: str, value: Any, *, finite: bool = False, more: str = "
     more
         What to say after "must be a positive number", for example " of bytes".
     """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Real)
-        or not float(value) > 0
-        or (finite and value == math.inf)
-    ):
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if not number > 0 or (finite and number == math.inf):
         raise OptionError(f"{name}={value!r} must be a positive number{more}")
     return number

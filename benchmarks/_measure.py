@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 import tensorgrow as tg
-from tensorgrow.algebra.linalg import one_thread
 from tensorgrow.baselines.svd import truncated_train
 from tensorgrow.contraction.program import Program
+from tensorgrow.data.devices import one_thread
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.search.cuts import CutBounds
 from tensorgrow.solvers import ALSSettings, als

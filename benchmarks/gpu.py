@@ -30,7 +30,7 @@ import torch
 
 import tensorgrow as tg
 from _measure import clear_plans, low_rank_plus_noise, sweep_seconds, synchronize
-from tensorgrow.data.arrays import free_memory
+from tensorgrow.data.devices import free_memory
 from tensorgrow.objectives import DenseLeastSquares
 
 PARTS = ("sweeps", "runs")

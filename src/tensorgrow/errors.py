@@ -1,6 +1,15 @@
-"""Our exceptions: each says what was given, what is needed and what to do."""
+"""Exceptions, warnings, and one check per kind of argument.
+
+A message says what was passed, what is needed and what to do.
+"""
 
 from __future__ import annotations
+
+import math
+import sys
+import warnings
+from numbers import Integral, Real
+from typing import Any
 
 __all__ = [
     "ClusterError",
@@ -12,6 +21,11 @@ __all__ = [
     "OptionError",
     "StructureError",
     "TensorgrowError",
+    "check_choice",
+    "check_kind",
+    "check_positive",
+    "check_whole",
+    "warn",
 ]
 
 
@@ -51,7 +65,52 @@ class DataWarning(UserWarning):
     """Data that can be used, with a caveat the user should know."""
 
 
+def warn(message: str, category: type[Warning] = DataWarning) -> None:
+    """Warn, with the line outside this package that called into it as the place."""
+    package = __name__.partition(".")[0]
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise `OptionError` unless `value` is one of `choices`."""
     if value not in choices:
         raise OptionError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, choices))}")
+
+
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Raise `OptionError` unless `value` is an instance of `kind`."""
+    if not isinstance(value, kind):
+        article = "" if kind.__name__.endswith("Options") else "a "
+        raise OptionError(f"{name} must be {article}{kind.__name__}, not {type(value).__name__}")
+
+
+def check_whole(name: str, value: Any, least: int = 1, *, more: str = "") -> int:
+    """Return a whole number of at least `least` as an int, or raise `OptionError`.
+
+    Parameters
+    ----------
+    more
+        What to say after "must be a whole number of at least ...", for example ", or None".
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise OptionError(f"{name}={value!r} must be a whole number of at least {least}{more}")
+    return int(value)
+
+
+def check_positive(name: str, value: Any, *, finite: bool = False, more: str = "") -> float:
+    """Return a number above zero as a float, or raise `OptionError`.
+
+    Parameters
+    ----------
+    finite
+        Whether to refuse infinity.
+    more
+        What to say after "must be a positive number", for example " of bytes".
+    """
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if not number > 0 or (finite and number == math.inf):
+        raise OptionError(f"{name}={value!r} must be a positive number{more}")
+    return number

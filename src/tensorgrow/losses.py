@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
-from .errors import DataError, OptionError
+from .errors import DataError, OptionError, check_positive
 
 __all__ = [
     "Absolute",
@@ -142,8 +142,7 @@ class Huber(EntryLoss):
     name = "huber"
 
     def __post_init__(self) -> None:
-        if not (self.delta > 0 and math.isfinite(self.delta)):
-            raise OptionError(f"delta={self.delta!r} must be a positive number")
+        check_positive("delta", self.delta, finite=True)
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Loss of every value."""

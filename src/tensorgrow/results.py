@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from .data.arrays import as_tensor
 from .data.tensorization import Tensorization
 from .errors import DataError, OptionError
 from .files import write_file
@@ -268,14 +269,6 @@ def best_on_path(
     return fitting[-1] if max_error is None else fitting[0]
 
 
-def _from_numpy(array: Any) -> torch.Tensor:
-    """A copy as a tensor, whatever the byte order and precision."""
-    array = np.asarray(array)
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C", copy=True))
-
-
 @dataclass(frozen=True)
 class Result:
     """A learned network, the path to it, and why the run stopped.
@@ -406,7 +399,7 @@ class Result:
         """
         if isinstance(x, np.ma.MaskedArray) and mask is None:
             mask = ~np.ma.getmaskarray(x)
-        given = x.detach() if isinstance(x, torch.Tensor) else _from_numpy(np.ma.getdata(x))
+        given = as_tensor(np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else x, copy=True).detach()
         if tuple(given.shape) != self.structure.dims:
             raise DataError(f"x has shape {tuple(given.shape)}, the network is for {self.structure.dims}")
         known = ~torch.isnan(given) if mask is None else torch.as_tensor(mask, device=given.device).bool()

@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 
 from tensorgrow.algebra import linalg
 from tensorgrow.algebra.linalg import (
-    can_limit_threads,
     is_single,
     leading_pair,
-    one_thread,
     solve_normal,
     sqrt_and_inverse,
     tail_norms,
-    usable_cores,
 )
+from tensorgrow.data.devices import can_limit_threads, one_thread, usable_cores
 from tests.oracles import assert_close, random_array, to_numpy
 from tests.strategies import seeds
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tensorgrow as tg
-from tensorgrow.data.holdout import drawn_by_position
+from tensorgrow.data.holdout import draw_by_position
 from tensorgrow.data.partitions.parts import ThreadParts
 from tensorgrow.data.partitions.tables import PartitionedObservations
 from tensorgrow.objectives import Census, EntryPart, ObservedLeastSquares, PartitionedLeastSquares
@@ -146,7 +146,7 @@ def reference(data):
     """In memory, with the entries held out that partitions hold out."""
     x, where = data
     held_out = np.zeros(x.shape, dtype=bool)
-    held_out[tuple(where[drawn_by_position(where, 0.1, 0)].T)] = True
+    held_out[tuple(where[draw_by_position(where, 0.1, 0)].T)] = True
     return tg.complete(tg.Observations(where, x[tuple(where.T)], x.shape), validation=held_out, **RUN)
 
 
@@ -175,7 +175,7 @@ def test_threads_take_the_path_of_observations_in_memory(parts, frame, reference
 def test_rows_in_single_precision_take_the_same_path(data, frame):
     x, where = data
     held_out = np.zeros(x.shape, dtype=bool)
-    held_out[tuple(where[drawn_by_position(where, 0.1, 0)].T)] = True
+    held_out[tuple(where[draw_by_position(where, 0.1, 0)].T)] = True
     arguments = {"random_state": 0, "max_steps": 3, "effort": "fast"}
     expected = tg.complete(
         tg.Observations(where, x[tuple(where.T)], x.shape), validation=held_out, **arguments
@@ -245,23 +245,23 @@ def test_a_cluster_names_the_partition(client, frame, tmp_path):
 
 def test_holding_out_depends_on_positions_only():
     where = np.argwhere(np.ones((40, 30, 20)))
-    chosen = drawn_by_position(where, 0.1, 3)
+    chosen = draw_by_position(where, 0.1, 3)
     assert chosen.mean() == pytest.approx(0.1, abs=0.01)
     shuffled = np.random.default_rng(0).permutation(len(where))
-    assert np.array_equal(drawn_by_position(where[shuffled], 0.1, 3), chosen[shuffled])
-    other = drawn_by_position(where, 0.1, 4)
+    assert np.array_equal(draw_by_position(where[shuffled], 0.1, 3), chosen[shuffled])
+    other = draw_by_position(where, 0.1, 4)
     assert (chosen & other).sum() == pytest.approx(0.01 * len(where), rel=0.3)  # independent
     for k, d in enumerate((40, 30, 20)):  # no slice is preferred
         shares = np.bincount(where[chosen, k], minlength=d) / np.bincount(where[:, k])
         assert abs(shares - 0.1).max() < 6 * np.sqrt(0.09 / (24_000 / d))
-    assert not drawn_by_position(where, 0.0, 0).any()
+    assert not draw_by_position(where, 0.0, 0).any()
 
 
 def test_slices_keep_their_only_entry():
     rng = np.random.default_rng(0)
     where = np.concatenate([np.argwhere(rng.random((6, 6, 6)) < 0.8), [[k, k, 6 + k] for k in range(6)]])
     # Slices 6 to 11 of the last mode have one entry each; some of those would be held out.
-    assert drawn_by_position(where[-6:], 0.5, 0).any()
+    assert draw_by_position(where[-6:], 0.5, 0).any()
     frame = pandas.DataFrame({"i": where[:, 0], "j": where[:, 1], "k": where[:, 2], "value": 1.0})
     x = dd.from_pandas(frame, npartitions=3)
     result = tg.complete(x, validation=0.5, random_state=0, max_steps=0)

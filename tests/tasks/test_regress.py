@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorgrow as tg
-from tensorgrow.algebra.linalg import one_thread
+from tensorgrow.data.devices import one_thread
 from tensorgrow.objectives import RegressionLeastSquares
 from tensorgrow.objectives.responses import COMPRESSED_FEATURES, Samples, ridge_solution
 from tensorgrow.solvers import ALSSettings, als

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -12,16 +9,12 @@ import numpy as np
 import torch
 
 __all__ = [
-    "can_limit_threads",
     "is_single",
     "leading_pair",
-    "one_blas_thread",
-    "one_thread",
     "solve_normal",
     "solve_slices",
     "sqrt_and_inverse",
     "tail_norms",
-    "usable_cores",
 ]
 
 # Below this a scaled Gram is treated as singular in that direction.
@@ -159,51 +152,6 @@ def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> to
 def is_single(dtype: Any) -> bool:
     """Whether a NumPy or torch dtype is single precision, real or complex."""
     return str(dtype).rsplit(".", 1)[-1] in ("float32", "complex64")
-
-
-@lru_cache(maxsize=1)
-def _pools() -> Any:
-    """Control over BLAS threads, where threadpoolctl is installed."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ImportError:
-        return None
-    return ThreadpoolController()
-
-
-def usable_cores() -> int:
-    """Cores this process may run on, which can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def can_limit_threads() -> bool:
-    """Whether `one_thread` holds back NumPy's BLAS too."""
-    return _pools() is not None
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Context in which the BLAS of NumPy and SciPy uses one thread; torch keeps its own."""
-    pools = _pools()
-    with nullcontext() if pools is None else pools.limit(limits=1, user_api="blas"):
-        yield
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Context in which torch and the BLAS of NumPy and SciPy use one thread.
-
-    On small matrices their thread pools spend up to ten times longer waiting for each other than computing.
-    """
-    threads = torch.get_num_threads()
-    with one_blas_thread():
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
 
 
 def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:

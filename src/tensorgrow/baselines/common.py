@@ -5,15 +5,15 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any, TypedDict
 
 import numpy as np
 import torch
 
 from ..callbacks.base import as_callbacks, progress_callback
-from ..data.arrays import as_dtype, free_memory
-from ..errors import MissingPackageError, OptionError
+from ..data.arrays import as_dtype
+from ..data.devices import memory_for
+from ..errors import MissingPackageError, OptionError, check_positive, check_whole
 from ..network import RandomState, as_generator
 from ..results import Result
 from ..search import Limits
@@ -25,7 +25,6 @@ from ..tasks.task import (
     exact_error,
     history_of,
     path_of,
-    positive_limit,
     prepare,
     run,
     seed_of,
@@ -132,7 +131,7 @@ def explore(
         goal,
         generator,
         map=common.get("map") or builtins.map,
-        memory_limit=free_memory(target.device) if asked is None else positive_limit(asked),
+        memory_limit=memory_for(target.device, asked),
         max_evaluations=common.get("max_evaluations"),
     )
     search = Exploration(problem, limits, strategy(setting))
@@ -167,11 +166,10 @@ def _limits(method: str, common: Common, error_weight: float | None, needs_goal:
     error, size = common.get("max_error"), common.get("max_parameters")
     if needs_goal and error is None and size is None:
         raise OptionError(f"nothing says when {method} should stop: give max_error or max_parameters")
-    if error_weight is not None and not error_weight > 0:
-        raise OptionError(f"error_weight={error_weight!r} must be a positive number")
-    most = common.get("max_evaluations")
-    if most is not None and (isinstance(most, bool) or not isinstance(most, Integral) or most < 1):
-        raise OptionError(f"max_evaluations={most!r} must be a whole number of at least 1")
+    if error_weight is not None:
+        check_positive("error_weight", error_weight)
+    if common.get("max_evaluations") is not None:
+        check_whole("max_evaluations", common["max_evaluations"])
     limits = Limits(error, size, NO_LIMIT, common.get("max_seconds"))
     return Goal(limits.max_error, limits.max_parameters, error_weight), limits
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..algebra.linalg import one_thread
+from ..data.devices import one_thread
 from ..errors import OptionError, check_choice
 from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares

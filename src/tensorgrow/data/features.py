@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..errors import DataError, OptionError, check_choice
+from ..errors import DataError, OptionError, check_choice, check_whole
 
 __all__ = ["FeatureMap", "FeatureMapName"]
 
@@ -127,13 +127,12 @@ def _size(kind: FeatureMapName | Callable[[Any], Any], size: int | None, feature
     """Length of the vectors, checked."""
     if size is None:
         return 2 if kind != "polynomial" else 1 + next((g for most, g in DEGREES if features <= most), 1)
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 2:
-        raise OptionError(f"map_size={size!r} must be a whole number of at least 2, or None")
+    size = check_whole("map_size", size, 2, more=", or None")
     if kind == "linear" and size != 2:
         raise OptionError(
             f"feature_map='linear' is (1, z): map_size={size} does not fit; use 2 or 'polynomial'"
         )
-    return int(size)
+    return size
 
 
 def _orthonormal(raw: torch.Tensor) -> torch.Tensor:

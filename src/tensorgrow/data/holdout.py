@@ -1,64 +1,224 @@
-"""Which data to hold out, and what observations cannot tell."""
+"""Which entries, samples or rows are held out, and what observations cannot determine."""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import DataWarning, OptionError
+from ..errors import DataError, OptionError, warn
+from .fingerprint import position_codes
 from .observations import Observations
 
 __all__ = [
-    "FEWEST_HELD_OUT",
-    "FEWEST_TO_SPLIT",
-    "as_share",
-    "drawn",
-    "drawn_by_position",
-    "hold_out",
-    "is_asked",
-    "position_codes",
+    "Split",
+    "draw_by_position",
     "positions_in",
-    "sample_mask",
-    "warn_about_gaps",
+    "warn_of_empty_slices",
+    "warn_of_few",
+    "warn_of_gaps",
 ]
 
-# The fewest entries that are worth holding out; with fewer observations than the second nothing is held out.
-FEWEST_HELD_OUT = 20
-FEWEST_TO_SPLIT = 10
 # Part of the squared deviations in 1 % of the values from which they are taken for outliers.
 OUTLIER_SHARE = 0.8
 
 
-def is_asked(validation: Any) -> bool:
-    """Whether entries should be held out."""
-    return not (validation is None or (isinstance(validation, Real) and validation == 0))
+@dataclass(frozen=True)
+class Split:
+    """What a user wants to hold out, as `parse` reads it: a share, a mask, or nothing.
 
+    Each method returns a mask with True for what is held out, or None for nothing. Drawing takes numbers
+    from the generator only where something is drawn.
 
-def as_share(validation: Any) -> float | None:
-    """The share to hold out; None where `validation` is something else, a mask."""
-    if not isinstance(validation, Real) or isinstance(validation, bool):
+    Attributes
+    ----------
+    share
+        Share to hold out; None with a mask.
+    mask
+        The user's mask, as it came.
+    least
+        Hold out at least this many, though no more than a fifth.
+    fewest
+        Hold out nothing where there are fewer than this.
+    """
+
+    share: float | None
+    mask: Any = None
+    least: int = 20
+    fewest: int = 10
+
+    @classmethod
+    def parse(cls, validation: Any) -> Split:
+        """Read a user's `validation`: a share, a mask, or None or False for nothing."""
+        if validation is None or (isinstance(validation, Real) and validation == 0):
+            return cls(0.0)
+        if not isinstance(validation, Real) or isinstance(validation, bool):
+            return cls(None, validation)
+        if not 0.0 <= float(validation) < 1.0:
+            raise OptionError(
+                f"validation={validation!r} must be a share from 0 to below 1, a mask, or False"
+            )
+        return cls(float(validation))
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether anything should be held out."""
+        return self.share != 0.0
+
+    def entries(self, seen: Observations, x: Any, generator: torch.Generator) -> torch.Tensor | None:
+        """Hold out observations; every slice keeps one to fit.
+
+        Parameters
+        ----------
+        seen
+            Each position once, in order.
+        x
+            What the user passed: a mask may go with its entries.
+        """
+        if self.share is None:
+            return self._listed(seen, x)
+        if self.share == 0.0:
+            return None
+        if len(seen) >= self.fewest:
+            held = _draw(len(seen), self._number(len(seen)), generator).to(seen.values.device)
+            _keep_slices(seen, held)
+            if bool(held.any()):
+                return held
+        self.warn_of_none(len(seen))
         return None
-    share = float(validation)
-    if not 0.0 <= share < 1.0:
-        raise OptionError(f"validation={validation!r} must be a share from 0 to below 1, a mask, or False")
-    return share
+
+    def samples(self, count: int, generator: torch.Generator) -> torch.Tensor | None:
+        """Hold out some of `count` samples."""
+        if self.share is None:
+            held = self._sample_mask(count)
+            return held if bool(held.any()) else None
+        if self.share == 0.0:
+            return None
+        if count < self.fewest:
+            warn(
+                f"only {count} samples: none is held out, and the network stays at rank one unless a limit "
+                "is given"
+            )
+            return None
+        return _draw(count, min(self._number(count), count - 1), generator)
+
+    def enough_samples(self, count: int, generator: torch.Generator) -> torch.Tensor | None:
+        """Hold out some of `count` samples; refuse where that is not possible.
+
+        For likelihoods, of which ten samples give an estimate: at least so many of at least twenty.
+        """
+        if self.share is None:
+            held = self._sample_mask(count)
+            if not bool(held.any()):
+                raise OptionError("the validation mask must hold out some samples and leave some to fit")
+            return held
+        if self.share == 0.0:
+            return None
+        if count < 20:
+            raise DataError(
+                f"{count} samples are too few to hold some out; 20 are needed. Pass a mask, "
+                "or validation=False and max_parameters or max_steps"
+            )
+        return _draw(count, min(max(round(self.share * count), 10), count - 1), generator)
+
+    def classes(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
+        """Hold out samples, the same share of every class; each class keeps one to fit."""
+        count = len(labels)
+        if self.share is None or self.share == 0.0:
+            return self.samples(count, generator)
+        if count < self.fewest:
+            warn(f"only {count} samples: none is held out, and the network does not grow unless a limit says")
+            return None
+        share = max(self.share, min(self.least / count, 0.2))
+        held = torch.zeros(count, dtype=torch.bool)
+        for number in range(int(labels.max()) + 1):
+            mine = (labels == number).nonzero()[:, 0]
+            most = min(max(1, round(share * len(mine))), len(mine) - 1)
+            held[mine] = _draw(len(mine), most, generator)
+        return held if bool(held.any()) else None
+
+    def share_of(self, total: int) -> float:
+        """Share to draw from `total` entries, where positions are drawn one by one; 0 where too few."""
+        if not self.share or total < self.fewest:
+            return 0.0
+        return max(self.share, min(self.least, total // 5) / total)
+
+    def warn_of_none(self, count: int) -> None:
+        """Warn that none of `count` observations is held out, although some should be."""
+        what = (
+            f"only {count} observations" if count < self.fewest else "every slice needs its only observation"
+        )
+        warn(f"{what}: none is held out, and the network stays at rank one unless a limit is given")
+
+    def _number(self, count: int) -> int:
+        assert self.share is not None
+        return max(round(self.share * count), min(self.least, count // 5))
+
+    def _sample_mask(self, count: int) -> torch.Tensor:
+        try:
+            held = torch.as_tensor(self.mask)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise OptionError(f"validation={self.mask!r:.60} must be a share, a mask, or False") from error
+        if held.dtype != torch.bool or tuple(held.shape) != (count,):
+            raise OptionError(
+                f"validation must be a share, False, or a boolean mask of shape ({count},); "
+                f"{held.dtype} of shape {tuple(held.shape)} was given"
+            )
+        if bool(held.all()):
+            raise OptionError("the validation mask holds out every sample; leave some to fit")
+        return held
+
+    def _listed(self, seen: Observations, x: Any) -> torch.Tensor:
+        """Observations that a mask holds out: of the tensor's shape, or with one value per entry of `x`."""
+        mask = self.mask if isinstance(self.mask, torch.Tensor) else np.asarray(self.mask)
+        if mask.dtype not in (torch.bool, np.dtype(bool)):
+            raise OptionError(f"validation must be a share, a boolean mask, or False, not {self.mask!r:.80}")
+        mask = torch.as_tensor(np.array(mask) if isinstance(mask, np.ndarray) else mask)
+        mask = mask.to(seen.values.device)
+        if tuple(mask.shape) == seen.shape:
+            held = mask[tuple(seen.indices.T)]
+        elif isinstance(x, Observations) and tuple(mask.shape) == (len(x),):
+            where = Observations(x.indices[mask.to(x.indices.device)], torch.ones(int(mask.sum())), x.shape)
+            held = positions_in(seen, where)
+        else:
+            raise OptionError(
+                f"the validation mask has shape {tuple(mask.shape)}; {seen.shape} is needed, or one value "
+                "for each listed entry"
+            )
+        if not bool(held.any()) or bool(held.all()):
+            raise OptionError(
+                f"the validation mask holds out {int(held.sum())} of {len(seen)} observations; some must be "
+                "held out and some be left to fit"
+            )
+        return held
 
 
-def drawn(count: int, number: int, generator: torch.Generator) -> torch.Tensor:
-    """A mask with so many of `count` chosen at random."""
+def _draw(count: int, number: int, generator: torch.Generator) -> torch.Tensor:
     held = torch.zeros(count, dtype=torch.bool)
     held[torch.randperm(count, generator=generator)[:number]] = True
     return held
 
 
-def drawn_by_position(indices: Any, share: float, seed: int) -> Any:
-    """A mask with about a share of the positions chosen, each by itself.
+def _keep_slices(seen: Observations, held: torch.Tensor) -> None:
+    """Clear the first held-out entry of every slice that has no others."""
+    for k, d in enumerate(seen.shape):
+        column = seen.indices[:, k]
+        left = torch.bincount(column[~held], minlength=d)
+        bare = held & (left[column] == 0)
+        if bool(bare.any()):
+            entries = bare.nonzero()[:, 0]
+            first = entries.new_full((d,), len(held)).scatter_reduce_(0, column[entries], entries, "amin")
+            held[first[first < len(held)]] = False
 
-    A position is chosen or not whatever else is listed, in whatever order: partitions need not know of each
+
+def draw_by_position(indices: Any, share: float, seed: int) -> Any:
+    """Draw about a share of the positions, each by itself; return a mask.
+
+    A position is drawn or not whatever else is listed, in whatever order: partitions need not know of each
     other, and what is listed twice is never split.
 
     Parameters
@@ -69,82 +229,8 @@ def drawn_by_position(indices: Any, share: float, seed: int) -> Any:
     return position_codes(indices, seed) < np.uint64(min(share, 1.0) * (2.0**64 - 2.0**11))
 
 
-def position_codes(indices: Any, seed: int) -> Any:
-    """A number of 64 bits for every position, as good as random (the finaliser of SplitMix64)."""
-    with np.errstate(over="ignore"):
-        code = np.full(len(indices), seed & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
-        for column in indices.T:
-            code += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-            code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            code ^= code >> np.uint64(31)
-    return code
-
-
-def sample_mask(count: int, validation: Any) -> torch.Tensor:
-    """A user's mask of samples, checked."""
-    try:
-        held = torch.as_tensor(validation)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise OptionError(f"validation={validation!r:.60} must be a share, a mask, or False") from error
-    if held.dtype != torch.bool or tuple(held.shape) != (count,):
-        raise OptionError(
-            f"validation must be a share, False, or a boolean mask of shape ({count},); "
-            f"{held.dtype} of shape {tuple(held.shape)} was given"
-        )
-    if bool(held.all()):
-        raise OptionError("the validation mask holds out every sample; leave some to fit")
-    return held
-
-
-def hold_out(seen: Observations, x: Any, validation: Any, generator: torch.Generator) -> torch.Tensor | None:
-    """Which observations are held out; None for none."""
-    if not is_asked(validation):
-        return None
-    n, share = len(seen), as_share(validation)
-    if share is not None:
-        if n >= FEWEST_TO_SPLIT:
-            count = max(round(share * n), min(FEWEST_HELD_OUT, n // 5))
-            held = _keep_slices(seen, drawn(n, count, generator).to(seen.values.device))
-            if bool(held.any()):
-                return held
-        what = f"only {n} observations" if n < FEWEST_TO_SPLIT else "every slice needs its only observation"
-        warnings.warn(
-            f"{what}: none is held out, and the network stays at rank one unless a limit is given",
-            DataWarning,
-            stacklevel=5,
-        )
-        return None
-    return _given(seen, x, validation)
-
-
-def _given(seen: Observations, x: Any, validation: Any) -> torch.Tensor:
-    """Held-out observations from a mask of the tensor's shape, or of the listed entries."""
-    given = validation if isinstance(validation, torch.Tensor) else np.asarray(validation)
-    if given.dtype not in (torch.bool, np.dtype(bool)):
-        raise OptionError(f"validation must be a share, a boolean mask, or False, not {validation!r:.80}")
-    chosen = torch.as_tensor(np.array(given) if isinstance(given, np.ndarray) else given)
-    chosen = chosen.to(seen.values.device)
-    if tuple(chosen.shape) == seen.shape:
-        held = chosen[tuple(seen.indices.T)]
-    elif isinstance(x, Observations) and tuple(chosen.shape) == (len(x),):
-        where = Observations(x.indices[chosen.to(x.indices.device)], torch.ones(int(chosen.sum())), x.shape)
-        held = positions_in(seen, where)
-    else:
-        raise OptionError(
-            f"the validation mask has shape {tuple(chosen.shape)}; {seen.shape} is needed, or one value for "
-            "each listed entry"
-        )
-    if not bool(held.any()) or bool(held.all()):
-        raise OptionError(
-            f"the validation mask holds out {int(held.sum())} of {len(seen)} observations; some must be held "
-            "out and some be left to fit"
-        )
-    return held
-
-
 def positions_in(seen: Observations, other: Observations) -> torch.Tensor:
-    """Which of the observations `seen` are also listed in `other`."""
+    """Return a mask of the observations `seen` that are also listed in `other`."""
     both = torch.cat([other.indices.to(seen.indices.device), seen.indices])
     _, group = torch.unique(both, dim=0, return_inverse=True)
     listed = torch.zeros(int(group.max()) + 1, dtype=torch.bool, device=group.device)
@@ -152,46 +238,35 @@ def positions_in(seen: Observations, other: Observations) -> torch.Tensor:
     return listed[group[len(other) :]]
 
 
-def _keep_slices(seen: Observations, held: torch.Tensor) -> torch.Tensor:
-    """Give back held-out entries that a slice cannot do without."""
-    for k, d in enumerate(seen.shape):
-        column = seen.indices[:, k]
-        left = torch.bincount(column[~held], minlength=d)
-        bare = held & (left[column] == 0)
-        if bool(bare.any()):
-            chosen = bare.nonzero()[:, 0]
-            first = chosen.new_full((d,), len(held)).scatter_reduce_(0, column[chosen], chosen, "amin")
-            held[first[first < len(held)]] = False
-    return held
+# -- warnings ------------------------------------------------------------------------------------------
 
 
-def warn_about_gaps(seen: Observations) -> None:
-    """Tell what the observations cannot determine."""
-    gaps = []
-    for k, d in enumerate(seen.shape):
-        empty = d - int(torch.unique(seen.indices[:, k]).numel())
-        if empty:
-            gaps.append(f"{empty} of {d} along mode {k}")
-    if gaps:
-        warnings.warn(
-            f"slices without any observation ({', '.join(gaps)}) are predicted as the mean of the others",
-            DataWarning,
-            stacklevel=5,
-        )
+def warn_of_gaps(seen: Observations) -> None:
+    """Warn of what observations cannot determine, and of values that look like outliers."""
+    warn_of_empty_slices([torch.bincount(c, minlength=d).cpu() for c, d in zip(seen.indices.T, seen.shape)])
     size = (seen.values - seen.values.real.median()).abs().double()
     share = float((size.topk(max(1, len(size) // 100)).values ** 2).sum() / (size**2).sum().clamp_min(1e-300))
     if len(size) >= 100 and share > OUTLIER_SHARE:
-        warnings.warn(
+        warn(
             f"the largest 1 % of the values hold {share:.0%} of the squared deviation from the median; if "
-            "they are outliers, leave them out or give them small weights: least squares follows them",
-            DataWarning,
-            stacklevel=5,
+            "they are outliers, leave them out or give them small weights: least squares follows them"
         )
-    least = sum(seen.shape) - len(seen.shape) + 1
-    if len(seen) < least:
-        warnings.warn(
-            f"{len(seen)} observations of a tensor of shape {seen.shape}: even a network of rank one has "
-            f"{least} degrees of freedom, so that the result is mostly the ridge's choice",
-            DataWarning,
-            stacklevel=5,
+    warn_of_few(len(seen), seen.shape)
+
+
+def warn_of_empty_slices(counts: Sequence[Any]) -> None:
+    """Warn of slices without an observation, from the number of observations by mode and slice."""
+    empty = [int((slices == 0).sum()) for slices in counts]
+    gaps = [f"{n} of {len(slices)} along mode {k}" for k, (n, slices) in enumerate(zip(empty, counts)) if n]
+    if gaps:
+        warn(f"slices without any observation ({', '.join(gaps)}) are predicted as the mean of the others")
+
+
+def warn_of_few(count: int, shape: tuple[int, ...]) -> None:
+    """Warn where `count` observations do not even determine a network of rank one."""
+    least = sum(shape) - len(shape) + 1
+    if count < least:
+        warn(
+            f"{count} observations of a tensor of shape {shape}: even a network of rank one has "
+            f"{least} degrees of freedom, so that the result is mostly the ridge's choice"
         )

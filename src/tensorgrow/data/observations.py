@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import DataError, DataWarning, OptionError
+from ..errors import DataError, OptionError, warn
 from .arrays import as_target
 
 __all__ = ["Observations", "as_observations", "differing", "is_listed"]
@@ -152,7 +151,7 @@ class Observations:
         """Every position once, in order, weights of 0 dropped."""
         found, differ = self.merged_quietly()
         if differ:
-            warnings.warn(differing(differ), DataWarning, stacklevel=6)
+            warn(differing(differ))
         return found
 
     def merged_quietly(self) -> tuple[Observations, int]:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import torch
 
-from ..errors import DataError, MissingPackageError, StructureError
+from ..data.arrays import as_tensor
+from ..errors import MissingPackageError, StructureError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["Label", "Labelled", "as_tensor", "assemble", "import_optional"]
+__all__ = ["Label", "Labelled", "assemble", "import_optional"]
 
 Label = Hashable
 
@@ -65,19 +65,6 @@ def import_optional(name: str) -> Any:
         raise MissingPackageError(f"this needs {package}: pip install 'tensorgrow[interop]'") from error
 
 
-def as_tensor(data: Any) -> torch.Tensor:
-    """A tensor from an array of any library; torch tensors as they are, with their device and gradient."""
-    if isinstance(data, torch.Tensor):
-        return data
-    array = np.asarray(data)
-    if array.dtype.kind not in "biufc":
-        raise DataError(f"a tensor of numbers is needed, not an array of {array.dtype}")
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    # A copy: the memory may be read-only, strided or of the other byte order.
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C", copy=True))
-
-
 def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequence[Label]) -> TensorNetwork:
     """The network of labelled tensors.
 
@@ -111,7 +98,7 @@ def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequen
 def _read(tensors: Iterable[tuple[Any, Sequence[Label]]]) -> list[Labelled]:
     nodes = []
     for data, labels in tensors:
-        tensor = as_tensor(data)
+        tensor = as_tensor(data, copy=True)
         if tensor.dim() != len(labels):
             raise StructureError(
                 f"a tensor with {tensor.dim()} axes came with {len(labels)} labels: {labels!r}"

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from opt_einsum.parser import parse_einsum_input
 
+from ..data.arrays import as_tensor
 from ..errors import StructureError
 from ..network import TensorNetwork
-from .assembly import as_tensor, assemble
+from .assembly import assemble
 
 __all__ = ["from_einsum", "to_einsum"]
 
@@ -44,7 +45,7 @@ def from_einsum(equation: str, *operands: Any) -> TensorNetwork:
     operands
         Arrays of NumPy, torch or any other library that converts to NumPy.
     """
-    tensors = [as_tensor(x) for x in operands]
+    tensors = [as_tensor(x, copy=True) for x in operands]
     try:
         inputs, output, _ = parse_einsum_input((equation, *tensors))
     except (ValueError, TypeError, IndexError) as error:

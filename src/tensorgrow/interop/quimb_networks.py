@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from ..data.arrays import as_tensor
 from ..errors import DataError, check_choice
 from ..network import TensorNetwork
-from .assembly import as_tensor, assemble, import_optional
+from .assembly import assemble, import_optional
 
 __all__ = ["from_quimb", "to_quimb"]
 
@@ -59,7 +60,7 @@ def from_quimb(tn: Any, *, output_inds: Sequence[str] | None = None) -> TensorNe
     if not isinstance(tn, qtn.TensorNetwork):
         raise DataError(f"from_quimb takes a quimb TensorNetwork or Tensor, not {type(tn).__name__}")
     legs = _in_order(tn.outer_inds()) if output_inds is None else list(output_inds)
-    tensors = [(as_tensor(t.data), t.inds) for t in tn]
+    tensors = [(as_tensor(t.data, copy=True), t.inds) for t in tn]
     if tn.exponent:
         tensors[0] = (tensors[0][0] * 10.0 ** float(tn.exponent), tensors[0][1])
     return assemble(tensors, legs)

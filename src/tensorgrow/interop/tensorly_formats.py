@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from ..data.arrays import as_tensor
 from ..errors import DataError, StructureError
 from ..network import TensorNetwork
 from ..structure import Structure
-from .assembly import as_tensor, assemble, import_optional
+from .assembly import assemble, import_optional
 from .names import describe
 
 __all__ = ["from_tensorly", "to_tensorly"]
@@ -67,8 +68,8 @@ def from_tensorly(tensor: Any) -> TensorNetwork:
         factors = [(f, (k, bonds[k])) for k, f in enumerate(tensor.factors)]
         return assemble([*factors, (tensor.core, bonds)], range(p))
     if name == "CPTensor":
-        first, *rest = (as_tensor(f) for f in tensor.factors)
-        weighted = first * as_tensor(tensor.weights).to(first.device)
+        first, *rest = (as_tensor(f, copy=True) for f in tensor.factors)
+        weighted = first * as_tensor(tensor.weights, copy=True).to(first.device)
         return assemble([(f, (k, "bond")) for k, f in enumerate([weighted, *rest])], range(len(rest) + 1))
     raise DataError(f"from_tensorly takes a TTTensor, TRTensor, TuckerTensor or CPTensor, not {name}")
 

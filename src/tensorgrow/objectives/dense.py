@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algebra.linalg import can_limit_threads, solve_normal
+from ..algebra.linalg import solve_normal
 from ..contraction import Update, dense_plan, pair_plan, sweep_plan
+from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NormalEquations, PairProblem

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algebra.linalg import usable_cores
 from ..contraction import RowSource
+from ..data.devices import usable_cores
 
 __all__ = ["SliceTable", "ranges_of"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..errors import DataError, OptionError, check_choice
+from ..errors import DataError, OptionError, check_choice, check_positive, check_whole
 from ..structure import Structure
 from .cuda_graphs import CapturedStep, PlainStep
 
@@ -89,13 +89,11 @@ class TrainingOptions:
         if isinstance(self.schedule, str):
             check_choice("schedule", self.schedule, ("constant", "cosine"))
         for name, low in (("epochs", 1), ("candidate_epochs", 1), ("patience", 1), ("patient_steps", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise OptionError(f"{name}={value!r} must be a whole number of at least {low}")
+            check_whole(name, getattr(self, name), low)
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise OptionError(f"{name}={value!r} must be a positive number or None")
+            if value is not None:
+                check_positive(name, value, finite=True, more=" or None")
         for name in ("weight_decay", "tolerance"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):

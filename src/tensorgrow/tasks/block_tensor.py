@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algebra.linalg import one_thread, usable_cores
-from ..data.arrays import GPU_ENTRIES, check_memory, choose_device, compute_dtype, free_memory, scale_for
+from ..data.arrays import compute_dtype, scale_for
+from ..data.devices import GPU_ENTRIES, check_memory, choose_device, one_thread, usable_cores
 from ..data.blocks import ArraySource, Blocks, BlockSource, Box, Form, Partial, Reducer, StagedReducer, ThreadReducer, as_source
 from ..data.parallel.dask_client import ClientReducer, active_client, checked, least_memory, most_threads
 from ..errors import DataError, OptionError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -13,11 +12,11 @@ from typing import Any, Literal
 
 import torch
 
-from ..algebra.linalg import one_thread
-from ..data.arrays import as_dtype, check_memory, choose_device, free_memory
+from ..data.arrays import as_dtype
+from ..data.devices import check_memory, choose_device, free_memory, one_thread
 from ..data.features import FeatureMap, FeatureMapName
-from ..data.holdout import as_share, drawn, is_asked, sample_mask
-from ..errors import DataWarning, OptionError, check_choice
+from ..data.holdout import Split
+from ..errors import OptionError, check_choice
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives import Classification
 from ..objectives.classes import is_affordable
@@ -33,9 +32,6 @@ __all__ = ["HELD_OUT", "Classified", "auto_edges", "classify"]
 
 # Share of the samples held out by default.
 HELD_OUT = 0.2
-FEWEST_TO_SPLIT = 10
-# The fewest samples that are worth holding out.
-FEWEST_HELD_OUT = 20
 # With more features than this not all pairs are candidates.
 FEW_FEATURES = 16
 # Largest rank of the network that growth starts from.
@@ -139,7 +135,7 @@ def classify(
     numbers = torch.as_tensor(labels, dtype=torch.int64)
     # Without a seed the split is the same each time.
     generator = as_generator(0 if random_state is None else random_state)
-    held_out = _hold_out(numbers, validation, generator)
+    held_out = Split.parse(validation).classes(numbers, generator)
     if random_state is None:
         generator = as_generator(None)
     with one_thread() if values.numel() <= FEW_ENTRIES else nullcontext():
@@ -321,28 +317,3 @@ def _first(dims: tuple[int, ...], policy: EdgePolicy, max_parameters: int | None
         if (max_parameters is None or found.num_parameters <= max_parameters) and is_affordable(found):
             return found
     return Structure.rank_one(dims)
-
-
-def _hold_out(labels: torch.Tensor, validation: Any, generator: torch.Generator) -> torch.Tensor | None:
-    """Which samples are held out, the same share of every class; None for none."""
-    count = len(labels)
-    if not is_asked(validation):
-        return None
-    share = as_share(validation)
-    if share is None:
-        held = sample_mask(count, validation)
-        return held if bool(held.any()) else None
-    if count < FEWEST_TO_SPLIT:
-        warnings.warn(
-            f"only {count} samples: none is held out, and the network does not grow unless a limit says",
-            DataWarning,
-            stacklevel=4,
-        )
-        return None
-    share = max(share, min(FEWEST_HELD_OUT / count, 0.2))
-    held = torch.zeros(count, dtype=torch.bool)
-    for number in range(int(labels.max()) + 1):
-        mine = (labels == number).nonzero()[:, 0]
-        most = min(max(1, round(share * len(mine))), len(mine) - 1)
-        held[mine] = drawn(len(mine), most, generator)
-    return held if bool(held.any()) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -14,8 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..data.arrays import as_dtype, choose_device, free_memory
-from ..data.holdout import as_share, drawn, is_asked, sample_mask
+from ..data.arrays import as_dtype
+from ..data.devices import choose_device, free_memory
+from ..data.fingerprint import fingerprint_tensors
+from ..data.holdout import Split
 from ..errors import DataError, OptionError, check_choice
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives import DensityLoss, Samples
@@ -29,9 +30,6 @@ from .learn import learn_objective
 
 __all__ = ["DensityResult", "learn_density"]
 
-# The fewest samples that are worth splitting, and to hold out.
-FEWEST_TO_SPLIT = 20
-FEWEST_HELD_OUT = 10
 # Seen at the start as if every value had occurred this often.
 PRIOR_COUNT = 0.5
 # Squares of new slices must be seen by the gradient, which vanishes with them.
@@ -158,7 +156,7 @@ def learn_density(
     where = choose_device(device, rows)
     # Without a seed the split is the same each time, so that a checkpoint can be resumed.
     generator = as_generator(0 if random_state is None else random_state)
-    held = _hold_out(len(rows), validation, generator)
+    held = Split.parse(validation).enough_samples(len(rows), generator)
     if random_state is None:
         generator = as_generator(None)
     counts = _as_weights(weights, len(rows))
@@ -189,7 +187,7 @@ def learn_density(
         checkpoint=checkpoint,
         options=options,
         training=_training(effort) if training is None else training,
-        identity={"density": kind, "data": _fingerprint(rows, counts, held)},
+        identity={"density": kind, "data": fingerprint_tensors([rows, counts, held])},
         shortlist=SHORTLIST[effort],
         prior=_information(fitted, sizes) if init is None else None,
     )
@@ -337,29 +335,3 @@ def _as_weights(weights: Any, count: int) -> torch.Tensor:
             f"{tuple(given.shape)}"
         )
     return given
-
-
-def _hold_out(count: int, validation: Any, generator: torch.Generator) -> torch.Tensor | None:
-    """Which samples are held out; None for none."""
-    if not is_asked(validation):
-        return None
-    share = as_share(validation)
-    if share is None:
-        held = sample_mask(count, validation)
-        if not bool(held.any()):
-            raise OptionError("the validation mask must hold out some samples and leave some to fit")
-        return held
-    if count < FEWEST_TO_SPLIT:
-        raise DataError(
-            f"{count} samples are too few to hold some out; {FEWEST_TO_SPLIT} are needed. Pass a mask, "
-            "or validation=False and max_parameters or max_steps"
-        )
-    return drawn(count, min(max(round(share * count), FEWEST_HELD_OUT), count - 1), generator)
-
-
-def _fingerprint(rows: torch.Tensor, weights: torch.Tensor, held: torch.Tensor | None) -> str:
-    """Short hash of the data and the split: a checkpoint of other data is refused."""
-    digest = hashlib.sha256()
-    for part in (rows, weights, held):
-        digest.update(b"-" if part is None else part.cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..contraction.sums import OPEN, SET, SUMMED, PartialPlan, partial_plan
-from ..data.arrays import free_memory
+from ..data.devices import free_memory
 from ..errors import DataError, FileFormatError, MemoryLimitError, OptionError, check_choice
 from ..files import read_file, write_file
 from ..network import RandomState, TensorNetwork, as_generator

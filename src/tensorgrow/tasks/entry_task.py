@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from ..algebra.linalg import one_blas_thread, one_thread
-from ..data.arrays import choose_device, power_of_two_scale
-from ..data.holdout import hold_out, is_asked, positions_in, warn_about_gaps
+from ..data.arrays import power_of_two_scale, scale_out
+from ..data.devices import choose_device, one_blas_thread, one_thread
+from ..data.fingerprint import fingerprint_positions, fingerprint_tensors
+from ..data.holdout import Split, positions_in, warn_of_gaps
 from ..data.observations import Observations, as_observations
-from ..losses import Squared
 from ..network import TensorNetwork
 from ..objectives import HeldOutLeastSquares, ObservedLeastSquares, ReweightedLeastSquares
 from ..structure import Structure
@@ -46,18 +46,18 @@ class EntryTask(ObservationTask):
         where = choose_device(request.device, seen.values, GPU_OBSERVATIONS)
         self.home = seen.values.device if request.device == "auto" else where
         for_split, self.generator = request.generators()
-        held_out = hold_out(seen, observed.x, observed.validation, for_split)
-        warn_about_gaps(seen)
+        split = Split.parse(observed.validation)
+        held_out = split.entries(seen, observed.x, for_split)
+        warn_of_gaps(seen)
         self.shape = seen.shape
-        self.scale = power_of_two_scale(seen.values) if isinstance(self.loss, Squared) else 1.0
-        self.indices = seen.indices.to(where)
-        self.values = (seen.values if self.scale == 1.0 else seen.values / self.scale).to(where)
+        values, self.scale = (seen.values, 1.0) if self.is_reweighted else scale_out(seen.values)
+        self.indices, self.values = seen.indices.to(where), values.to(where)
         self.weights = None
         if seen.weights is not None:
             self.weight_scale = power_of_two_scale(seen.weights)
             self.weights = (seen.weights / self.weight_scale).to(where)
         self.held_out = None if held_out is None else held_out.to(where)
-        self.request = request.holding_out(self.num_held_out, wanted=is_asked(observed.validation))
+        self.request = request.holding_out(self.num_held_out, wanted=split.holds_out)
         self.note_truth(observed.truth)
 
     @property
@@ -140,9 +140,6 @@ class EntryTask(ObservationTask):
 
     def fingerprint(self) -> Mapping[str, object]:
         """Numbers that tell these observations from others."""
-        codes = torch.arange(1, len(self.values) + 1, device=self.values.device)
-        for column in self.indices.T:  # whole numbers that wrap around: the same whatever the order of sums
-            codes = (codes + column) * 6364136223846793005
-            codes = codes ^ (codes >> 29)
-        held_out = 0 if self.held_out is None else int(codes[self.held_out].sum())
-        return {"observations": [len(self.values), int(codes.sum())], "held_out": held_out}
+        everything = [self.indices, self.values, self.weights]
+        held_out = 0 if self.held_out is None else fingerprint_positions(self.indices[self.held_out])
+        return {"observations": fingerprint_tensors(everything), "held_out": held_out}

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..algebra.linalg import usable_cores
 from ..data.arrays import as_target, compute_dtype, scale_for
-from ..data.holdout import position_codes
+from ..data.devices import usable_cores
+from ..data.fingerprint import fingerprint_positions
+from ..data.holdout import Split, warn_of_empty_slices, warn_of_few
 from ..data.observations import differing
 from ..data.parallel.dask_client import active_client
-from ..data.partitions.holdout import HoldOut, by_slice, hold_out_of
+from ..data.partitions.holdout import HeldOutRows, count_slices, hold_out_rows
 from ..data.partitions.parts import ClientParts, ThreadParts
-from ..data.partitions.table_rows import Columns, Listed, loader, read_partition
+from ..data.partitions.rows import Columns, Rows, loader, read_partition
 from ..data.partitions.tables import PartitionedObservations
-from ..errors import DataError, DataWarning
+from ..errors import DataError, warn
 from ..objectives import Census, EntryPart, ObservedLeastSquares
 from .request import Request
 
@@ -79,12 +79,13 @@ def prepare_parts(
         scale_for(largest),
         scale_for(heaviest) if heaviest else 1.0,
         total,
-        hold_out_of(raw, shape, total, columns, validation, seed),
+        hold_out_rows(raw, shape, total, columns.held_out or Split.parse(validation), seed),
     )
     parts = raw.made(plan, chosen)
     surveyed = list(parts.map(_census))
     census, everything = _censuses(surveyed)
-    _warn_of_gaps(shape, everything)
+    warn_of_empty_slices(everything.slices)
+    warn_of_few(everything.fitted, shape)
     codes = tuple(sum(c[k] for _, _, c in surveyed) % 2**64 for k in (0, 1))
     return Prepared(
         parts,
@@ -134,7 +135,7 @@ class Surveyed:
     differ: int
 
 
-def _survey(part: Listed) -> Surveyed:
+def _survey(part: Rows) -> Surveyed:
     if len(part) == 0:
         return Surveyed(0, None, None, 0.0, 0.0, 0)
     parts = part.values.view(part.values.real.dtype)
@@ -156,9 +157,9 @@ class PartPlan:
     scale: float
     weight_scale: float
     rows: int
-    hold_out: HoldOut
+    hold_out: HeldOutRows
 
-    def __call__(self, part: Listed) -> EntryPart:
+    def __call__(self, part: Rows) -> EntryPart:
         """The part."""
         values = as_target(torch.from_numpy(np.array(part.values)), getattr(torch, self.dtype))
         values = (values if self.scale == 1.0 else values / self.scale).to(self.device)
@@ -180,8 +181,8 @@ class PartPlan:
 def _census(part: EntryPart) -> tuple[list[Array], list[Array], tuple[int, int]]:
     """Fitted and held-out entries by mode and slice, and codes of all and of held-out positions."""
     fitted, held_out = part.positions()
-    codes = [int(position_codes(a, 1).sum(dtype=np.uint64)) for a in (fitted, held_out)]
-    return by_slice(fitted, part.dims), by_slice(held_out, part.dims), (sum(codes), codes[1])
+    codes = [fingerprint_positions(a) for a in (fitted, held_out)]
+    return count_slices(fitted, part.dims), count_slices(held_out, part.dims), (sum(codes), codes[1])
 
 
 def _censuses(found: list[Any]) -> tuple[Census, Census]:
@@ -202,23 +203,4 @@ def _censuses(found: list[Any]) -> tuple[Census, Census]:
 def _warn_of_differences(found: list[Surveyed]) -> None:
     differ = sum(s.differ for s in found)
     if differ:
-        warnings.warn(differing(differ), DataWarning, stacklevel=6)
-
-
-def _warn_of_gaps(shape: tuple[int, ...], everything: Census) -> None:
-    empty = [int((counts == 0).sum()) for counts in everything.slices]
-    gaps = [f"{n} of {d} along mode {k}" for k, (n, d) in enumerate(zip(empty, shape)) if n]
-    if gaps:
-        warnings.warn(
-            f"slices without any observation ({', '.join(gaps)}) are predicted as the mean of the others",
-            DataWarning,
-            stacklevel=6,
-        )
-    least = sum(shape) - len(shape) + 1
-    if everything.fitted < least:
-        warnings.warn(
-            f"{everything.fitted} observations of a tensor of shape {shape}: even a network of rank one has "
-            f"{least} degrees of freedom, so that the result is mostly the ridge's choice",
-            DataWarning,
-            stacklevel=6,
-        )
+        warn(differing(differ))

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algebra.linalg import one_thread
-from ..data.arrays import choose_device
-from ..data.holdout import is_asked, positions_in
+from ..data.devices import choose_device, one_thread
+from ..data.holdout import Split, positions_in
 from ..data.observations import Observations
 from ..data.partitions.tables import PartitionedObservations
 from ..errors import OptionError
@@ -52,7 +51,7 @@ class PartitionTask(ObservationTask):
         self.data = prepare_parts(data, columns, validation, request, self.home, for_split.initial_seed())
         self.shape = self.data.shape
         self.scale, self.weight_scale = self.data.scale, self.data.weight_scale
-        self.request = request.holding_out(self.num_held_out, wanted=is_asked(validation))
+        self.request = request.holding_out(self.num_held_out, wanted=isinstance(validation, str) or Split.parse(validation).holds_out)
         self.note_truth(observed.truth)
 
     @property

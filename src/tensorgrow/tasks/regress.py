@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import Any, Literal
 
 import torch
 
-from ..algebra.linalg import one_thread
 from ..callbacks.base import as_callbacks, progress_callback
-from ..data.arrays import as_dtype, as_target, check_memory, choose_device, free_memory
-from ..data.holdout import as_share, drawn, is_asked, sample_mask
-from ..errors import DataError, DataWarning, OptionError
+from ..data.arrays import as_dtype, as_target
+from ..data.devices import check_memory, choose_device, memory_for, one_thread
+from ..data.holdout import Split
+from ..errors import DataError, OptionError
 from ..losses import squared
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives import RegressionLeastSquares
@@ -23,15 +22,12 @@ from ..results import Result, StopReason
 from ..search import CompletionSearch, EdgePolicy, Effort, GreedyOptions, Limits, Problem
 from ..solvers import ALSSettings, als
 from ..structure import Edge, Structure
-from .task import all_zero, bring_home, describe, path_of, positive_limit, refit_to_all, run
+from .task import all_zero, bring_home, describe, path_of, refit_to_all, run
 
 __all__ = ["HELD_OUT", "Regression", "regress"]
 
 # Share of the samples held out by default.
 HELD_OUT = 0.1
-# The fewest samples that are worth holding out; with fewer samples than the second nothing is held out.
-FEWEST_HELD_OUT = 20
-FEWEST_TO_SPLIT = 10
 # Numbers in the samples up to which torch computes on one thread, and from which "auto" takes a GPU.
 FEW_ENTRIES = 1_000_000
 GPU_ENTRIES = 3_000_000
@@ -203,7 +199,7 @@ class _Task:
         home = samples.device if device == "auto" else where
         # Without a seed the split is the same each time.
         generator = as_generator(0 if random_state is None else random_state)
-        held_out = _hold_out(len(samples), validation, generator)
+        held_out = Split.parse(validation).samples(len(samples), generator)
         if random_state is None:
             generator = as_generator(None)
         x_scale, y_scale = _unit(samples), _unit(responses)
@@ -262,7 +258,7 @@ class _Task:
         memory_limit: float | None,
     ) -> CompletionSearch:
         """A search that is ready to run; refused when not even its first network fits in memory."""
-        limit = free_memory(self.x.device) if memory_limit is None else positive_limit(memory_limit)
+        limit = memory_for(self.x.device, memory_limit)
         what = f"a regression on {len(self.x):,} samples of shape {tuple(self.x.shape[1:])}"
         check_memory(COPIES * self.x.numel() * self.x.element_size(), limit, what)
         objective = self.objective(squared.ridge if options.ridge is None else options.ridge)
@@ -303,26 +299,6 @@ def _centred(
     rounding = ROUNDING * torch.finfo(data.dtype).eps * mean.abs()
     constant = (rest.abs().amax(0) <= rounding).to(data.real.dtype)
     return rest * (1.0 - constant), mean.to(data.dtype)
-
-
-def _hold_out(count: int, validation: Any, generator: torch.Generator) -> torch.Tensor | None:
-    """Which samples are held out; None for none."""
-    if not is_asked(validation):
-        return None
-    share = as_share(validation)
-    if share is None:
-        held = sample_mask(count, validation)
-        return held if bool(held.any()) else None
-    if count < FEWEST_TO_SPLIT:
-        warnings.warn(
-            f"only {count} samples: none is held out, and the network stays at rank one unless a limit "
-            "is given",
-            DataWarning,
-            stacklevel=5,
-        )
-        return None
-    number = max(round(share * count), min(FEWEST_HELD_OUT, count // 5))
-    return drawn(count, min(number, count - 1), generator)
 
 
 def _finish(search: CompletionSearch, task: _Task, effort: str) -> Regression:

@@ -11,8 +11,9 @@ import torch
 
 from ..callbacks.base import Callbacks, as_callbacks
 from ..callbacks.progress import progress_callbacks
-from ..data.arrays import as_dtype, free_memory, positive_limit
-from ..errors import OptionError
+from ..data.arrays import as_dtype
+from ..data.devices import memory_for, parse_memory_limit
+from ..errors import check_kind
 from ..network import RandomState, TensorNetwork, as_generator
 from ..search import EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
 from ..solvers import TrainingOptions
@@ -114,11 +115,11 @@ class Request:
             Whether `max_error` is the value of a loss, which may be negative.
         """
         options, effort = keywords.get("options"), keywords.get("effort", "balanced")
-        if options is not None and not isinstance(options, GreedyOptions):
-            raise OptionError(f"options must be GreedyOptions, not {type(options).__name__}")
         training = keywords.get("training")
-        if training is not None and not isinstance(training, TrainingOptions):
-            raise OptionError(f"training must be TrainingOptions, not {type(training).__name__}")
+        if options is not None:
+            check_kind("options", options, GreedyOptions)
+        if training is not None:
+            check_kind("training", training, TrainingOptions)
         by_effort = preset(effort)
         settled = by_effort if options is None else options
         seconds = keywords.get("max_seconds")
@@ -127,7 +128,6 @@ class Request:
         edges = keywords.get("edges", "all")
         if isinstance(edges, Iterable) and not isinstance(edges, str):
             edges = tuple(edges)  # read more than once
-        memory_limit = keywords.get("memory_limit")
         return cls(
             limits=Limits(
                 keywords.get("max_error"),
@@ -148,7 +148,7 @@ class Request:
             random_state=keywords.get("random_state"),
             device=keywords.get("device"),
             dtype=as_dtype(keywords.get("dtype")),
-            memory_limit=None if memory_limit is None else positive_limit(memory_limit),
+            memory_limit=parse_memory_limit(keywords.get("memory_limit")),
             training=training,
         )
 
@@ -162,7 +162,7 @@ class Request:
 
     def memory(self, device: torch.device) -> float:
         """Bytes that may be taken on a device."""
-        return free_memory(device) if self.memory_limit is None else self.memory_limit
+        return memory_for(device, self.memory_limit)
 
     def holding_out(self, held_out: int, *, wanted: bool) -> Request:
         """The request once it is known how much is held out: that, or a limit, must say when to stop.

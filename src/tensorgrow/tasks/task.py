@@ -17,7 +17,7 @@ import torch
 
 from .._version import __version__
 from ..callbacks.checkpoint import Checkpoint
-from ..data.arrays import check_memory
+from ..data.devices import check_memory
 from ..errors import OptionError
 from ..network import RandomState, TensorNetwork
 from ..objectives import LeastSquares

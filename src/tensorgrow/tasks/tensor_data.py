@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ..algebra.linalg import one_thread
-from ..data.arrays import as_target, check_memory, choose_device, power_of_two_scale
-from ..data.fingerprint import fingerprint
+from ..data.arrays import as_target, scale_out
+from ..data.devices import check_memory, choose_device, one_thread
+from ..data.fingerprint import fingerprint_tensor
 from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares, LeastSquares
 from ..search import CutBounds
@@ -81,7 +81,7 @@ class TensorData(ABC):
 
     def fingerprint(self) -> Mapping[str, object]:
         """Numbers that tell this tensor from others."""
-        return {"data": fingerprint(self.probe)}
+        return {"data": fingerprint_tensor(self.probe)}
 
     def about(self) -> Mapping[str, object]:
         """What to note of the run."""
@@ -100,10 +100,8 @@ class DenseTensor(TensorData):
         data = as_target(x, request.dtype)
         where = choose_device(request.device, data)
         self.home = data.device if request.device == "auto" else where
-        target = data.to(where)
-        self._scale = power_of_two_scale(target)
-        self.target = target if self._scale == 1.0 else target / self._scale
-        self.shape = tuple(target.shape)
+        self.target, self._scale = scale_out(data.to(where))
+        self.shape = tuple(self.target.shape)
 
     @property
     def probe(self) -> torch.Tensor:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError, MissingPackageError, OptionError
-from .table_rows import Columns, ParquetFile
+from .rows import Columns, ParquetFile
 
 __all__ = ["PartitionedObservations", "as_partitions", "is_partitioned"]
 
 
 @dataclass(frozen=True)
 class PartitionedObservations:
-    """Listed entries of a tensor in partitions, which are read where they are computed with.
+    """Rows entries of a tensor in partitions, which are read where they are computed with.
 
     Made by `from_frame` or `from_parquet`.
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ...data.arrays import as_tensor
 from ...errors import DataError
 
 __all__ = ["Inputs", "Metric", "apply", "calibration_batches", "input_moments"]
@@ -81,7 +82,7 @@ def apply(model: nn.Module, batch: Any) -> Any:
 def _moved(value: Any, like: torch.Tensor) -> Any:
     """An input where the model is. Arrays are mostly double, and get the model's precision."""
     if isinstance(value, np.ndarray):
-        found = torch.from_numpy(np.ascontiguousarray(value))
+        found = as_tensor(value)
         return found.to(like.device, like.dtype if found.is_floating_point() else None)
     return value.to(like.device) if isinstance(value, torch.Tensor) else value
 

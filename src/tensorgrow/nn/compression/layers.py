@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from torch import nn
 
-from ...errors import OptionError
+from ...errors import OptionError, check_kind, check_positive, check_whole
 from ...solvers import TrainingOptions
 from ..layer.layout import Layout
 from ..layer.linear import TNLinear, tn_layers
@@ -38,15 +38,12 @@ def check_grow_options(
         raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
     if loss is not None and not callable(loss):
         raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
-    for name, value, may_miss in (("patience", patience, True), ("batch_size", batch_size, False)):
-        whole = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
-        if not whole and not (may_miss and value is None):
-            more = ", or None" if may_miss else ""
-            raise OptionError(f"{name}={value!r} must be a whole number of at least 1{more}")
-    if not isinstance(noise, Real) or not float(noise) > 0:
-        raise OptionError(f"noise={noise!r} must be a positive number")
-    if training is not None and not isinstance(training, TrainingOptions):
-        raise OptionError(f"training must be TrainingOptions, not {type(training).__name__}")
+    if patience is not None:
+        check_whole("patience", patience, more=", or None")
+    check_whole("batch_size", batch_size)
+    check_positive("noise", noise)
+    if training is not None:
+        check_kind("training", training, TrainingOptions)
 
 
 def layers_to_grow(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLinear]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
+from ...data.arrays import as_tensor
 from ...errors import DataError
 
 __all__ = ["Batches", "as_batches", "joined"]
@@ -91,7 +91,7 @@ def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, d
         raise DataError(
             f"{name} must be a pair (inputs, targets), a Dataset or a DataLoader, not {type(data).__name__}"
         )
-    x, y = (_tensor(part).to(device) for part in data)
+    x, y = (as_tensor(part).detach().to(device) for part in data)
     if len(x) != len(y) or not len(x):
         raise DataError(f"{name} has {len(x)} inputs and {len(y)} targets; as many of both are needed")
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
@@ -128,10 +128,6 @@ class _Chain(Batches):
         """One pass, each part in random order."""
         for part in self.parts:
             yield from part.shuffled(generator)
-
-
-def _tensor(value: Any) -> torch.Tensor:
-    return value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
 
 
 def _move(value: Any, device: torch.device) -> Any:

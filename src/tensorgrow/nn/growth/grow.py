@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ...callbacks.base import as_callbacks, listening, progress_callback
-from ...data.arrays import choose_device
+from ...data.devices import choose_device
 from ...network import RandomState, as_generator
 from ...results import StopReason
 from ...search import EdgePolicy, Limits

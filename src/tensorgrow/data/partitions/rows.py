@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import DataError
 from ..observations import Observations
 
-__all__ = ["Columns", "Listed", "ParquetFile", "loader", "read_partition"]
+__all__ = ["Columns", "ParquetFile", "Rows", "loader", "read_partition"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ParquetFile:
 
 
 @dataclass(frozen=True)
-class Listed:
+class Rows:
     """Entries of one partition, each position once, in order.
 
     Attributes
@@ -65,12 +65,12 @@ class Listed:
         return len(self.values)
 
 
-def loader(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Callable[[], Listed]:
+def loader(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Callable[[], Rows]:
     """What reads a partition in this process."""
     return partial(_load_here, piece, columns, shape, name)
 
 
-def _load_here(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Listed:
+def _load_here(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Rows:
     if isinstance(piece, ParquetFile):
         return read_partition(piece, columns, shape, name)
     try:
@@ -80,7 +80,7 @@ def _load_here(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name
     return read_partition(frame, columns, shape, name)
 
 
-def read_partition(frame: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Listed:
+def read_partition(frame: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Rows:
     """Entries of a pandas frame, or of a file; errors name the partition."""
     if isinstance(frame, ParquetFile):
         try:
@@ -92,14 +92,14 @@ def read_partition(frame: Any, columns: Columns, shape: tuple[int, ...] | None, 
             ) from error
     count, order = len(frame), len(columns.index)
     if count == 0:
-        return Listed(np.empty((0, order), dtype=np.int64), np.empty(0))
+        return Rows(np.empty((0, order), dtype=np.int64), np.empty(0))
     try:
         indices = np.stack([_positions(frame[c], c) for c in columns.index], 1)
         weights = None if columns.weights is None else _numbers(frame[columns.weights], columns.weights)
         given = Observations(indices, _numbers(frame[columns.value], columns.value), shape, weights=weights)
         held_out = None if columns.held_out is None else _truths(frame[columns.held_out], columns.held_out)
         if given.weights is not None and not bool((given.weights > 0).any()):
-            return Listed(np.empty((0, order), dtype=np.int64), np.empty(0))
+            return Rows(np.empty((0, order), dtype=np.int64), np.empty(0))
         found, differ = given.merged_quietly()
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
@@ -108,7 +108,7 @@ def read_partition(frame: Any, columns: Columns, shape: tuple[int, ...] | None, 
     if held_out is not None:
         chosen = {tuple(row) for row in indices[held_out].tolist()}
         held_out = np.fromiter((tuple(row) in chosen for row in where.tolist()), dtype=bool, count=len(where))
-    return Listed(where, found.values.numpy(), kept, held_out, differ)
+    return Rows(where, found.values.numpy(), kept, held_out, differ)
 
 
 def _positions(column: Any, name: str) -> Any:

@@ -1,0 +1,167 @@
+"""Where to compute: devices, memory and threads."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import MemoryLimitError, OptionError, check_positive
+
+__all__ = [
+    "GPU_ENTRIES",
+    "can_limit_threads",
+    "check_memory",
+    "choose_device",
+    "free_memory",
+    "memory_for",
+    "one_blas_thread",
+    "one_thread",
+    "parse_memory_limit",
+    "usable_cores",
+]
+
+# Entries from which a GPU beats the CPU on whole runs (benchmarks/results/gpu.json).
+GPU_ENTRIES = 1_000_000
+
+
+def choose_device(device: Any, tensor: torch.Tensor, gpu_from: int = GPU_ENTRIES) -> torch.device:
+    """Return the device to compute on.
+
+    Parameters
+    ----------
+    device
+        None: where `tensor` is. "auto": a GPU for tensors of at least `gpu_from` entries, if there is one.
+        Otherwise the device itself or its name.
+    """
+    if device is None:
+        return tensor.device
+    if device == "auto":
+        large = tensor.numel() >= gpu_from
+        return torch.device("cuda") if large and torch.cuda.is_available() else tensor.device
+    try:
+        where = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"device={device!r} is not known: use 'cpu', 'cuda' or 'auto'") from error
+    if where.type not in ("cpu", "cuda"):
+        raise OptionError(f"device={device!r} is not supported: use 'cpu', 'cuda' or 'auto'")
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise OptionError(
+            f"device={device!r} was asked for, but no CUDA GPU is available; use 'cpu' or 'auto'"
+        )
+    return where
+
+
+# -- memory --------------------------------------------------------------------------------------------
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that can still be allocated on a device."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return min(_free_in_system(), _free_in_cgroup(Path("/sys/fs/cgroup")))
+
+
+def _free_in_system() -> float:
+    with suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    with suppress(ImportError):  # other systems than Linux
+        import psutil  # type: ignore[import-untyped, unused-ignore]
+
+        return float(psutil.virtual_memory().available)
+    with suppress(ValueError, OSError, AttributeError):
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return math.inf
+
+
+def _free_in_cgroup(root: Path) -> float:
+    """Bytes up to the limit of a container, which the numbers of the system do not know about.
+
+    What files have left in the cache can be dropped, so that it counts as free.
+    """
+    for folder, limit, used, cache in (
+        (root, "memory.max", "memory.current", "inactive_file"),
+        (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        with suppress(OSError, ValueError):  # no such cgroup, or "max" for no limit
+            most = int((folder / limit).read_text())
+            taken = int((folder / used).read_text())
+            fields = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            return float(most - taken + int(fields.get(cache, 0)))
+    return math.inf
+
+
+def parse_memory_limit(memory_limit: float | None) -> float | None:
+    """Check a user's `memory_limit`; None stays None."""
+    return None if memory_limit is None else check_positive("memory_limit", memory_limit, more=" of bytes")
+
+
+def memory_for(device: torch.device, memory_limit: float | None) -> float:
+    """Bytes that a run may use on a device: the user's `memory_limit`, or what is free."""
+    limit = parse_memory_limit(memory_limit)
+    return free_memory(device) if limit is None else limit
+
+
+def check_memory(needed: int, limit: float, what: str) -> None:
+    """Raise `MemoryLimitError` where `what` needs more bytes than the limit, before anything is allocated."""
+    if needed > limit:
+        raise MemoryLimitError(
+            f"{what} needs about {needed / 1e9:.2f} GB, but the limit is {limit / 1e9:.2f} GB. "
+            "Use float32, a smaller tensor, or raise memory_limit if the machine has more"
+        )
+
+
+# -- threads -------------------------------------------------------------------------------------------
+
+
+def usable_cores() -> int:
+    """Cores this process may run on, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _pools() -> Any:
+    """Control over BLAS threads, where threadpoolctl is installed."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()
+
+
+def can_limit_threads() -> bool:
+    """Whether `one_thread` limits NumPy's BLAS too."""
+    return _pools() is not None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Context in which the BLAS of NumPy and SciPy uses one thread; torch keeps its own."""
+    pools = _pools()
+    with nullcontext() if pools is None else pools.limit(limits=1, user_api="blas"):
+        yield
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Context in which torch and the BLAS of NumPy and SciPy use one thread.
+
+    On small matrices their thread pools spend up to ten times longer waiting for each other than computing.
+    """
+    threads = torch.get_num_threads()
+    with one_blas_thread():
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)

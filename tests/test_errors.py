@@ -1,0 +1,57 @@
+"""One check per kind of argument, and warnings that point at the caller's line."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensorgrow as tg
+from tensorgrow.errors import check_choice, check_kind, check_positive, check_whole, warn
+
+
+def test_warnings_point_at_the_line_outside_the_package():
+    x = np.full((3, 4), math.nan)
+    x[0, :], x[:, 0] = 1.0, 2.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tg.complete(x, max_steps=0)
+        warn("of our own")
+    assert len(caught) >= 2
+    assert {Path(w.filename).name for w in caught} == {"test_errors.py"}
+    assert all(issubclass(w.category, tg.DataWarning) for w in caught)
+
+
+@pytest.mark.parametrize("value", [1, 7, np.int32(3), True + 1])
+def test_whole_numbers(value):
+    found = check_whole("n", value)
+    assert found == value and type(found) is int
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, 2.5, "3", None, True, math.nan])
+def test_what_is_no_whole_number(value):
+    with pytest.raises(tg.OptionError, match=r"^n=.* must be a whole number of at least 1, or else$"):
+        check_whole("n", value, more=", or else")
+    with pytest.raises(tg.OptionError, match="at least 8"):
+        check_whole("n", 7, 8)
+
+
+def test_positive_numbers():
+    assert check_positive("size", 2) == 2.0 and check_positive("size", np.float32(0.5)) == 0.5
+    for value in (0, -1.0, math.nan, "1", None, True, 1j):
+        with pytest.raises(tg.OptionError, match=r"^size=.* must be a positive number of bytes$"):
+            check_positive("size", value, more=" of bytes")
+
+
+def test_choices_and_kinds():
+    check_choice("kind", "a", ("a", "b"))
+    with pytest.raises(tg.OptionError, match="kind='c' is not known; choose one of 'a', 'b'"):
+        check_choice("kind", "c", ("a", "b"))
+    check_kind("options", tg.GreedyOptions(), tg.GreedyOptions)
+    with pytest.raises(tg.OptionError, match="options must be GreedyOptions, not dict"):
+        check_kind("options", {}, tg.GreedyOptions)
+    with pytest.raises(tg.OptionError, match="init must be a TensorNetwork, not list"):
+        check_kind("init", [], tg.TensorNetwork)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 from . import baselines, distributed, interop, losses, nn, plotting
 from ._version import __version__
 from .callbacks import trackers as tracking
+from .data.blocks import Blocks
+from .data.features import FeatureMap
 from .data.observations import Observations
 from .data.tensorization import Tensorization, detensorize, tensorize
 from .errors import (
@@ -18,15 +20,17 @@ from .errors import (
     StructureError,
     TensorgrowError,
 )
+from .files import load
 from .network import TensorNetwork
-from .results import Result, Step, StopReason
-from .search import GreedyOptions, GreedySearch
+from .results import Errors, Result, Step, StopReason
+from .search import GreedyOptions
 from .solvers import TrainingOptions
 from .structure import Structure
-from .tasks.api import decompose, fit, load
 from .tasks.complete import complete
+from .tasks.decompose import decompose
 from .tasks.density import DensityResult, learn_density
 from .tasks.density_model import DensityModel
+from .tasks.fit import fit
 from .tasks.learn import learn
 
 if TYPE_CHECKING:
@@ -34,14 +38,16 @@ if TYPE_CHECKING:
     from .estimators import TNRegressor as TNRegressor
 
 __all__ = [
+    "Blocks",
     "ClusterError",
     "DataError",
     "DataWarning",
     "DensityModel",
     "DensityResult",
+    "Errors",
+    "FeatureMap",
     "FileFormatError",
     "GreedyOptions",
-    "GreedySearch",
     "MemoryLimitError",
     "MissingPackageError",
     "Observations",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,37 @@ from safetensors.torch import save_file
 from ._version import __version__
 from .errors import FileFormatError
 
-__all__ = ["FORMAT_VERSION", "read_file", "write_file"]
+__all__ = ["FORMAT_VERSION", "load", "loads", "read_file", "write_file"]
 
 # 1: results without the kind of their errors, checkpoints field by field. 2: today.
 FORMAT_VERSION = 2
 HEADER_KEY = "tensorgrow"
+
+Loader = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor], Any], Any]
+"""Builds what a file holds from its header, its tensors, and the model that `load` was called with."""
+
+_LOADERS: dict[str, Loader] = {}
+
+
+def loads(kind: str, loader: Loader) -> None:
+    """Let `load` read files of a kind."""
+    _LOADERS[kind] = loader
+
+
+def load(path: str | Path, model: Any = None) -> Any:
+    """Read a file that any `save` of this library wrote.
+
+    Parameters
+    ----------
+    model
+        For grown and compressed models: a model of the same architecture, which is not modified.
+
+    Returns
+    -------
+    TensorNetwork, Result, DensityModel, DensityResult, GrowResult or CompressResult
+    """
+    header, tensors = read_file(path, tuple(_LOADERS))
+    return _LOADERS[header["kind"]](header, tensors, model)
 
 
 def write_file(

@@ -16,7 +16,7 @@ import torch
 from .algebra import gauge, moves
 from .contraction import dense_plan, inner_plan
 from .errors import DataError, FileFormatError, OptionError, StructureError
-from .files import write_file
+from .files import loads, write_file
 from .structure import Structure
 
 if TYPE_CHECKING:
@@ -340,3 +340,6 @@ class TensorNetwork:
                 f"the first is row {first}: {where[first].tolist()}"
             )
         return where
+
+
+loads(NETWORK_KIND, lambda header, tensors, _: TensorNetwork.unpack(header["network"], tensors, "core"))

@@ -137,7 +137,7 @@ class Step(Record):
     Attributes
     ----------
     kind
-        "start", "grow", "shrink", "split", "tree", "regrow" or "refit"; of a baseline "fit", one per structure.
+        "start", "grow", "shrink", "split", "tree", "regrow", "refit"; of a baseline "fit", one per structure.
     start
         Number of the growth from scratch this step belongs to.
     """
@@ -223,9 +223,7 @@ def add_to_path(path: list[PathPoint], point: PathPoint) -> None:
     for other in path:
         if other.num_parameters <= point.num_parameters and other.error <= point.error:
             return
-    path[:] = [
-        p for p in path if p.num_parameters < point.num_parameters or p.error < point.error
-    ]
+    path[:] = [p for p in path if p.num_parameters < point.num_parameters or p.error < point.error]
     path.append(point)
     path.sort(key=lambda p: p.num_parameters)
 
@@ -540,5 +538,13 @@ def _read_errors(header: Mapping[str, Any]) -> Errors:
         return Errors(**header["errors"])
     parts = {k.removesuffix("_error"): v for k, v in header.get("errors", {}).items()}
     info = header["info"]
-    kind = "nats" if "density" in info else "deviance" if "loss" in info else "loss" if "training" in info else "relative"
+    kind = (
+        "nats"
+        if "density" in info
+        else "deviance"
+        if "loss" in info
+        else "loss"
+        if "training" in info
+        else "relative"
+    )
     return Errors(header["relative_error"], kind, **parts)

@@ -9,16 +9,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..data.arrays import compute_dtype, scale_for
-from ..data.devices import GPU_ENTRIES, check_memory, choose_device, one_thread, usable_cores
-from ..data.blocks import ArraySource, Blocks, BlockSource, Box, Form, Partial, Reducer, StagedReducer, ThreadReducer, as_source
-from ..data.parallel.dask_client import ClientReducer, active_client, checked, least_memory, most_threads
+from ..data.blocks import Blocks, Form, Partial, Reducer, as_source
+from ..data.devices import GPU_ENTRIES, check_memory, choose_device, one_thread
 from ..errors import DataError, OptionError
 from ..network import TensorNetwork
-from ..objectives import BlockedLeastSquares, CompressedLeastSquares, LeastSquares, Model, SquaredResidual, Survey
+from ..objectives import (
+    BlockedLeastSquares,
+    CompressedLeastSquares,
+    LeastSquares,
+    Model,
+    SquaredResidual,
+    Survey,
+)
 from ..objectives.blocks import COPIES_OF_A_BLOCK
 from ..objectives.sketch import SECOND_SKETCH, SKETCH, Ranges, find_core, find_ranges
 from ..search import CutBounds
@@ -30,23 +35,12 @@ __all__ = ["BlockTensor", "fits_in_memory"]
 
 # Copies of the tensor that a decomposition in memory takes: the data, another order, the residual, products.
 COPIES_IN_MEMORY = 5
-# Half of the memory is for blocks. Where chunks allow it they have at most so many entries: what is read
-# stays in the cache until it is computed with.
-BLOCK_SHARE = 0.5
-BLOCK_ENTRIES = 1 << 21
-# Bytes of a block on a GPU, where starting kernels takes longer than small blocks are read; offsets within it
-# fit in 32 bits. Blocks on their way to a GPU are smaller: work begins when the first has arrived.
-DEVICE_BLOCK_BYTES = 1 << 30
-SENT_BLOCK_BYTES = 1 << 27
-# Threads that fill the memory that a GPU copies from: about what it takes to keep up with its bus.
-SENDING_THREADS = 8
 # Numbers of double precision per entry of the core while it is cut and searched.
 CORE_COPIES = 8
 # Share of the error target that compressing the modes may take: errors add up as squares, so the search on
 # the core is left with 0.87 of it. Without a target, what it may leave out.
 COMPRESSION_SHARE = 0.5
 COMPRESSION_ERROR = 1e-3
-
 
 
 @dataclass(frozen=True)
@@ -83,9 +77,8 @@ class BlockTensor(TensorData):
     def __init__(self, x: Any, request: Request) -> None:
         self.request = request
         self.blocks = x if isinstance(x, Blocks) else Blocks(x)
-        self.source = as_source(self.blocks.x)
-        self.shape = self.source.shape
-        self._like = _probe(self.source, request.dtype)
+        self.shape = self.blocks.shape
+        self._like = _probe(self.blocks, request.dtype)
         self.home = choose_device(request.device, self._like.expand(self.shape))
         self._small: SmallCore | None = None
 
@@ -99,7 +92,7 @@ class BlockTensor(TensorData):
         """Who reads the blocks, the squared norm of each, and the leading directions of the modes."""
         device = None if self.home.type == "cpu" else str(self.home)
         form = Form(str(self._like.dtype).removeprefix("torch."), device)
-        reducer = _choose_reducer(self.blocks, self.source, form, self.memory_limit)
+        reducer = self.blocks.open(form, self.memory_limit, COPIES_OF_A_BLOCK + 1)
         reducer, survey, ranges = _survey(reducer, self.blocks.method != "stream")
         return reducer, [v for k, v in survey.sums.items() if _is_squares(k)], ranges
 
@@ -115,7 +108,7 @@ class BlockTensor(TensorData):
 
     @property
     def probe(self) -> torch.Tensor:
-        """The norms of the blocks; where the core is, once there is one. Before the first pass, any number."""
+        """The norms of the blocks, where the core is if there is one; any number before the first pass."""
         if "_first_pass" not in self.__dict__:
             return self._like
         device = self.home if self._small is None else self._small.core.device
@@ -193,7 +186,7 @@ class BlockTensor(TensorData):
         return {
             "method": "stream" if small is None else "compress",
             "passes": reducer.passes,
-            "bytes_per_pass": math.prod(self.shape) * self.source.itemsize,
+            "bytes_per_pass": math.prod(self.shape) * reducer.source.itemsize,
             "blocks": len(reducer.boxes),
             **({} if small is None else small.info),
         }
@@ -210,45 +203,11 @@ def fits_in_memory(x: Any, request: Request) -> bool:
     return COPIES_IN_MEMORY * item * math.prod(source.shape) <= request.memory(torch.device("cpu"))
 
 
-def _probe(source: BlockSource, dtype: torch.dtype | None) -> torch.Tensor:
+def _probe(blocks: Blocks, dtype: torch.dtype | None) -> torch.Tensor:
     """A number of the dtype to compute in, where the tensor is; refuses tensors without entries."""
-    shape = source.shape
-    if not shape or math.prod(shape) == 0:
-        raise DataError(f"the tensor is empty or a single number: its shape is {shape}")
-    return torch.empty((), dtype=compute_dtype(source.dtype, dtype), device=_device_of(source))
-
-
-def _device_of(source: BlockSource) -> torch.device:
-    array = source.array if isinstance(source, ArraySource) else None
-    return array.device if isinstance(array, torch.Tensor) else torch.device("cpu")
-
-
-def _choose_reducer(blocks: Blocks, source: BlockSource, form: Form, limit: float) -> Reducer:
-    """Who sums over the blocks, and how large they are."""
-    client, threads = blocks.client, blocks.threads
-    if client is None and threads is None and type(source) is not ArraySource:
-        client = active_client()
-    item = max(source.itemsize, np.dtype(form.dtype).itemsize)
-    cores = max(2, usable_cores())
-    is_sent = form.device is not None and _device_of(source).type == "cpu"
-    if form.device is None:
-        wanted, usual = BLOCK_ENTRIES, cores
-    elif is_sent:
-        wanted, usual = SENT_BLOCK_BYTES // item, min(SENDING_THREADS, cores)
-    else:
-        wanted, usual = DEVICE_BLOCK_BYTES // item, 1
-
-    def boxes(limit: float, at_once: int) -> list[Box]:
-        allowed = BLOCK_SHARE * limit / (at_once * (COPIES_OF_A_BLOCK + 1) * item)
-        return source.boxes(int(max(1.0, allowed)), wanted)
-
-    if client is not None:
-        limit = min(limit, checked(client, lambda: least_memory(client)))
-        at_once = checked(client, lambda: most_threads(client))
-        return ClientReducer(source, boxes(limit, at_once), form, client)
-    threads = usual if threads is None else threads
-    kind = StagedReducer if is_sent else ThreadReducer
-    return kind(source, boxes(limit, threads), form, threads)
+    if not blocks.shape or math.prod(blocks.shape) == 0:
+        raise DataError(f"the tensor is empty or a single number: its shape is {blocks.shape}")
+    return torch.empty((), dtype=compute_dtype(blocks.source.dtype, dtype), device=blocks.device)
 
 
 def _survey(reducer: Reducer, sketch: bool) -> tuple[Reducer, Partial, Ranges | None]:

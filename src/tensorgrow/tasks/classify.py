@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from ..data.arrays import as_dtype
+from ..callbacks.base import Callbacks
 from ..data.devices import check_memory, choose_device, free_memory, one_thread
 from ..data.features import FeatureMap, FeatureMapName
+from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
 from ..errors import OptionError, check_choice
-from ..network import RandomState, TensorNetwork, as_generator
+from ..network import RandomState, TensorNetwork
 from ..objectives import Classification
 from ..objectives.classes import is_affordable
-from ..results import Result, Step
-from ..search import EdgePolicy, Effort, GreedyOptions, Limits, fit_by_gradient
+from ..results import Errors, Result, Step
+from ..search import EdgePolicy, Effort, GradientSearch, GreedyOptions, fit_by_gradient
 from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
-from .learn import learn_objective
+from .learn import Guidance, LearnTask
 from .linear_classifier import linear_network, spanning_tree, tree_ranks
 from .logistic import choose_ridge, fit_logistic
+from .request import Request
+from .task import deadline_of_last_fit, run_task, seed_of
 
 __all__ = ["HELD_OUT", "Classified", "auto_edges", "classify"]
 
@@ -94,7 +98,9 @@ def classify(
     device: torch.device | str | None = None,
     dtype: Any = None,
     progress: bool | None = None,
-    callbacks: Any = None,
+    callbacks: Callbacks = None,
+    checkpoint: str | Path | None = None,
+    options: GreedyOptions | None = None,
 ) -> Classified:
     """Learn class weights ``W`` whose structure held-out samples decide on.
 
@@ -120,117 +126,166 @@ def classify(
     Classified
         Errors in its result are mean cross-entropies.
     """
-    fitted = FeatureMap.fit(x, feature_map, map_size)
-    kind = as_dtype(dtype) or torch.float32
+    features = FeatureMap.fit(x, feature_map, map_size)
+    check_choice("effort", effort, tuple(EFFORTS))
+    request = Request.parse(
+        lambda effort: GreedyOptions.for_learning(effort).replace(patience=EFFORTS[effort][2]),
+        limited=False,
+        max_error=max_error,
+        max_parameters=max_parameters,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
+        edges=auto_edges(x.shape[1] + 1) if isinstance(edges, str) and edges == "auto" else edges,
+        effort=effort,
+        random_state=random_state,
+        device=device,
+        dtype=torch.float32 if dtype is None else dtype,
+        progress=progress,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        options=options,
+        training=training,
+    )
+    kind = request.dtype
+    assert kind is not None
     if kind.is_complex:
         raise OptionError(
             f"dtype={dtype!r} is complex; probabilities need real numbers: use float32 or float64"
         )
-    check_choice("effort", effort, tuple(EFFORTS))
-    size = len(x) * x.shape[1] * fitted.size * kind.itemsize
+    size = len(x) * x.shape[1] * features.size * kind.itemsize
     check_memory(4 * size, free_memory(torch.device("cpu")), f"{len(x):,} samples of {x.shape[1]} features")
-    values = fitted(x, kind)
+    values = features(x, kind)
     where = choose_device(device, values, GPU_ENTRIES)
-    values = values.to(where)
-    numbers = torch.as_tensor(labels, dtype=torch.int64)
-    # Without a seed the split is the same each time.
-    generator = as_generator(0 if random_state is None else random_state)
-    held_out = Split.parse(validation).classes(numbers, generator)
-    if random_state is None:
-        generator = as_generator(None)
-    with one_thread() if values.numel() <= FEW_ENTRIES else nullcontext():
-        problem = _Problem(values, numbers.to(where), num_classes, held_out, generator)
-        dims = problem.objective.dims
-        pairs = auto_edges(len(dims)) if isinstance(edges, str) and edges == "auto" else edges
-        pairs = pairs if isinstance(pairs, str) else _listed(pairs)
-        policy = EdgePolicy.parse(pairs, len(dims))
+    data = ClassData(values.to(where), torch.as_tensor(labels, dtype=torch.int64), num_classes)
+    with data.threads():  # fits of linear classifiers come before the run
+        task = ClassifyTask(data, validation, replace(request, device=where), structure)
+        return Classified(run_task(task, request.audience), features)
+
+
+@dataclass(frozen=True)
+class ClassData:
+    """Local features, ``(n, d, m)``, and class numbers."""
+
+    values: torch.Tensor
+    labels: torch.Tensor
+    num_classes: int
+
+    def threads(self) -> AbstractContextManager[None]:
+        """On small data, threads wait for each other longer than they compute."""
+        return one_thread() if self.values.numel() <= FEW_ENTRIES else nullcontext()
+
+
+class ClassifyTask(LearnTask):
+    """A run on samples with classes, from the linear classifier that they give."""
+
+    objective: Classification
+
+    def __init__(
+        self, data: ClassData, validation: Any, request: Request, structure: Structure | None
+    ) -> None:
+        for_split, generator = request.generators()
+        held_out = Split.parse(validation).classes(data.labels, for_split)
+        self._values, self._num_classes = data.values, data.num_classes
+        self._labels = data.labels.to(data.values.device)
+        held = torch.zeros(len(data.labels), dtype=torch.bool) if held_out is None else held_out
+        self._held_out = held.to(self._labels.device)
+        self.generator = generator
+        fitted = ~self._held_out
+        self._strength = choose_ridge(
+            self._single[fitted], self._labels[fitted], self._num_classes, generator
+        )
+        objective = self._make_objective(None if held_out is None else self._held_out)
+        dims = objective.dims
         if structure is not None:
             if not isinstance(structure, Structure) or structure.dims != dims:
                 raise OptionError(
                     f"structure={structure!r} does not fit: a Structure over {dims} is needed, one leg of "
-                    f"map_size={fitted.size} per feature and one for the {num_classes} classes"
+                    f"map_size={data.values.shape[2]} per feature and one for the {data.num_classes} classes"
                 )
-            max_steps = 0
-        given = (max_error, max_parameters, max_steps, max_seconds)
-        if held_out is None and all(v is None for v in given):
-            max_steps = 0  # nothing says when to stop, as a warning or the user says
-        first = structure or _first(dims, policy, max_parameters)
-        trained = _training(effort, problem.objective) if training is None else training
-        limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=held_out is not None)
-        result = learn_objective(
-            problem.objective,
-            limits=limits,
-            edges=pairs,
-            effort=effort,
-            init=problem.linear(first, noise=NOISE),
-            generator=generator,
-            device=where,
-            dtype=kind,
-            progress=progress,
-            callbacks=callbacks,
-            checkpoint=None,
-            options=GreedyOptions.for_learning(effort).replace(patience=EFFORTS[effort][2]),
-            training=trained,
-            least_gain=LEAST_GAIN,
+            request = replace(request, limits=replace(request.limits, max_steps=0))
+        request = request.holding_out(int(held.sum()), wanted=True)
+        policy = request.policy(len(dims))
+        self._first = structure or _first(dims, policy, request.limits.max_parameters)
+        request = replace(
+            request,
+            init=self._linear(self._first, noise=NOISE),
+            training=request.training or _training(request.effort, objective),
         )
-        if problem.objective.holds_out:
-            result = _chosen(result, problem, first, trained, limits)
-    return Classified(result, fitted)
-
-
-class _Problem:
-    """Samples, what is held out of them, and the linear classifier that they give.
-
-    Parameters
-    ----------
-    values
-        Local features, ``(n, d, m)``.
-    """
-
-    def __init__(
-        self,
-        values: torch.Tensor,
-        labels: torch.Tensor,
-        num_classes: int,
-        held_out: torch.Tensor | None,
-        generator: torch.Generator,
-    ) -> None:
-        self._values, self._labels, self._num_classes = values, labels, num_classes
-        self._generator = generator
-        held = torch.zeros(len(labels), dtype=torch.bool) if held_out is None else held_out
-        self._fitted = ~held.to(labels.device)
-        single = self._single[self._fitted]
-        self._strength = choose_ridge(single, labels[self._fitted], num_classes, generator)
-        self.objective = self._objective(None if held_out is None else held.to(labels.device))
+        super().__init__(objective, request, generator, Guidance(least_gain=LEAST_GAIN))
 
     @property
     def _single(self) -> torch.Tensor:
         """The features by themselves, without their first components."""
         return self._values[:, :, 1:].flatten(1).double()
 
-    def _objective(self, held_out: torch.Tensor | None) -> Classification:
+    def _make_objective(self, held_out: torch.Tensor | None) -> Classification:
         count = len(self._labels) if held_out is None else int((~held_out).sum())
         return Classification(
             self._values,
             self._labels,
             self._num_classes,
             held_out=held_out,
-            generator=self._generator,
+            generator=self.generator,
             ridge=self._strength / count,
             share=FEW_AT_ONCE if self._values.shape[1] <= FEW_FEATURES else MANY_AT_ONCE,
         )
 
-    def on_all(self) -> Classification:
-        """The objective with nothing held out."""
-        return self._objective(None)
-
-    def linear(self, structure: Structure, *, noise: float = 0.0, on_all: bool = False) -> TensorNetwork:
+    def _linear(self, structure: Structure, *, noise: float = 0.0, on_all: bool = False) -> TensorNetwork:
         """The linear classifier of the fitted samples, or of all, as a network."""
-        used = torch.ones_like(self._fitted) if on_all else self._fitted
+        used = torch.ones_like(self._held_out) if on_all else ~self._held_out
         ridge = self._strength / int(used.sum())
         weights = fit_logistic(self._single[used], self._labels[used], self._num_classes, ridge)
-        found = linear_network(structure, weights, noise=noise, generator=self._generator)
-        return found.to(self._values.device, self._values.dtype)
+        network = linear_network(structure, weights, noise=noise, generator=self.generator)
+        return network.to(self._values.device, self._values.dtype)
+
+    @property
+    def seed(self) -> int | None:
+        """Only what the user gave: without a seed, what is held out comes from another one."""
+        return seed_of(self.request.random_state)
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Numbers that tell these samples from others."""
+        return {"data": fingerprint_tensors([self._values, self._labels, self._held_out])}
+
+    def finish(self, search: GradientSearch) -> Result:
+        """The answer, trained further with all samples; or the linear classifier, where that is as good."""
+        result = super().finish(search)
+        if not self.objective.holds_out:
+            return result
+        begin, objective = time.perf_counter(), self.objective
+        everything, linear = self._make_objective(None), self._linear(self._first)
+        gains = objective.held_out_losses(linear) - objective.held_out_losses(result.network)
+        error = float(gains.std()) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+        validation, training = result.validation_error, self.request.training
+        assert training is not None
+        if float(gains.mean()) > STANDARD_ERRORS * error:
+            rate = None if training.learning_rate is None else training.learning_rate / SLOWER
+            slow = replace(training, learning_rate=rate, epochs=math.ceil(training.epochs / SHORTER))
+            deadline = deadline_of_last_fit(search)
+            network = fit_by_gradient(everything, result.network, slow, deadline=deadline)[0].network
+        else:
+            validation = objective.validate(linear)
+            network = self._linear(self._first, on_all=True)
+        loss = everything.total(network)
+        seconds = search.state.elapsed + time.perf_counter() - begin
+        step = Step(
+            index=len(result.history),
+            kind="refit",
+            edge=None,
+            num_parameters=network.num_parameters,
+            loss=loss,
+            relative_error=None,
+            validation_error=validation,
+            seconds=seconds,
+            structure=network.structure,
+        )
+        return replace(
+            result,
+            network=network,
+            errors=Errors(loss, "loss", validation=validation),
+            history=(*result.history, step),
+            info={**result.info, "seconds": seconds},
+        )
 
 
 def _training(effort: str, objective: Classification) -> TrainingOptions:
@@ -248,49 +303,6 @@ def _training(effort: str, objective: Classification) -> TrainingOptions:
     )
 
 
-def _chosen(
-    result: Result, problem: _Problem, first: Structure, training: TrainingOptions, limits: Limits
-) -> Result:
-    """The network found, trained on with all samples; or the linear classifier, where that is as good."""
-    begin, spent = time.perf_counter(), float(result.info["seconds"])
-    objective, everything = problem.objective, problem.on_all()
-    linear = problem.linear(first)
-    gains = objective.held_out_losses(linear) - objective.held_out_losses(result.network)
-    error = float(gains.std()) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
-    validation = result.validation_error
-    if float(gains.mean()) > STANDARD_ERRORS * error:
-        # A run that is out of time gets a share more of it.
-        limit = math.inf if limits.max_seconds is None else limits.max_seconds
-        deadline = begin + max(limit - spent, 0.1 * limit)
-        rate = None if training.learning_rate is None else training.learning_rate / SLOWER
-        slow = replace(training, learning_rate=rate, epochs=math.ceil(training.epochs / SHORTER))
-        network = fit_by_gradient(everything, result.network, slow, deadline=deadline)[0].network
-    else:
-        validation = objective.validate(linear)
-        network = problem.linear(first, on_all=True)
-    loss = everything.total(network)
-    seconds = spent + time.perf_counter() - begin
-    step = Step(
-        index=len(result.history),
-        kind="refit",
-        edge=None,
-        num_parameters=network.num_parameters,
-        loss=loss,
-        relative_error=loss,
-        validation_error=validation,
-        seconds=seconds,
-        structure=network.structure,
-    )
-    return replace(
-        result,
-        network=network,
-        relative_error=loss,
-        history=(*result.history, step),
-        validation_error=validation,
-        info={**result.info, "seconds": seconds},
-    )
-
-
 def auto_edges(order: int) -> Literal["all"] | list[Edge]:
     """All pairs for a few features; beyond, the chain of the features with the class leg in its middle."""
     return "all" if order - 1 <= FEW_FEATURES else _chain(order - 1)
@@ -300,11 +312,6 @@ def _chain(features: int) -> list[Edge]:
     middle = features // 2
     chain = [*range(middle), features, *range(middle, features)]
     return [(min(a, b), max(a, b)) for a, b in pairwise(chain)]
-
-
-def _listed(edges: Any) -> Any:
-    """Pairs that can be read twice; what is not iterable is for `EdgePolicy` to refuse."""
-    return list(edges) if isinstance(edges, Iterable) else edges
 
 
 def _first(dims: tuple[int, ...], policy: EdgePolicy, max_parameters: int | None) -> Structure:

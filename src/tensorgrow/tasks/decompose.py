@@ -17,7 +17,7 @@ from ..search import Context, Effort, GreedyOptions, GreedySearch, Problem
 from ..structure import Edge
 from .block_tensor import BlockTensor, fits_in_memory
 from .request import Request
-from .task import NetworkTask, run_task
+from .task import N, NetworkTask, run_task
 from .tensor_data import DenseTensor, TensorData
 
 __all__ = ["TensorTask", "as_tensor_data", "decompose"]

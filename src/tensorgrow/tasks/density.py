@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 
-from ..data.arrays import as_dtype
+from ..callbacks.base import Callbacks
 from ..data.devices import choose_device, free_memory
 from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
 from ..errors import DataError, OptionError, check_choice
-from ..network import RandomState, TensorNetwork, as_generator
+from ..files import loads
+from ..network import RandomState, TensorNetwork
 from ..objectives import DensityLoss, Samples
 from ..objectives.density import Kind
-from ..results import PathPoint, Result
-from ..search import Effort, GreedyOptions, Limits
+from ..results import RESULT_KIND, Result
+from ..search import Effort, GradientSearch, GreedyOptions
 from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
 from .density_model import DensityModel
-from .learn import learn_objective
+from .learn import Guidance, LearnTask
+from .request import Request
+from .task import run_task, seed_of
 
 __all__ = ["DensityResult", "learn_density"]
 
-# Seen at the start as if every value had occurred this often.
+# Pseudo-count per value of a variable, for the independent variables that the growth starts from.
 PRIOR_COUNT = 0.5
 # Squares of new slices must be seen by the gradient, which vanishes with them.
 NONNEGATIVE_NOISE = 0.3
@@ -45,7 +48,7 @@ SHORTLIST: dict[Effort, int | None] = {"fast": 8, "balanced": 16, "thorough": No
 class DensityResult(Result):
     """A learned density, the path to it, and why the run stopped.
 
-    `relative_error` and the errors of `history` are mean negative log-likelihoods of the fitted samples, in
+    `errors.total` and the losses of `history` are mean negative log-likelihoods of the fitted samples, in
     nats per sample; `validation_error` and the errors of `path` are those of the held-out ones.
     """
 
@@ -57,7 +60,7 @@ class DensityResult(Result):
     @property
     def train_nll(self) -> float:
         """Mean negative log-likelihood of the fitted samples, in nats."""
-        return self.relative_error
+        return self.errors.total
 
     @property
     def validation_nll(self) -> float | None:
@@ -97,7 +100,7 @@ def learn_density(
     device: torch.device | str | None = None,
     dtype: Any = torch.float64,
     progress: bool | None = None,
-    callbacks: Any = None,
+    callbacks: Callbacks = None,
     checkpoint: str | Path | None = None,
     options: GreedyOptions | None = None,
     training: TrainingOptions | None = None,
@@ -150,56 +153,102 @@ def learn_density(
     check_choice("kind", kind, ("born", "nonnegative"))
     rows = _as_rows(samples)
     sizes = _check_dims(rows, dims)
-    chosen = as_dtype(dtype) or torch.float64
-    if chosen.is_complex and kind != "born":
-        raise OptionError(f"dtype={chosen} is complex; a non-negative density is real. Use kind='born'")
-    where = choose_device(device, rows)
-    # Without a seed the split is the same each time, so that a checkpoint can be resumed.
-    generator = as_generator(0 if random_state is None else random_state)
-    held = Split.parse(validation).enough_samples(len(rows), generator)
-    if random_state is None:
-        generator = as_generator(None)
-    counts = _as_weights(weights, len(rows))
-    rows, counts = rows.to(where), counts.to(where)
-    fitted, held_out = Samples(rows, counts, sizes), None
-    if held is not None:
-        held = held.to(where)
-        fitted, held_out = (Samples(rows[part], counts[part], sizes) for part in (~held, held))
-    for part in (fitted, held_out):
-        if part is not None and not part.total > 0:
-            raise DataError("all weights of the fitted, or of the held-out, samples are zero")
-    most = free_memory(where) / (COPIES * torch.empty(0, dtype=chosen).element_size())
-    objective = DensityLoss(fitted, sizes, kind, held_out, generator, most)
-    if options is None:
-        noise = BORN_NOISE if kind == "born" else NONNEGATIVE_NOISE
-        options = GreedyOptions.for_learning(effort).replace(slice_noise=noise)
-    result = learn_objective(
-        objective,
-        limits=Limits(None, max_parameters, max_steps, max_seconds, held_out=held is not None),
+    noise = BORN_NOISE if kind == "born" else NONNEGATIVE_NOISE
+    request = Request.parse(
+        lambda effort: GreedyOptions.for_learning(effort).replace(slice_noise=noise),
+        limited=False,
+        max_parameters=max_parameters,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
         edges=edges,
         effort=effort,
-        init=_start(fitted, sizes, chosen, generator) if init is None else _roots(init, kind),
-        generator=generator,
-        device=where,
-        dtype=chosen,
+        init=init,
+        random_state=random_state,
+        device=choose_device(device, rows),
+        dtype=dtype,
         progress=progress,
         callbacks=callbacks,
         checkpoint=checkpoint,
         options=options,
-        training=_training(effort) if training is None else training,
-        identity={"density": kind, "data": fingerprint_tensors([rows, counts, held])},
-        shortlist=SHORTLIST[effort],
-        prior=_information(fitted, sizes) if init is None else None,
+        training=training,
     )
-    return DensityResult(
-        _as_density(result.network, kind),
-        result.relative_error,
-        result.history,
-        result.stop,
-        tuple(PathPoint(_as_density(p.network, kind), p.relative_error) for p in result.path),
-        {**result.info, "density": kind, "samples": len(rows), "effort": effort},
-        validation_error=result.validation_error,
+    request = replace(
+        request,
+        dtype=request.dtype or torch.float64,
+        training=request.training or _training(effort),
+        effort=effort,
     )
+    if request.dtype.is_complex and kind != "born":
+        raise OptionError(
+            f"dtype={request.dtype} is complex; a non-negative density is real. Use kind='born'"
+        )
+    task = DensityTask(Rows(rows, _as_weights(weights, len(rows)), sizes), kind, validation, request)
+    return run_task(task, request.audience)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Samples of discrete variables, how much each counts, and how many values each variable takes."""
+
+    values: torch.Tensor
+    weights: torch.Tensor
+    dims: tuple[int, ...]
+
+
+class DensityTask(LearnTask):
+    """A run on samples of discrete variables."""
+
+    kind = "nats"
+
+    def __init__(self, rows: Rows, density: Kind, validation: Any, request: Request) -> None:
+        for_split, generator = request.generators()
+        held = Split.parse(validation).enough_samples(len(rows.values), for_split)
+        assert request.device is not None and request.dtype is not None
+        where, dtype, sizes = torch.device(request.device), request.dtype, rows.dims
+        values, weights = rows.values.to(where), rows.weights.to(where)
+        fitted, held_out = Samples(values, weights, sizes), None
+        if held is not None:
+            held = held.to(where)
+            fitted, held_out = (Samples(values[part], weights[part], sizes) for part in (~held, held))
+        for part in (fitted, held_out):
+            if part is not None and not part.total > 0:
+                raise DataError("all weights of the fitted, or of the held-out, samples are zero")
+        most = free_memory(where) / (COPIES * torch.empty(0, dtype=dtype).element_size())
+        init = request.init
+        request = replace(
+            request.holding_out(0 if held is None else int(held.sum()), wanted=False),
+            init=_start(fitted, sizes, dtype, generator) if init is None else _roots(init, density),
+        )
+        guidance = Guidance(
+            shortlist=SHORTLIST[cast(Effort, request.effort)],
+            prior=_information(fitted, sizes) if init is None else {},
+        )
+        super().__init__(
+            DensityLoss(fitted, sizes, density, held_out, generator, most), request, generator, guidance
+        )
+        self.density, self._count = density, len(values)
+        self._fingerprint = fingerprint_tensors([values, weights, held])
+
+    @property
+    def seed(self) -> int | None:
+        """Only what the user gave: without a seed, what is held out comes from another one."""
+        return seed_of(self.request.random_state)
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Numbers that tell these samples from others."""
+        return {"density": self.density, "data": self._fingerprint}
+
+    def about(self) -> Mapping[str, object]:
+        """The kind of the density, and how many samples it was learned from."""
+        return {"density": self.density, "samples": self._count}
+
+    def bring_home(self, network: TensorNetwork) -> TensorNetwork:
+        """What probabilities are made of, from what is trained."""
+        return _as_density(network, self.density)
+
+    def finish(self, search: GradientSearch) -> DensityResult:
+        """The answer as a density."""
+        return DensityResult(**super().finish(search).__dict__)
 
 
 # -- networks ------------------------------------------------------------------------------------------
@@ -335,3 +384,12 @@ def _as_weights(weights: Any, count: int) -> torch.Tensor:
             f"{tuple(given.shape)}"
         )
     return given
+
+
+def _load_result(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], _: object) -> Result:
+    """A result of any run; densities have methods of their own."""
+    kind = DensityResult if "density" in header["info"] else Result
+    return kind.unpack(header, tensors)
+
+
+loads(RESULT_KIND, _load_result)

@@ -13,7 +13,7 @@ import torch
 from ..contraction.sums import OPEN, SET, SUMMED, PartialPlan, partial_plan
 from ..data.devices import free_memory
 from ..errors import DataError, FileFormatError, MemoryLimitError, OptionError, check_choice
-from ..files import read_file, write_file
+from ..files import loads, read_file, write_file
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives.density import Kind, log_partition, scaled
 from ..results import RESULT_KIND
@@ -267,3 +267,6 @@ class DensityModel:
         if isinstance(leg, bool) or not isinstance(leg, Integral) or not 0 <= int(leg) < len(self.dims):
             raise OptionError(f"leg {leg!r} does not exist; legs are 0..{len(self.dims) - 1}")
         return int(leg)
+
+
+loads(DENSITY_KIND, lambda header, tensors, _: DensityModel.unpack(header, tensors))

@@ -14,7 +14,7 @@ from ..data.fingerprint import fingerprint_positions, fingerprint_tensors
 from ..data.holdout import Split, positions_in, warn_of_gaps
 from ..data.observations import Observations, as_observations
 from ..network import TensorNetwork
-from ..objectives import HeldOutLeastSquares, ObservedLeastSquares, ReweightedLeastSquares
+from ..objectives import ObservedLeastSquares, ReweightedLeastSquares
 from ..structure import Structure
 from .observation_task import ObservationTask, Observed, TestEntries
 from .request import Request
@@ -95,10 +95,6 @@ class EntryTask(ObservationTask):
             )
         return ObservedLeastSquares(*data, weights=weights, held_out=held_out, ridge=ridge)
 
-    def losses(self, objective: HeldOutLeastSquares, network: TensorNetwork) -> tuple[float, float | None]:
-        """Loss of a network on the fitted and on the held-out entries."""
-        return objective.losses(network.structure, objective.to_arrays(network))
-
     def random_start(self) -> TensorNetwork | None:
         """For losses with a scale of their own: a nearly constant network."""
         if not self.is_reweighted or self.structure is not None:
@@ -120,7 +116,10 @@ class EntryTask(ObservationTask):
         """Name of the loss and its means: of the answer, and of the final network on test entries."""
         predicted = answer.entries(self.indices)
         fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
-        means = {"loss": self.loss.name, "train_loss": float(self.loss(predicted[fitted], self.values[fitted]))}
+        means = {
+            "loss": self.loss.name,
+            "train_loss": float(self.loss(predicted[fitted], self.values[fitted])),
+        }
         if self.held_out is not None:
             means["validation_loss"] = float(self.loss(predicted[~fitted], self.values[~fitted]))
         if self.test is not None:

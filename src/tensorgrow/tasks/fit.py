@@ -156,14 +156,14 @@ class FitTask(TensorTask[FitSearch]):
             raise DataError(f"the tensor has shape {self.shape}, the structure is for {self.structure.dims}")
         super().check()
         if init is not None and init.structure != self.structure:
-            raise OptionError(f"init has the structure {init.structure}, not the one to fit: {self.structure}")
+            raise OptionError(
+                f"init has the structure {init.structure}, not the one to fit: {self.structure}"
+            )
 
     def search(self) -> FitSearch:
         """Alternating least squares."""
         objectives = self.data.approximations(self.structure)
-        problem = FitProblem(
-            self.structure, objectives, Context(self.generator), self.sweeps, self.tolerance
-        )
+        problem = FitProblem(self.structure, objectives, Context(self.generator), self.sweeps, self.tolerance)
         return FitSearch(problem, self.request.limits, self.start())
 
     def identity(self, search: FitSearch) -> Mapping[str, object]:

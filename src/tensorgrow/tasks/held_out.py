@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..losses import squared
@@ -14,7 +13,7 @@ from ..results import Errors, Result, Step, StopReason
 from ..search import Context, HeldOutProblem, HeldOutSearch
 from ..solvers import ALSSettings, als
 from ..structure import Structure
-from .task import NetworkTask, deadline_of_last_fit
+from .task import NetworkTask, deadline_of_last_fit, seed_of
 
 __all__ = ["HeldOutTask"]
 
@@ -50,6 +49,11 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
     @abstractmethod
     def what(self) -> str:
         """What the run does, for messages about memory."""
+
+    @property
+    def seed(self) -> int | None:
+        """Only what the user gave: without a seed, what is held out comes from another one."""
+        return seed_of(self.request.random_state)
 
     @property
     def default_ridge(self) -> float:

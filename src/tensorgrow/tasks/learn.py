@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from ..callbacks.base import Checkpoint, as_callbacks, progress_callback
-from ..data.arrays import as_dtype
+from ..callbacks.base import Callbacks
 from ..errors import OptionError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives import Differentiable, LossFunction
-from ..results import Result
-from ..search import EdgePolicy, Effort, GreedyOptions, LearningProblem, LearningSearch, Limits
+from ..results import Errors, Result
+from ..search import (
+    Context,
+    Effort,
+    GradientProblem,
+    GradientSearch,
+    GreedyOptions,
+)
 from ..solvers import TrainingOptions
-from ..structure import Edge, Structure
-from .task import check_init, describe, run, seed_of
+from ..structure import Edge
+from .request import Request
+from .task import NetworkTask, run_task
 
-__all__ = ["learn", "learn_objective"]
+__all__ = ["Guidance", "LearnTask", "learn"]
 
 
 def learn(
@@ -41,7 +47,7 @@ def learn(
     device: torch.device | str | None = None,
     dtype: Any = None,
     progress: bool | None = None,
-    callbacks: Any = None,
+    callbacks: Callbacks = None,
     checkpoint: str | Path | None = None,
     options: GreedyOptions | None = None,
     training: TrainingOptions | None = None,
@@ -77,15 +83,15 @@ def learn(
     Returns
     -------
     Result
-        `relative_error`, and the errors in `history` and `path`, are values of the loss; `validation_error`
-        is the validation score.
+        `errors.total`, the errors in `history` and those in `path` are values of the loss; `validation_error`
+        is the validation score. There is no `relative_error`.
 
     Examples
     --------
     >>> import torch
     >>> x = torch.einsum("i,j,k->ijk", torch.ones(3), torch.arange(4.0), torch.ones(5))
     >>> r = learn(lambda net: ((net.to_dense() - x) ** 2).mean(), x.shape, max_steps=0, random_state=0)
-    >>> r.relative_error < 1e-4
+    >>> r.errors.total < 1e-4
     True
     """
     if not callable(loss):
@@ -95,50 +101,40 @@ def learn(
     if batches is not None and not isinstance(batches, Iterable):
         raise OptionError(f"batches must be a DataLoader or a list of batches, not {batches!r:.80}")
     sizes = _check_dims(dims)
-    generator = as_generator(random_state)
-    result = learn_objective(
-        LossFunction(loss, sizes, batches, validation),
-        limits=Limits(
-            max_error, max_parameters, max_steps, max_seconds, held_out=validation is not None, signed=True
-        ),
+    request = Request.parse(
+        GreedyOptions.for_learning,
+        limited=validation is None,
+        signed=True,
+        max_error=max_error,
+        max_parameters=max_parameters,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
         edges=edges,
         effort=effort,
         init=init,
-        generator=generator,
+        random_state=random_state,
         device=torch.device("cpu" if device is None else device),
-        dtype=as_dtype(dtype) or torch.get_default_dtype(),
+        dtype=dtype,
         progress=progress,
         callbacks=callbacks,
         checkpoint=checkpoint,
         options=options,
         training=training,
     )
-    return replace(result, info={**result.info, "seed": seed_of(random_state, generator)})
+    request = replace(
+        request,
+        dtype=request.dtype or torch.get_default_dtype(),
+        training=request.training or TrainingOptions.for_effort(effort),
+    )
+    objective = LossFunction(loss, sizes, batches, validation)
+    return run_task(LearnTask(objective, request, as_generator(random_state)), request.audience)
 
 
-def learn_objective(
-    objective: Differentiable,
-    *,
-    limits: Limits,
-    edges: Literal["all", "chain", "ring"] | Iterable[Edge],
-    effort: Effort,
-    init: TensorNetwork | None,
-    generator: torch.Generator,
-    device: torch.device,
-    dtype: torch.dtype,
-    progress: bool | None,
-    callbacks: Any,
-    checkpoint: str | Path | None,
-    options: GreedyOptions | None,
-    training: TrainingOptions | None,
-    identity: dict[str, Any] | None = None,
-    shortlist: int | None = None,
-    prior: dict[Edge, float] | None = None,
-    least_gain: float | None = None,
-) -> Result:
-    """The search behind `learn`, for any objective.
+@dataclass(frozen=True)
+class Guidance:
+    """What a task knows about the growth of its networks.
 
-    Parameters
+    Attributes
     ----------
     shortlist
         Edges to try before a growth; None: all.
@@ -147,61 +143,72 @@ def learn_objective(
     least_gain
         Share of its value by which the measure must fall for a growth to count as progress; None: hardly any.
     """
-    for name, value, kind in (("options", options, GreedyOptions), ("training", training, TrainingOptions)):
-        if value is not None and not isinstance(value, kind):
-            raise OptionError(f"{name} must be {kind.__name__}, not {type(value).__name__}")
-    chosen = GreedyOptions.for_learning(effort) if options is None else options
-    trained = TrainingOptions.for_effort(effort) if training is None else training
-    dims = objective.dims
-    policy = EdgePolicy.parse(edges, len(dims), chosen.max_degree)
-    probe = torch.empty(0, dtype=dtype, device=device)
-    check_init(init, dims, probe)
-    first = Structure.rank_one(dims) if init is None else init.structure
-    limits.check_size(first.num_parameters)
-    problem = LearningProblem(
-        objective, chosen, trained, policy, generator, limits.max_parameters, shortlist=shortlist
-    )
-    if least_gain is not None:
-        problem.least_gain = least_gain
-    if limits.max_error is not None:
-        problem.target = limits.max_error
-    search = LearningSearch(problem, limits, init=init, dtype=dtype, device=device)
-    search.state.gains = {edge: (gain, -1) for edge, gain in (prior or {}).items()}
-    listeners = [*as_callbacks(callbacks), *progress_callback(progress)]
-    if checkpoint is not None:
-        same = {
-            "dims": list(dims),
-            "dtype": str(dtype),
-            "max_error": limits.max_error,
-            "max_parameters": limits.max_parameters,
-            "edges": None if policy.pairs is None else sorted([list(e) for e in policy.pairs]),
-            "options": chosen.to_dict(),
-            "training": trained.to_dict(),
-            "shortlist": shortlist,
-            **(identity or {}),
-        }
-        keeper = Checkpoint(checkpoint, same)
-        keeper.load(search)
-        listeners.insert(0, keeper)
-    run(search, listeners)
-    answer, stop = search.answer, search.state.stop
-    assert answer is not None and stop is not None
-    details = describe(
-        probe,
-        effort=effort if options is None and training is None else "custom",
-        options=chosen.to_dict(),
-        training=trained.to_dict(),
-        seconds=search.state.elapsed,
-    )
-    return Result(
-        answer.network,
-        answer.loss,
-        tuple(search.state.steps),
-        stop,
-        tuple(search.state.path),
-        details,
-        validation_error=answer.validation,
-    )
+
+    shortlist: int | None = None
+    prior: Mapping[Edge, float] = field(default_factory=dict)
+    least_gain: float | None = None
+
+
+class LearnTask(NetworkTask[GradientSearch]):
+    """A run that trains networks by gradients.
+
+    Parameters
+    ----------
+    request
+        With the device and the dtype of the cores, and how they are trained.
+    """
+
+    kind: Literal["loss", "nats"] = "loss"
+
+    def __init__(
+        self,
+        objective: Differentiable,
+        request: Request,
+        generator: torch.Generator,
+        guidance: Guidance | None = None,
+    ) -> None:
+        assert request.device is not None
+        self.objective, self.request, self.generator = objective, request, generator
+        self.guidance = guidance or Guidance()
+        self.home = torch.device(request.device)
+        self.probe = torch.empty(0, dtype=request.dtype, device=self.home)
+        self.shape = objective.dims
+
+    def search(self) -> GradientSearch:
+        """Greedy-TN by gradients."""
+        request, guidance = self.request, self.guidance
+        assert request.training is not None
+        problem = GradientProblem(
+            self.objective,
+            request.options,
+            request.training,
+            self.policy,
+            Context(self.generator),
+            request.limits.max_parameters,
+            shortlist=guidance.shortlist,
+        )
+        if guidance.least_gain is not None:
+            problem = replace(problem, least_gain=guidance.least_gain)
+        if request.limits.max_error is not None:
+            problem = replace(problem, target=request.limits.max_error)
+        search = GradientSearch(problem, request.limits, self.start())
+        search.state.gains = {edge: (gain, -1) for edge, gain in guidance.prior.items()}
+        return search
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Nothing: a loss is a function, and cannot be compared."""
+        return {}
+
+    def identity(self, search: GradientSearch) -> Mapping[str, object]:
+        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+        return {**super().identity(search), "shortlist": self.guidance.shortlist}
+
+    def finish(self, search: GradientSearch) -> Result:
+        """The answer as it was trained."""
+        answer = search.answer
+        assert answer is not None
+        errors = Errors(answer.loss, self.kind, validation=answer.validation)
+        return self.result(search, answer.network, errors)
 
 
 def _check_dims(dims: Sequence[int]) -> tuple[int, ...]:

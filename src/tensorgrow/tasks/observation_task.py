@@ -15,15 +15,14 @@ from ..data.observations import Observations
 from ..errors import DataError, OptionError
 from ..losses import EntryLoss, Squared, squared
 from ..network import TensorNetwork
-from ..objectives import HeldOutLeastSquares
 from ..results import Errors, Result
 from ..search import HeldOutSearch, Start
 from ..structure import Structure
 from .held_out import HeldOutTask
 from .request import Request
-from .task import rescale, seed_of
+from .task import rescale
 
-__all__ = ["Observed", "ObservationTask", "TestEntries", "relative_error"]
+__all__ = ["ObservationTask", "Observed", "TestEntries", "relative_error"]
 
 # Share of the entries held out by default.
 HELD_OUT = 0.1
@@ -93,10 +92,6 @@ class ObservationTask(HeldOutTask):
     def lists(self, known: Observations) -> torch.Tensor:
         """Which of some entries are among the observations."""
 
-    @abstractmethod
-    def losses(self, objective: HeldOutLeastSquares, network: TensorNetwork) -> tuple[float, float | None]:
-        """Loss of a network on the fitted and on the held-out entries."""
-
     def mean_losses(self, answer: TensorNetwork, final: TensorNetwork) -> Mapping[str, object]:
         """Name of the loss and its means, where it is not the squared one."""
         return {}
@@ -112,7 +107,9 @@ class ObservationTask(HeldOutTask):
         super().check()
         init = self.request.init
         if self.structure is not None and init is not None and init.structure != self.structure:
-            raise OptionError(f"init has the structure {init.structure}, not the one to fit: {self.structure}")
+            raise OptionError(
+                f"init has the structure {init.structure}, not the one to fit: {self.structure}"
+            )
 
     def note_truth(self, truth: Any) -> None:
         """Take entries that were not observed to test on, where they are known."""
@@ -147,8 +144,9 @@ class ObservationTask(HeldOutTask):
         """Of the answer on the fitted and on the held-out entries, of the final network on the others."""
         answer = search.answer
         assert answer is not None
-        fitted = self.objective(search.ridge)
-        train, validation = self.losses(fitted, answer.network)
+        fitted, structure = self.objective(search.ridge), answer.network.structure
+        arrays = fitted.to_arrays(answer.network)
+        train, validation = fitted.loss(structure, arrays), fitted.validation_loss(structure, arrays)
         return Errors(
             total,
             "deviance" if self.is_reweighted else "relative",
@@ -162,7 +160,7 @@ class ObservationTask(HeldOutTask):
         result, answer = super().finish(search), search.answer
         assert answer is not None
         more = self.mean_losses(answer.network, result.network) if self.is_reweighted else {}
-        return replace(result, info={**result.info, **more, "seed": seed_of(self.request.random_state)})
+        return replace(result, info={**result.info, **more})
 
     def identity(self, search: HeldOutSearch) -> Mapping[str, object]:
         """What a resumed run must share with the one that wrote the checkpoint, by name."""

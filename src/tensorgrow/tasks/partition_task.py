@@ -15,8 +15,7 @@ from ..data.holdout import Split, positions_in
 from ..data.observations import Observations
 from ..data.partitions.tables import PartitionedObservations
 from ..errors import OptionError
-from ..network import TensorNetwork
-from ..objectives import EntryPart, HeldOutLeastSquares, PartitionedLeastSquares
+from ..objectives import EntryPart, PartitionedLeastSquares
 from ..structure import Structure
 from .observation_task import ObservationTask, Observed
 from .partition_data import prepare_parts
@@ -37,7 +36,9 @@ class PartitionTask(ObservationTask):
     ) -> None:
         super().__init__(observed, request, structure)
         if observed.mask is not None:
-            raise OptionError("a mask goes with a dense tensor; entries listed in partitions are all observed")
+            raise OptionError(
+                "a mask goes with a dense tensor; entries listed in partitions are all observed"
+            )
         if self.is_reweighted:
             raise OptionError(
                 f"loss={self.loss.name!r} is not available for observations in partitions; use 'squared', or "
@@ -51,7 +52,9 @@ class PartitionTask(ObservationTask):
         self.data = prepare_parts(data, columns, validation, request, self.home, for_split.initial_seed())
         self.shape = self.data.shape
         self.scale, self.weight_scale = self.data.scale, self.data.weight_scale
-        self.request = request.holding_out(self.num_held_out, wanted=isinstance(validation, str) or Split.parse(validation).holds_out)
+        self.request = request.holding_out(
+            self.num_held_out, wanted=isinstance(validation, str) or Split.parse(validation).holds_out
+        )
         self.note_truth(observed.truth)
 
     @property
@@ -81,10 +84,6 @@ class PartitionTask(ObservationTask):
         return PartitionedLeastSquares(
             data.parts, data.shape, data.dtype, census, ridge=ridge, everything=everything
         )
-
-    def losses(self, objective: HeldOutLeastSquares, network: TensorNetwork) -> tuple[float, float | None]:
-        """Loss of a network on the fitted and on the held-out entries."""
-        return objective.losses(network.structure, objective.to_arrays(network))
 
     def threads(self) -> AbstractContextManager[None]:
         """One of torch's for each part that is worked on."""

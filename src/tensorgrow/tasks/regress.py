@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from ..callbacks.base import as_callbacks, progress_callback
-from ..data.arrays import as_dtype, as_target
-from ..data.devices import check_memory, choose_device, memory_for, one_thread
+from ..callbacks.base import Callbacks
+from ..data.arrays import as_target
+from ..data.devices import check_memory, choose_device, one_thread
+from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
 from ..errors import DataError, OptionError
-from ..losses import squared
-from ..network import RandomState, TensorNetwork, as_generator
+from ..network import RandomState, TensorNetwork
 from ..objectives import RegressionLeastSquares
-from ..results import Result, StopReason
-from ..search import CompletionSearch, EdgePolicy, Effort, GreedyOptions, Limits, Problem
+from ..results import Errors, Result
+from ..search import Effort, GreedyOptions, HeldOutSearch
 from ..solvers import ALSSettings, als
 from ..structure import Edge, Structure
-from .task import all_zero, bring_home, describe, path_of, refit_to_all, run
+from .held_out import HeldOutTask
+from .request import Request
+from .task import run_task
 
 __all__ = ["HELD_OUT", "Regression", "regress"]
 
 # Share of the samples held out by default.
 HELD_OUT = 0.1
 # Numbers in the samples up to which torch computes on one thread, and from which "auto" takes a GPU.
-FEW_ENTRIES = 1_000_000
-GPU_ENTRIES = 3_000_000
+FEW_ENTRIES, GPU_ENTRIES = 1_000_000, 3_000_000
 # Copies of the samples held at once: centred, split, stored in the order sweeps read; twice for the last fit.
 COPIES = 6
-# Sweeps for a structure that is given, and for the last fit.
-FIT_SWEEPS = 100
-FIT_TOLERANCE = 1e-4
-# Random starts for a structure that is given: there, nothing grew into a good one.
-FIT_STARTS = 4
+# For a structure that is given: sweeps at most, when they have converged, and how many random starts, since
+# nothing grew into a good one.
+FIT_SWEEPS, FIT_TOLERANCE, FIT_STARTS = 100, 1e-4, 4
 # Deviations from the mean below this many units of rounding are rounding.
 ROUNDING = 16.0
 
@@ -80,7 +80,9 @@ def regress(
     dtype: Any = None,
     memory_limit: float | None = None,
     progress: bool | None = None,
-    callbacks: Any = None,
+    callbacks: Callbacks = None,
+    checkpoint: str | Path | None = None,
+    options: GreedyOptions | None = None,
 ) -> Regression:
     """Learn ``y_i = b + <X_i, W>`` with a network ``W`` whose structure and ridge held-out samples decide on.
 
@@ -98,94 +100,66 @@ def regress(
         Stop at this relative error on the held-out samples.
     ridge
         Weight of the penalty on every core, relative to its Gram matrix; by default held-out samples decide.
+    options
+        Everything rarer; overrides what `effort` stands for. `ridge` goes first.
 
     Returns
     -------
     Regression
         Errors in its result are relative to the norm of the responses, less their mean with an intercept.
     """
-    task = _Task.prepare(x, y, validation, fit_intercept, dtype, device, random_state)
-    options = GreedyOptions.for_completion(effort).replace(ridge=ridge, starts=1)
+    request = Request.parse(
+        GreedyOptions.for_completion,
+        limited=False,
+        max_error=max_error,
+        max_parameters=max_parameters,
+        max_steps=max_steps if structure is None else 0,
+        max_seconds=max_seconds,
+        edges=edges,
+        effort=effort,
+        random_state=random_state,
+        device=device,
+        dtype=dtype,
+        memory_limit=memory_limit,
+        progress=progress,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        options=options,
+    )
+    changes: dict[str, Any] = {"starts": 1} if options is None else {}
+    if ridge is not None:
+        changes["ridge"] = ridge
     if structure is not None:
-        options = options.replace(
-            sweeps=FIT_SWEEPS,
-            tolerance=FIT_TOLERANCE,
-            final_sweeps=FIT_SWEEPS,
-            final_tolerance=FIT_TOLERANCE,
-        )
-        if structure.dims != task.dims:
-            raise OptionError(f"the structure is for {structure.dims}, the coefficients are {task.dims}")
-        max_steps = 0
-    given = (max_error, max_parameters, max_steps, max_seconds)
-    if task.held_out is None and all(v is None for v in given):
-        max_steps = 0  # nothing says when to stop, as a warning or the user says
-    limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=task.held_out is not None)
-    policy = EdgePolicy.parse(edges, len(task.dims), options.max_degree)
-    first = structure or Structure.rank_one(task.dims)
-    limits.check_size(first.num_parameters)
-    if task.is_constant:
-        return Regression(all_zero(first, task.y, task.home), task.constant)
-    search = task.search(options, limits, policy, first, memory_limit)
-    with task.threads():
-        if structure is not None:
-            search.init = _best_start(search, structure)
-            search.problem.patient = False
-        run(search, [*as_callbacks(callbacks), *progress_callback(progress)])
-        return _finish(search, task, effort)
+        changes |= {"sweeps": FIT_SWEEPS, "tolerance": FIT_TOLERANCE}
+        changes |= {"final_sweeps": FIT_SWEEPS, "final_tolerance": FIT_TOLERANCE}
+    request = replace(request, options=request.options.replace(**changes))
+    task = RegressTask(x, y, request, structure, validation, fit_intercept=fit_intercept)
+    result = run_task(task, request.audience)
+    return Regression(result, task.intercept(result.network))
 
 
-def _best_start(search: CompletionSearch, structure: Structure) -> TensorNetwork:
-    """The best of some random starts after a few sweeps: ALS from one alone often ends in a poor minimum."""
-    problem = search.problem
-    found: list[tuple[float, int, TensorNetwork]] = []
-    for _ in range(FIT_STARTS):
-        drawn = TensorNetwork.random(
-            structure, random_state=problem.generator, dtype=search.dtype, device=search.device
-        )
-        fit = als(problem.objective, drawn, ALSSettings(max_sweeps=FIT_SWEEPS // FIT_STARTS, accelerate=True))
-        found.append((fit.loss, len(found), fit.network))
-        if len(structure.edges) == 0 or problem.out_of_time:
-            break
-    return min(found)[2]
-
-
-@dataclass
-class _Task:
-    """Samples where they are computed with, in units of about one, and what is needed to go back.
+class RegressTask(HeldOutTask):
+    """A run on samples, in units of about one.
 
     Attributes
     ----------
     held_out
         True for samples that are not fitted; None when all are.
-    home
-        Where the result goes.
     x_scale, y_scale
         What was divided out: powers of two, so that nothing is rounded.
     """
 
-    x: torch.Tensor
-    y: torch.Tensor
-    held_out: torch.Tensor | None
-    fit_intercept: bool
-    generator: torch.Generator
-    home: torch.device
-    x_scale: float
-    y_scale: float
-
-    @classmethod
-    def prepare(
-        cls,
+    def __init__(
+        self,
         x: Any,
         y: Any,
+        request: Request,
+        structure: Structure | None,
         validation: Any,
+        *,
         fit_intercept: bool,
-        dtype: Any,
-        device: torch.device | str | None,
-        random_state: RandomState,
-    ) -> _Task:
-        """Check and convert what the user gave."""
-        chosen = as_dtype(dtype)
-        samples, responses = as_target(x, chosen), as_target(y, chosen)
+    ) -> None:
+        samples, responses = as_target(x, request.dtype), as_target(y, request.dtype)
         if samples.dim() < 2:
             raise DataError(
                 f"x has shape {tuple(samples.shape)}; an axis of samples and at least one more are needed"
@@ -194,90 +168,103 @@ class _Task:
             raise DataError(f"y has shape {tuple(responses.shape)}; (n,) or (n, q) is needed")
         if len(samples) != len(responses):
             raise DataError(f"x has {len(samples)} samples, y has {len(responses)}")
-        common = torch.promote_types(samples.dtype, responses.dtype) if chosen is None else chosen
-        where = choose_device(device, samples, GPU_ENTRIES)
-        home = samples.device if device == "auto" else where
-        # Without a seed the split is the same each time.
-        generator = as_generator(0 if random_state is None else random_state)
-        held_out = Split.parse(validation).samples(len(samples), generator)
-        if random_state is None:
-            generator = as_generator(None)
-        x_scale, y_scale = _unit(samples), _unit(responses)
-        return cls(
-            samples.to(where, common) / x_scale,
-            responses.to(where, common) / y_scale,
-            None if held_out is None else held_out.to(where),
-            fit_intercept,
-            generator,
-            home,
-            x_scale,
-            y_scale,
-        )
+        common = request.dtype or torch.promote_types(samples.dtype, responses.dtype)
+        where = choose_device(request.device, samples, GPU_ENTRIES)
+        self.home = samples.device if request.device == "auto" else where
+        for_split, self.generator = request.generators()
+        held_out = Split.parse(validation).samples(len(samples), for_split)
+        self.held_out = None if held_out is None else held_out.to(where)
+        self.x_scale, self.y_scale = _unit(samples), _unit(responses)
+        self.x = samples.to(where, common) / self.x_scale
+        self.y = responses.to(where, common) / self.y_scale
+        self.scale = self.y_scale / self.x_scale
+        self.shape = (*self.x.shape[1:], *self.y.shape[1:])
+        self.structure, self.fit_intercept = structure, fit_intercept
+        if structure is not None and structure.dims != self.shape:
+            raise OptionError(f"the structure is for {structure.dims}, the coefficients are {self.shape}")
+        self.request = request.holding_out(self.num_held_out, wanted=True)
 
     @property
-    def dims(self) -> tuple[int, ...]:
-        """Shape of the coefficients."""
-        return (*self.x.shape[1:], *self.y.shape[1:])
+    def probe(self) -> torch.Tensor:  # type: ignore[override]
+        """The samples."""
+        return self.x
 
     @property
-    def is_constant(self) -> bool:
-        """Whether there is nothing to explain."""
-        return not bool(_centred(self.y, None, self.fit_intercept)[0].any())
+    def loss_scale(self) -> float:
+        """Losses are those of the responses."""
+        return self.y_scale
 
     @property
-    def constant(self) -> torch.Tensor:
-        """The intercept where the responses are constant."""
-        mean = _centred(self.y, None, self.fit_intercept)[1]
-        return (mean * self.y_scale).reshape(-1).to(self.home)
+    def num_held_out(self) -> int:
+        """Samples that are not fitted."""
+        return 0 if self.held_out is None else int(self.held_out.sum())
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether there is nothing to explain: the responses are constant."""
+        return not bool(_centre(self.y, None, self.fit_intercept)[0].any())
+
+    @property
+    def what(self) -> str:
+        """What the run does."""
+        return f"a regression on {len(self.x):,} samples of shape {tuple(self.x.shape[1:])}"
 
     def threads(self) -> AbstractContextManager[None]:
-        """Threads that help: on small data they wait for each other longer than they compute."""
+        """On small data, threads wait for each other longer than they compute."""
         return one_thread() if self.x.numel() <= FEW_ENTRIES else nullcontext()
 
     def objective(self, ridge: float, *, everything: bool = False) -> RegressionLeastSquares:
         """Least squares on the fitted samples, or on all; their means are subtracted."""
         held_out = None if everything else self.held_out
-        x, _ = _centred(self.x, held_out, self.fit_intercept)
-        y, _ = _centred(self.y, held_out, self.fit_intercept)
+        x, _ = _centre(self.x, held_out, self.fit_intercept)
+        y, _ = _centre(self.y, held_out, self.fit_intercept)
         return RegressionLeastSquares(x, y, held_out=held_out, ridge=ridge)
 
     def intercept(self, network: TensorNetwork) -> torch.Tensor:
-        """``mean(y) - <mean(x), W>`` for coefficients in the scaled units."""
-        _, x_mean = _centred(self.x, None, self.fit_intercept)
-        _, y_mean = _centred(self.y, None, self.fit_intercept)
-        dense = network.to_dense().reshape(x_mean.numel(), -1)
-        found = y_mean.reshape(-1) - x_mean.reshape(-1).to(dense.dtype) @ dense
-        return (found * self.y_scale).to(self.home)
+        """``mean(y) - <mean(x), W>`` for coefficients in the units of the user."""
+        _, x_mean = _centre(self.x, None, self.fit_intercept)
+        _, y_mean = _centre(self.y, None, self.fit_intercept)
+        weights = network.to_dense().to(x_mean.device).reshape(x_mean.numel(), -1) / self.scale
+        value = y_mean.reshape(-1) - x_mean.reshape(-1).to(weights.dtype) @ weights
+        return (value * self.y_scale).to(self.home)
 
-    def search(
-        self,
-        options: GreedyOptions,
-        limits: Limits,
-        policy: EdgePolicy,
-        first: Structure,
-        memory_limit: float | None,
-    ) -> CompletionSearch:
-        """A search that is ready to run; refused when not even its first network fits in memory."""
-        limit = memory_for(self.x.device, memory_limit)
-        what = f"a regression on {len(self.x):,} samples of shape {tuple(self.x.shape[1:])}"
-        check_memory(COPIES * self.x.numel() * self.x.element_size(), limit, what)
-        objective = self.objective(squared.ridge if options.ridge is None else options.ridge)
-        check_memory(objective.memory_needed(first), limit, what)
-        most = limits.max_parameters
-        if self.held_out is not None:  # no more parameters than responses that could determine them
-            enough = max(objective.num_fitted, first.num_parameters)
-            most = enough if most is None else min(most, enough)
-        problem = Problem(
-            objective,
-            options,
-            policy,
-            self.generator,
-            target=(limits.max_error or 0.0) * (objective.validation_norm or objective.norm),
-            max_parameters=most,
-            memory_limit=limit,
-            split_nodes=policy.pairs is None,
-        )
-        return CompletionSearch(problem, limits, dtype=self.x.dtype, device=self.x.device)
+    def search(self) -> HeldOutSearch:
+        """Greedy-TN by held-out samples."""
+        needed = COPIES * self.x.numel() * self.x.element_size()
+        check_memory(needed, self.request.memory(self.x.device), self.what)
+        search = super().search()
+        if self.structure is not None:
+            search.start = replace(search.start, init=self._best_start(search, self.structure))
+        return search
+
+    def _best_start(self, search: HeldOutSearch, structure: Structure) -> TensorNetwork:
+        """The best of some random starts after a few sweeps: from one alone, ALS often ends in a poor minimum."""
+        settings = ALSSettings(max_sweeps=FIT_SWEEPS // FIT_STARTS, accelerate=True)
+        trials: list[tuple[float, int, TensorNetwork]] = []
+        for number in range(FIT_STARTS if structure.edges else 1):
+            random = search.start.random(structure, self.generator)
+            fit = als(search.problem.objective, random, settings)
+            trials.append((fit.loss, number, fit.network))
+        return min(trials)[2]
+
+    def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
+        """Relative to the norm of the responses, less their mean with an intercept."""
+        answer, problem = search.answer, search.problem
+        assert answer is not None
+        validation = None if answer.validation is None else answer.validation / problem.scale
+        return Errors(total, train=answer.loss / (problem.objective.norm or 1.0), validation=validation)
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Numbers that tell these samples from others."""
+        return {
+            "data": fingerprint_tensors([self.x, self.y, self.held_out]),
+            "fit_intercept": self.fit_intercept,
+            "structure": None if self.structure is None else self.structure.to_dict(),
+        }
+
+    def about(self) -> Mapping[str, object]:
+        """How much is fitted and held out."""
+        return {"num_samples": len(self.x), "num_held_out": self.num_held_out}
 
 
 def _unit(tensor: torch.Tensor) -> float:
@@ -286,7 +273,7 @@ def _unit(tensor: torch.Tensor) -> float:
     return 2.0 ** math.floor(math.log2(largest)) if largest > 0.0 else 1.0
 
 
-def _centred(
+def _centre(
     data: torch.Tensor, held_out: torch.Tensor | None, fit_intercept: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Data less its mean over the fitted samples, and that mean; what is constant becomes exactly zero."""
@@ -299,33 +286,3 @@ def _centred(
     rounding = ROUNDING * torch.finfo(data.dtype).eps * mean.abs()
     constant = (rest.abs().amax(0) <= rounding).to(data.real.dtype)
     return rest * (1.0 - constant), mean.to(data.dtype)
-
-
-def _finish(search: CompletionSearch, task: _Task, effort: str) -> Regression:
-    """Fit the chosen network to all samples, and report."""
-    answer, stop = search.answer, search.state.stop
-    assert answer is not None and stop is not None
-    if stop == StopReason.MAX_STEPS and search.init is not None:
-        stop = StopReason.CONVERGED  # a structure was given
-    last = refit_to_all(search, task.objective(search.ridge, everything=True), task.y_scale)
-    train = answer.loss / (search.problem.objective.norm or 1.0)
-    scale = task.y_scale / task.x_scale
-    result = Result(
-        bring_home(last.network, scale, task.home),
-        last.error,
-        last.history,
-        StopReason.INTERRUPTED if last.interrupted else stop,
-        path_of(search, scale, task.home),
-        describe(
-            task.x,
-            effort=effort,
-            options=search.problem.options.to_dict(),
-            seconds=last.seconds,
-            ridge=search.ridge,
-            num_samples=len(task.x),
-            num_held_out=0 if task.held_out is None else int(task.held_out.sum()),
-        ),
-        train_error=train,
-        validation_error=None if answer.validation is None else answer.validation / search.problem.scale,
-    )
-    return Regression(result, task.intercept(last.network))

@@ -170,7 +170,7 @@ class Request:
         Parameters
         ----------
         wanted
-            Whether data was to be held out; where there is too little of it, nothing grows, as a warning says.
+            Whether data was to be held out; where there is too little, nothing grows, as a warning says.
         """
         steps = 0 if held_out == 0 and wanted and not self.limits.has_any else self.limits.max_steps
         return replace(self, limits=replace(self.limits, max_steps=steps, held_out=held_out > 0))

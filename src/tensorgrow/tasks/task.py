@@ -26,7 +26,7 @@ from ..search import AnySearch, EdgePolicy, NetworkSearch, NetworkState, Start, 
 from ..structure import Structure
 from .request import Audience, Request
 
-__all__ = ["AnyNetworkSearch", "NetworkTask", "Task", "describe", "rescale", "run_task", "seed_of"]
+__all__ = ["AnyNetworkSearch", "N", "NetworkTask", "Task", "describe", "rescale", "run_task", "seed_of"]
 
 S = TypeVar("S", bound=AnySearch)
 R = TypeVar("R")
@@ -60,16 +60,16 @@ class Task(ABC, Generic[S, R]):
 
 def run_task(task: Task[S, R], audience: Audience) -> R:
     """Search, tell the audience of every step, resume from a checkpoint, keep what there is on Ctrl-C."""
-    trivial = task.trivial()
-    if trivial is not None:
-        return trivial
-    search = task.search()
-    listeners = audience.listeners()
-    if audience.checkpoint is not None:
-        checkpoint = Checkpoint(audience.checkpoint, task.identity(search))
-        checkpoint.load(search)
-        listeners.insert(0, checkpoint)
     with task.threads():
+        trivial = task.trivial()
+        if trivial is not None:
+            return trivial
+        search = task.search()
+        listeners = audience.listeners()
+        if audience.checkpoint is not None:
+            checkpoint = Checkpoint(audience.checkpoint, task.identity(search))
+            checkpoint.load(search)
+            listeners.insert(0, checkpoint)
         run(search, listeners)
         return task.finish(search)
 
@@ -102,6 +102,11 @@ class NetworkTask(Task[N, Result]):
         return self.scale
 
     @property
+    def seed(self) -> int | None:
+        """The seed that gives the same run again; None where no number does."""
+        return seed_of(self.request.random_state, self.generator)
+
+    @property
     def is_zero(self) -> bool:
         """Whether all data is zero."""
         return False
@@ -126,7 +131,7 @@ class NetworkTask(Task[N, Result]):
         return {}
 
     def check(self) -> None:
-        """Refuse edges that do not exist, a start that does not fit the data, and a budget that is too small."""
+        """Refuse edges that do not exist, a start that does not fit, and a budget that is too small."""
         _ = self.policy
         check_init(self.request.init, self.shape, self.probe)
         self.request.limits.check_size(self.first.num_parameters)
@@ -143,9 +148,7 @@ class NetworkTask(Task[N, Result]):
         network = TensorNetwork(structure, cores)
         step = Step(0, "start", None, network.num_parameters, 0.0, 0.0, None, 0.0, structure)
         path = (PathPoint(network, 0.0),)
-        return Result(
-            network, Errors(0.0), (step,), StopReason.TARGET_REACHED, path, describe(self.probe)
-        )
+        return Result(network, Errors(0.0), (step,), StopReason.TARGET_REACHED, path, describe(self.probe))
 
     def start(self) -> Start:
         """What the search starts from, in the units it computes in."""
@@ -201,7 +204,7 @@ class NetworkTask(Task[N, Result]):
             options=self.request.options.to_dict(),
             **({} if self.request.training is None else {"training": self.request.training.to_dict()}),
             seconds=search.state.elapsed if seconds is None else seconds,
-            seed=seed_of(self.request.random_state, self.generator),
+            seed=self.seed,
             **self.about(),
         )
         steps = self.history(search) if history is None else history

@@ -59,7 +59,7 @@ class TensorData(ABC):
 
     @abstractmethod
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
-        """What a search minimises, and bounds on the ranks; refuses a first network that needs too much memory."""
+        """What a search minimises, and bounds on the ranks; refuses what needs too much memory."""
 
     @abstractmethod
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:

@@ -1,6 +1,6 @@
 """The command line `tensorgrow`: thin commands over the library.
 
-Bad input ends with exit code 2 and one line on standard error; Ctrl-C with 130, after everything found so far
+Bad input ends with exit code 2 and one line on standard error; Ctrl-C with 130, after the best network so far
 is saved. Results go to standard output, progress and notes to standard error.
 """
 
@@ -9,11 +9,20 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
-__all__ = ["main", "run"]
+__all__ = ["ExitCode", "main", "run"]
 
-BAD_INPUT = 2
+
+class ExitCode(IntEnum):
+    """How a command ended, where not with 0."""
+
+    INCOMPLETE = 1
+    """Cases of an experiment failed, or experiments were left out."""
+    BAD_INPUT = 2
+    INTERRUPTED = 130
+    """Ctrl-C, as shells number it: 128 and the signal."""
 
 
 def main() -> None:
@@ -31,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         import typer
     except ImportError:
         sys.stderr.write("error: the command line needs typer and rich: pip install 'tensorgrow[cli]'\n")
-        return BAD_INPUT
+        return ExitCode.BAD_INPUT
     from ..errors import DataWarning, TensorgrowError
     from .app import command
     from .console import fail, note
@@ -44,9 +53,9 @@ def run(arguments: Sequence[str]) -> int:
         try:
             code = command().main(list(arguments), prog_name="tensorgrow", standalone_mode=False)
         except usage_error as error:
-            return fail(error.format_message(), BAD_INPUT)
+            return fail(error.format_message(), ExitCode.BAD_INPUT)
         except (TensorgrowError, OSError) as error:
-            return fail(str(error), BAD_INPUT)
+            return fail(str(error), ExitCode.BAD_INPUT)
         except MemoryError as error:
-            return fail(f"not enough memory: {error}", BAD_INPUT)
+            return fail(f"not enough memory: {error}", ExitCode.BAD_INPUT)
     return code if isinstance(code, int) else 0

@@ -1,4 +1,4 @@
-"""All commands, put together."""
+"""The application: all commands."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import typer
 
-from . import compare, complete, decompose, demo, fit, reconstruct, report, reproduce, show, version
+from . import ExitCode, compare, complete, decompose, demo, fit, reconstruct, report, reproduce, show, version
 from .console import fail
-from .outputs import INTERRUPTED
+from .options import spread
 
 __all__ = ["app", "command"]
 
@@ -23,7 +23,8 @@ def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
         try:
             run(*arguments, **options)
         except KeyboardInterrupt as error:
-            raise typer.Exit(fail("interrupted; what is not written yet is lost", INTERRUPTED)) from error
+            code = fail("interrupted; what is not written yet is lost", ExitCode.INTERRUPTED)
+            raise typer.Exit(code) from error
 
     return wrapped
 
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _module in (demo, decompose, complete, fit, reconstruct, show, compare, report, reproduce, version):
-    app.command(_module.NAME)(_interruptible(_module.run))
+    app.command(_module.NAME)(_interruptible(spread(_module.run)))
 
 
 def command() -> Any:

@@ -12,22 +12,21 @@ from rich.table import Table
 from ..errors import MissingPackageError, OptionError
 from ..results import Result, StopReason
 from ..tasks.api import decompose
+from . import ExitCode
 from . import options as opt
 from .console import emit_json, err, fail, note, out
-from .inputs import Input, load, parse_edges
-from .outputs import INTERRUPTED, describe_structure
-from .rivals import METHODS, run_rival
+from .inputs import Input, load
+from .outputs import describe_structure
 
-__all__ = ["NAME", "run"]
+__all__ = ["METHODS", "NAME", "run", "run_rival"]
 
 NAME = "compare"
+# What runs beside our search.
+METHODS = ("TT-SVD, stored order", "TT-SVD, interleaved", "Tucker", "CP")
 
 
 def run(
-    file: opt.InputFile,
-    key: opt.Key = None,
-    tensorize: opt.Tensorize = None,
-    order: opt.Order = None,
+    data: opt.DataOptions,
     max_error: Annotated[
         float, typer.Option("--max-error", "-e", help="Relative error that all must reach.")
     ] = 0.1,
@@ -47,19 +46,11 @@ def run(
     """
     if not 0.0 < max_error < 1.0:
         raise OptionError(f"--max-error {max_error:g} must lie between 0 and 1 to compare sizes")
-    pairs = parse_edges(edges)
-    data = load(file, key, tensorize, order, max_error)
+    search = opt.SearchOptions(max_error, None, max_seconds, edges, effort, seed, device).keywords()
+    source = load(data, max_error)
     begin = time.perf_counter()
-    ours = decompose(
-        data.tensor,
-        max_error=max_error,
-        max_seconds=max_seconds,
-        edges=pairs,
-        effort=effort.value,
-        random_state=seed,
-        device=device,
-        progress=False if quiet else None,
-    )
+    progress = False if quiet else None
+    ours = decompose(source.tensor, **search, progress=progress)
     rows = [_row("tensorgrow", ours, time.perf_counter() - begin, max_error)]
     interrupted = ours.stop is StopReason.INTERRUPTED
     for name in () if interrupted else METHODS:
@@ -67,16 +58,16 @@ def run(
             err.print(f"[dim]{name} ...[/]")
         begin = time.perf_counter()
         try:
-            found = run_rival(name, data, max_error=max_error, max_seconds=max_seconds, seed=seed)
+            result = run_rival(name, source, max_error, max_seconds, seed, progress)
         except MissingPackageError as error:
             note(str(error))
             continue
         except KeyboardInterrupt:
             interrupted = True
             break
-        if found is not None:
-            rows.append(_row(name, found, time.perf_counter() - begin, max_error))
-            interrupted = found.stop is StopReason.INTERRUPTED
+        if result is not None:
+            rows.append(_row(name, result, time.perf_counter() - begin, max_error))
+            interrupted = result.stop is StopReason.INTERRUPTED
         if interrupted:
             break
     if as_json:
@@ -84,17 +75,51 @@ def run(
             {
                 "schema": "tensorgrow.comparison/1",
                 "command": NAME,
-                "input": data.description,
-                "tensorization": data.how.to_dict(),
+                "input": source.description,
+                "tensorization": source.how.to_dict(),
                 "max_error": max_error,
                 "methods": rows,
             }
         )
     else:
-        _print(data, rows, max_error)
+        _print(source, rows, max_error)
         out.print(f"our edges: {describe_structure(ours.structure)}")
     if interrupted:
-        raise typer.Exit(fail("interrupted; this is what was found until then", INTERRUPTED))
+        raise typer.Exit(fail("interrupted; this is what was found until then", ExitCode.INTERRUPTED))
+
+
+def run_rival(
+    name: str, data: Input, max_error: float, max_seconds: float, seed: int, progress: bool | None
+) -> Result | None:
+    """One of `METHODS` at an error; None where it does not apply."""
+    from ..baselines import cp, hosvd, tt_svd
+
+    x = data.tensor
+    if name == "Tucker":  # a rank for every mode; one rank for all would be far larger
+        return hosvd(x, max_error=max_error, progress=progress)
+    if name == "CP":
+        if x.ndim < 2:  # a vector is its own
+            return None
+        return cp(x, max_error=max_error, max_seconds=max_seconds, random_state=seed, progress=progress)
+    stored, interleaved = _chains(data)
+    if name != "TT-SVD, stored order" and interleaved == stored:
+        return None
+    order = stored if name == "TT-SVD, stored order" else interleaved
+    return tt_svd(x, order=order, max_error=max_error, progress=progress)
+
+
+def _chains(data: Input) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Modes axis after axis, and scale after scale; modes that hold several axes go by their first."""
+    how = data.how
+    modes = range(len(how.modes))
+    stored = sorted(modes, key=lambda m: how.modes[m][0] if how.modes[m] else (-1, -1))
+
+    def scale(m: int) -> tuple[int, int, int]:
+        axis, place = how.modes[m][0] if how.modes[m] else (0, 0)
+        places = len(how.digits[axis])
+        return (1, 0, axis) if places == 1 else (0, place - places, axis)
+
+    return tuple(stored), tuple(sorted(modes, key=scale))
 
 
 def _row(name: str, result: Result, seconds: float, max_error: float) -> dict[str, Any]:

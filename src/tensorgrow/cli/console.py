@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
-__all__ = ["emit_json", "err", "fail", "note", "out"]
+__all__ = ["emit_json", "err", "fail", "note", "out", "print_facts"]
 
 # Results, and everything else. Both look up the stream when they write.
 out = Console(highlight=False)
@@ -17,19 +19,29 @@ err = Console(stderr=True, highlight=False)
 
 
 def fail(message: str, code: int) -> int:
-    """One line that says what is wrong; returns the exit code."""
+    """Say in one line what is wrong; returns the exit code."""
     err.print(f"[bold red]error:[/] {escape(_line(message))}", soft_wrap=True)
     return code
 
 
 def note(message: str) -> None:
-    """One line to know about."""
+    """Say in one line what the user should know."""
     err.print(f"[yellow]note:[/] {escape(_line(message))}", soft_wrap=True)
 
 
 def emit_json(document: dict[str, Any]) -> None:
-    """The result for programs: one JSON document on standard output."""
+    """Write the result for programs: one JSON document on standard output."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def print_facts(facts: Iterable[tuple[str, str]], *, title: str | None = None) -> None:
+    """Print names and values in two columns."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, value)
+    out.print(table)
 
 
 def _line(message: str) -> str:

@@ -21,8 +21,6 @@ from .outputs import finish, make_folder
 __all__ = ["NAME", "photograph", "run"]
 
 NAME = "demo"
-SIZE = 256
-MAX_ERROR = 0.15
 
 
 def photograph() -> npt.NDArray[np.float64]:
@@ -36,16 +34,14 @@ def photograph() -> npt.NDArray[np.float64]:
         ) from error
     with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as file:
         picture = np.asarray(file).astype(float).mean(2) / 255.0
-    side = min(picture.shape) // SIZE * SIZE
-    square = picture[:side, :side]
-    return np.asarray(square.reshape(SIZE, side // SIZE, SIZE, side // SIZE).mean((1, 3)))
+    size, block = 256, min(picture.shape) // 256
+    square = picture[: size * block, : size * block]
+    return np.asarray(square.reshape(size, block, size, block).mean((1, 3)))
 
 
 def run(
     folder: Annotated[Path, typer.Option("--folder", help="Where to write.")] = Path("out"),
-    max_error: Annotated[
-        float, typer.Option("--max-error", "-e", help="Relative error to reach.")
-    ] = MAX_ERROR,
+    max_error: Annotated[float, typer.Option("--max-error", "-e", help="Relative error to reach.")] = 0.15,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
     quiet: opt.Quiet = False,
@@ -58,22 +54,10 @@ def run(
     data = Input(picture, Source("grace_hopper.jpg", "picture", 255), how)
     if not quiet:
         err.print(f"Decomposing {data.description}, to a relative error of {max_error:g} ...", soft_wrap=True)
+    files, report = [folder / "demo.safetensors", folder / "demo.png"], folder / "demo.html"
+    output = opt.OutputOptions(files, report, quiet=quiet)
     result = decompose(
-        data.tensor,
-        max_error=max_error,
-        random_state=seed,
-        device=device,
-        progress=False if quiet else None,
+        data.tensor, max_error=max_error, random_state=seed, device=device, **output.keywords()
     )
-    report = folder / "demo.html"
-    finish(
-        NAME,
-        result,
-        data,
-        seed=seed,
-        outputs=[folder / "demo.safetensors", folder / "demo.png"],
-        report=report,
-        checkpoint=None,
-        as_json=False,
-    )
+    finish(NAME, result, data, output, seed=seed)
     out.print(f"\nreport: {report}", soft_wrap=True)

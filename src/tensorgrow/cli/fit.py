@@ -10,11 +10,10 @@ import typer
 
 from ..errors import OptionError
 from ..structure import Structure
-from ..tasks.api import fit, load
+from ..tasks.api import fit
 from . import options as opt
-from .complete import Mask, Observed, truth_of
-from .inputs import load_known
-from .outputs import as_result, check_outputs, finish
+from .inputs import load_known, load_result
+from .outputs import finish, prepare_outputs
 
 __all__ = ["NAME", "run"]
 
@@ -28,30 +27,23 @@ FORMATS = {
 
 
 def run(
-    file: opt.InputFile,
+    data: opt.KnownOptions,
     structure: Annotated[
         str,
         typer.Option(
             "--structure",
             "-s",
             help="train, ring, tucker or tree with --rank, or a .safetensors file whose structure to take.",
-            show_default=False,
         ),
     ],
     rank: Annotated[
-        str | None,
-        typer.Option(help="One rank for all edges, or one each: [cyan]2,3,4[/].", show_default=False),
+        str | None, typer.Option(help="One rank for all edges, or one each: [cyan]2,3,4[/].")
     ] = None,
-    key: opt.Key = None,
-    mask: Mask = None,
-    observed: Observed = None,
-    tensorize: opt.Tensorize = None,
-    order: opt.Order = None,
     max_error: opt.MaxError = None,
     max_seconds: opt.MaxSeconds = None,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    output: opt.Outputs = None,
+    files: opt.Outputs = None,
     report: opt.Report = None,
     as_json: opt.JsonOutput = False,
 ) -> None:
@@ -59,31 +51,20 @@ def run(
 
     Example: [cyan]tensorgrow fit x.npy --structure ring --rank 4[/]
     """
-    outputs = output or [Path(f"{file.stem}.safetensors")]
-    check_outputs(outputs, report=report)
-    data = load_known(
-        file,
-        key,
-        tensorize,
-        order,
-        mask=mask,
-        observed=observed,
-        seed=seed,
-        max_error=max_error,
-        all_known=True,
-    )
-    partial = data.known is not None
+    output = opt.OutputOptions(files, report, as_json=as_json)
+    output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")])
+    source = load_known(data, seed=seed, max_error=max_error, all_known=True)
     result = fit(
-        data.tensor,
-        _structure(structure, rank, data.how.dims),
-        data.mask if partial else None,
-        truth=truth_of(data) if partial else None,
+        source.tensor,
+        _structure(structure, rank, source.how.dims),
+        source.mask,
+        truth=source.truth,
         max_error=max_error,
         max_seconds=max_seconds,
         random_state=seed,
         device=device,
     )
-    finish(NAME, result, data, seed=seed, outputs=outputs, report=report, checkpoint=None, as_json=as_json)
+    finish(NAME, result, source, output, seed=seed)
 
 
 def _structure(text: str, rank: str | None, dims: tuple[int, ...]) -> Structure:
@@ -96,10 +77,10 @@ def _structure(text: str, rank: str | None, dims: tuple[int, ...]) -> Structure:
         raise OptionError(
             f"--structure {text!r} is not known; give {', '.join(FORMATS)} or a .safetensors file"
         )
-    found = as_result(load(text), Path(text)).structure
-    if found.dims != dims:
+    saved = load_result(Path(text)).structure
+    if saved.dims != dims:
         raise OptionError(
-            f"the structure of {text} is for {found.dims}, but the tensor has shape {dims}; --tensorize may "
+            f"the structure of {text} is for {saved.dims}, but the tensor has shape {dims}; --tensorize may "
             "change that"
         )
-    return found
+    return saved

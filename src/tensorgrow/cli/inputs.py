@@ -1,4 +1,4 @@
-"""From the command line to tensors: files, tensorisations, edges, and which entries are known."""
+"""From the command line to tensors: files, tensorisations, and which entries are known."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import numpy.typing as npt
 
 from ..data.array_files import Source, read_array
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
-from ..errors import DataError, OptionError
-from .options import ModeOrder
+from ..errors import DataError, FileFormatError, OptionError
+from ..network import TensorNetwork
+from ..results import Result, StopReason
+from ..tasks.api import load as load_file
+from .options import DataOptions, KnownOptions
 
-__all__ = ["Input", "load", "load_known", "parse_edges"]
+__all__ = ["Input", "load", "load_known", "load_result"]
 
 Array = npt.NDArray[Any]
 
@@ -35,13 +38,20 @@ class Input:
 
     @cached_property
     def tensor(self) -> Array:
-        """The tensor."""
+        """The array as a tensor."""
         return self.how.apply(self.array)
 
     @cached_property
-    def mask(self) -> npt.NDArray[np.bool_]:
-        """Known entries of the tensor; padding is not."""
-        return self.how.apply(np.ones(self.array.shape, bool) if self.known is None else self.known)
+    def mask(self) -> npt.NDArray[np.bool_] | None:
+        """Which entries of the tensor are known (None: all); padding is not."""
+        return None if self.known is None else self.how.apply(self.known)
+
+    @property
+    def truth(self) -> Array | None:
+        """The tensor with entries that were hidden on purpose, to measure the error on; None without such."""
+        if self.known is None or not (~np.isnan(self.array) & ~self.known).any():
+            return None
+        return np.where(self.how.apply(np.ones(self.array.shape, bool)), self.tensor, np.nan)
 
     @property
     def description(self) -> str:
@@ -53,46 +63,36 @@ class Input:
         return f"{self.source.name}{key}, {sizes}, {kind}"
 
 
-def load(
-    path: Path, key: str | None, shape: str | None, order: ModeOrder | None, max_error: float | None
-) -> Input:
+def load(options: DataOptions, max_error: float | None) -> Input:
     """An array of which everything is known."""
-    array, source = _numbers(path, key)
+    array, source = _numbers(options)
     missing = int(np.isnan(array).sum())
     if missing:
         raise DataError(
-            f"{missing:,} of {array.size:,} entries of {path} are NaN; all are needed here. "
+            f"{missing:,} of {array.size:,} entries of {options.file} are NaN; all are needed here. "
             "Use `tensorgrow complete`, which takes NaN for missing"
         )
-    return Input(array, source, _tensorization(array, source, shape, order, max_error))
+    return Input(array, source, _tensorization(array, source, options, max_error))
 
 
 def load_known(
-    path: Path,
-    key: str | None,
-    shape: str | None,
-    order: ModeOrder | None,
-    *,
-    mask: Path | None,
-    observed: float | None,
-    seed: int,
-    max_error: float | None = None,
-    all_known: bool = False,
+    options: KnownOptions, *, seed: int, max_error: float | None = None, all_known: bool = False
 ) -> Input:
-    """An array of which some entries are known: not NaN, in the mask, and drawn at random where asked.
+    """An array of which some entries are known: not NaN, in the mask, and drawn by ``--observed``.
 
-    With `all_known` it may be known as a whole, too.
+    With `all_known` no entry needs to be missing.
     """
-    array, source = _numbers(path, key)
-    if mask is not None:  # whatever the file has elsewhere is not the truth
-        array = np.where(_mask(mask, array.shape), array, np.nan)
+    path = options.file
+    array, source = _numbers(options)
+    if options.mask is not None:  # whatever the file has elsewhere is not the truth
+        array = np.where(_mask(options.mask, array.shape), array, np.nan)
     known = ~np.isnan(array)
-    if observed is not None:
-        if not 0.0 < observed < 1.0:
-            raise OptionError(f"--observed {observed:g} must lie between 0 and 1")
-        known &= np.random.default_rng(seed).random(array.shape) < observed
+    if options.observed is not None:
+        if not 0.0 < options.observed < 1.0:
+            raise OptionError(f"--observed {options.observed:g} must lie between 0 and 1")
+        known &= np.random.default_rng(seed).random(array.shape) < options.observed
     if known.all() and all_known:
-        return Input(array, source, _tensorization(array, source, shape, order, max_error))
+        return Input(array, source, _tensorization(array, source, options, max_error))
     if known.all():
         raise OptionError(
             f"all {array.size:,} entries of {path} are known; give --mask FILE or --observed SHARE, "
@@ -100,15 +100,27 @@ def load_known(
         )
     if not known.any():
         raise DataError(f"none of the {array.size:,} entries of {path} is known; at least one is needed")
-    if _is_default_auto(source, array, shape):
-        how = for_missing(array.shape, None if order is None else order.literal)
+    if _is_auto(source, array, options):
+        how = for_missing(array.shape, None if options.order is None else options.order.literal)
     else:
-        how = _tensorization(array, source, shape, order, None)
+        how = _tensorization(array, source, options, None)
     return Input(array, source, how, known)
 
 
-def _numbers(path: Path, key: str | None) -> tuple[Array, Source]:
-    array, source = read_array(path, key)
+def load_result(path: Path, *, with_history: bool = False) -> Result:
+    """The result in a file; a bare network becomes one without a history, unless that is needed."""
+    loaded = load_file(path)
+    if isinstance(loaded, Result):
+        return loaded
+    if isinstance(loaded, TensorNetwork) and not with_history:
+        return Result(loaded, float("nan"), (), StopReason.CONVERGED)
+    needed = "the result of a run" if with_history else "a network or the result of a run"
+    raise FileFormatError(f"{path} holds a {type(loaded).__name__}; {needed} is needed")
+
+
+def _numbers(options: DataOptions) -> tuple[Array, Source]:
+    path = options.file
+    array, source = read_array(path, options.key)
     if array.dtype.kind not in "biufc":
         raise DataError(f"{path} has dtype {array.dtype}; numbers are needed")
     if array.ndim == 0 or array.size == 0:
@@ -126,32 +138,32 @@ def _numbers(path: Path, key: str | None) -> tuple[Array, Source]:
 def _mask(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     values, source = read_array(path)
     if values.dtype.kind not in "biuf" or np.isnan(values).any():
-        given = "NaN" if values.dtype.kind == "f" else f"dtype {values.dtype}"
-        raise DataError(f"the mask {path} has {given}; it must be 0 or 1 (black or white) everywhere")
+        content = "NaN" if values.dtype.kind == "f" else f"dtype {values.dtype}"
+        raise DataError(f"the mask {path} has {content}; it must be 0 or 1 (black or white) everywhere")
     known = values > 0.5 if source.is_picture else values != 0
     if known.shape != shape and known.ndim < len(shape) and known.shape == shape[: known.ndim]:
-        known = known.reshape(
-            known.shape + (1,) * (len(shape) - known.ndim)
-        )  # a grey mask of a colour picture
-        return np.broadcast_to(known, shape)
+        # A grey mask of a colour picture.
+        return np.broadcast_to(known.reshape(known.shape + (1,) * (len(shape) - known.ndim)), shape)
     if known.shape != shape:
         raise DataError(f"the mask {path} has shape {known.shape}, the data {shape}; they must agree")
     return np.asarray(known)
 
 
-def _is_default_auto(source: Source, array: Array, shape: str | None) -> bool:
+def _is_auto(source: Source, array: Array, options: DataOptions) -> bool:
+    shape = options.tensorize
     return shape == "auto" or (shape is None and (source.is_picture or array.ndim < 3))
 
 
 def _tensorization(
-    array: Array, source: Source, shape: str | None, order: ModeOrder | None, max_error: float | None
+    array: Array, source: Source, options: DataOptions, max_error: float | None
 ) -> Tensorization:
-    name = None if order is None else order.literal
-    if _is_default_auto(source, array, shape):
-        return tensorize(array, "auto", order=name, max_error=max_error or DEFAULT_ERROR)[1]
+    shape = options.tensorize
+    order = None if options.order is None else options.order.literal
+    if _is_auto(source, array, options):
+        return tensorize(array, "auto", order=order, max_error=max_error or DEFAULT_ERROR)[1]
     if shape is None or shape == "none":
-        return even(array.shape, name or "C", None)
-    return plan(array.shape, _parse_shape(shape), order=name or "C")
+        return even(array.shape, order or "C", None)
+    return plan(array.shape, _parse_shape(shape), order=order or "C")
 
 
 def _parse_shape(text: str) -> Any:
@@ -162,14 +174,3 @@ def _parse_shape(text: str) -> Any:
         )
     axes = [tuple(int(d) for d in axis.split("x")) for axis in text.strip().lower().split(",")]
     return axes[0] if len(axes) == 1 else axes
-
-
-def parse_edges(text: str) -> Any:
-    """A name of a set of edges, or the pairs themselves."""
-    if text in ("all", "chain", "ring"):
-        return text
-    if not re.fullmatch(r"\d+-\d+(,\d+-\d+)*", text):
-        raise OptionError(
-            f"--edges {text!r} is not known; give all, chain, ring, or pairs such as 0-1,1-2,0-3"
-        )
-    return [tuple(int(k) for k in pair.split("-")) for pair in text.split(",")]

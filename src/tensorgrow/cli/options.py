@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from ..data.tensorization import Order as Layout
+from ..errors import OptionError
 
 __all__ = [
-    "Checkpoint",
+    "DataOptions",
     "Device",
     "Edges",
     "Effort",
     "EffortOption",
-    "InputFile",
     "JsonOutput",
-    "Key",
+    "KnownOptions",
     "MaxError",
     "MaxParameters",
     "MaxSeconds",
     "ModeOrder",
-    "Order",
+    "NetworkFile",
+    "OutputOptions",
     "Outputs",
     "Quiet",
     "Report",
+    "SearchOptions",
     "Seed",
-    "Tensorize",
+    "parse_edges",
+    "spread",
 ]
 
 
@@ -54,108 +62,180 @@ class ModeOrder(StrEnum):
         return self.value
 
 
-_DATA, _SEARCH, _FILES = "Data", "Search", "Output"
+def _data(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Data", **more)
 
-InputFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE",
-        help="The data: .npy, .npz, .mat, a picture, HDF5, zarr or netCDF.",
-        show_default=False,
-    ),
-]
-Key = Annotated[
-    str | None,
-    typer.Option("--key", "-k", help="Which array of a file that holds several.", rich_help_panel=_DATA),
-]
-Tensorize = Annotated[
-    str | None,
-    typer.Option(
-        "--tensorize",
-        "-t",
-        metavar="SHAPE",
-        help="Shape of the tensor: [cyan]4x4x4x4[/], digits of each axis [cyan]8x8x8,8x8x8,3[/], "
-        "[cyan]auto[/] or [cyan]none[/]. By default "
-        "auto for pictures, matrices and vectors, none for the rest.",
-        rich_help_panel=_DATA,
-        show_default=False,
-    ),
-]
-Order = Annotated[
-    ModeOrder | None,
-    typer.Option(
-        "--order",
-        help="How axes become modes: row-major, column-major, by scale, or one mode per scale.",
-        rich_help_panel=_DATA,
-        show_default=False,
-    ),
-]
-Seed = Annotated[
-    int,
-    typer.Option("--seed", help="Seed of all random numbers.", rich_help_panel=_SEARCH, min=0, max=2**63 - 1),
-]
-MaxError = Annotated[
-    float | None,
-    typer.Option(
-        "--max-error", "-e", help="Relative error to reach.", rich_help_panel=_SEARCH, show_default=False
-    ),
-]
-MaxParameters = Annotated[
-    int | None,
-    typer.Option(
-        "--max-parameters",
-        "-p",
-        help="Largest size of the network.",
-        rich_help_panel=_SEARCH,
-        show_default=False,
-    ),
-]
-MaxSeconds = Annotated[
-    float | None,
-    typer.Option(
-        "--max-seconds", help="Longest time of the search.", rich_help_panel=_SEARCH, show_default=False
-    ),
-]
+
+def _search(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Search", **more)
+
+
+def _output(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Output", **more)
+
+
+NetworkFile = Annotated[Path, typer.Argument(metavar="NETWORK", help="A .safetensors file.")]
+Seed = Annotated[int, _search("--seed", help="Seed of all random numbers.", min=0, max=2**63 - 1)]
+MaxError = Annotated[float | None, _search("--max-error", "-e", help="Relative error to reach.")]
+MaxParameters = Annotated[int | None, _search("--max-parameters", "-p", help="Largest size of the network.")]
+MaxSeconds = Annotated[float | None, _search("--max-seconds", help="Longest time of the search.")]
 Edges = Annotated[
     str,
-    typer.Option(
-        "--edges",
-        help="Modes that may be joined: all, chain, ring, or pairs such as [cyan]0-1,1-2,0-3[/].",
-        rich_help_panel=_SEARCH,
+    _search(
+        "--edges", help="Modes that may be joined: all, chain, ring, or pairs such as [cyan]0-1,1-2,0-3[/]."
     ),
 ]
-EffortOption = Annotated[
-    Effort, typer.Option("--effort", help="How hard to search.", rich_help_panel=_SEARCH)
-]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.", rich_help_panel=_SEARCH)]
-Checkpoint = Annotated[
-    Path | None,
-    typer.Option(
-        "--checkpoint",
-        help="Keep the state of the run in this file, and go on from it where it exists.",
-        rich_help_panel=_FILES,
-        show_default=False,
-    ),
-]
+EffortOption = Annotated[Effort, _search("--effort", help="How hard to search.")]
+Device = Annotated[str, _search("--device", help="auto, cpu, cuda or cuda:1.")]
 Outputs = Annotated[
     list[Path] | None,
-    typer.Option(
+    _output(
         "--output",
         "-o",
         metavar="PATH",
         help="What to write, by its ending: the network (.safetensors), or the array it stands for (.npy, "
         ".png, ...). May be given several times.",
-        rich_help_panel=_FILES,
-        show_default=False,
     ),
 ]
-Report = Annotated[
-    Path | None,
-    typer.Option(
-        "--report", help="Write a page about the run (.html).", rich_help_panel=_FILES, show_default=False
-    ),
-]
-JsonOutput = Annotated[
-    bool, typer.Option("--json", help="Print the result as JSON instead of a table.", rich_help_panel=_FILES)
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No live progress line.", rich_help_panel=_FILES)]
+Report = Annotated[Path | None, _output("--report", help="Write a page about the run (.html).")]
+JsonOutput = Annotated[bool, _output("--json", help="Print the result as JSON instead of a table.")]
+Quiet = Annotated[bool, _output("--quiet", "-q", help="No live progress line.")]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which array to read, and how it becomes a tensor."""
+
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The data: .npy, .npz, .mat, a picture, HDF5, zarr or netCDF."),
+    ]
+    key: Annotated[str | None, _data("--key", "-k", help="Which array of a file that holds several.")] = None
+    tensorize: Annotated[
+        str | None,
+        _data(
+            "--tensorize",
+            "-t",
+            metavar="SHAPE",
+            help="Shape of the tensor: [cyan]4x4x4x4[/], digits of each axis [cyan]8x8x8,8x8x8,3[/], "
+            "[cyan]auto[/] or [cyan]none[/]. By default auto for pictures, matrices and vectors, none for "
+            "the rest.",
+        ),
+    ] = None
+    order: Annotated[
+        ModeOrder | None,
+        _data(
+            "--order", help="How axes become modes: row-major, column-major, by scale, or one mode per scale."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class KnownOptions(DataOptions):
+    """An array of which some entries may be missing."""
+
+    mask: Annotated[
+        Path | None,
+        _data(
+            "--mask",
+            help="File of the same shape: not zero (white) where entries are known. NaN is missing anyway.",
+        ),
+    ] = None
+    observed: Annotated[
+        float | None,
+        _data(
+            "--observed",
+            metavar="SHARE",
+            help="Try it out: keep this share of the entries, drawn with --seed, and hide the others.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Limits of a search and how it runs."""
+
+    max_error: MaxError = None
+    max_parameters: MaxParameters = None
+    max_seconds: MaxSeconds = None
+    edges: Edges = "all"
+    effort: EffortOption = Effort.balanced
+    seed: Seed = 0
+    device: Device = "auto"
+
+    def keywords(self) -> dict[str, Any]:
+        """The same as keywords of `tensorgrow.decompose` and `tensorgrow.complete`."""
+        return {
+            "max_error": self.max_error,
+            "max_parameters": self.max_parameters,
+            "max_seconds": self.max_seconds,
+            "edges": parse_edges(self.edges),
+            "effort": self.effort.value,
+            "random_state": self.seed,
+            "device": self.device,
+        }
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a run writes and prints."""
+
+    output: Outputs = None
+    report: Report = None
+    checkpoint: Annotated[
+        Path | None,
+        _output(
+            "--checkpoint", help="Keep the state of the run in this file, and go on from it where it exists."
+        ),
+    ] = None
+    as_json: JsonOutput = False
+    quiet: Quiet = False
+
+    def keywords(self) -> dict[str, Any]:
+        """Progress and checkpoint as keywords of the library."""
+        return {"progress": False if self.quiet else None, "checkpoint": self.checkpoint}
+
+
+def parse_edges(text: str) -> Any:
+    """A name of a set of edges, or the pairs themselves."""
+    if text in ("all", "chain", "ring"):
+        return text
+    if not re.fullmatch(r"\d+-\d+(,\d+-\d+)*", text):
+        raise OptionError(
+            f"--edges {text!r} is not known; give all, chain, ring, or pairs such as 0-1,1-2,0-3"
+        )
+    return [tuple(int(k) for k in pair.split("-")) for pair in text.split(",")]
+
+
+def spread(run: Callable[..., None]) -> Callable[..., None]:
+    """Replace every parameter of `run` that is one of the dataclasses above by its fields, for Typer."""
+    hints = get_type_hints(run, include_extras=True)
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+
+    def add(name: str, default: Any, hint: Any) -> None:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kind, default=default, annotation=hint))
+
+    for name, parameter in inspect.signature(run).parameters.items():
+        kind = hints[name]
+        if not is_dataclass(kind):
+            add(name, parameter.default, kind)
+            continue
+        inner = get_type_hints(kind, include_extras=True)
+        groups[name] = kind, [field.name for field in fields(kind)]
+        for field in fields(kind):
+            add(
+                field.name,
+                inspect.Parameter.empty if field.default is MISSING else field.default,
+                inner[field.name],
+            )
+
+    @wraps(run)
+    def wrapped(**values: Any) -> None:
+        grouped = {name: kind(**{n: values.pop(n) for n in names}) for name, (kind, names) in groups.items()}
+        run(**values, **grouped)
+
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped

@@ -17,25 +17,27 @@ from rich.markup import escape
 
 from .._version import __version__
 from ..data.array_files import WRITABLE, write_array
+from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError
-from ..network import TensorNetwork
 from ..results import Result, StopReason
 from ..structure import Structure
-from .console import emit_json, err, out
+from . import ExitCode
+from .console import emit_json, err, print_facts
 from .inputs import Input
+from .options import OutputOptions
 
 __all__ = [
-    "INTERRUPTED",
+    "NETWORK_SUFFIX",
     "check_outputs",
+    "describe_result",
     "describe_size",
     "describe_structure",
     "finish",
-    "json_of",
     "make_folder",
-    "peak_signal_to_noise",
+    "prepare_outputs",
+    "write_report",
 ]
 
-INTERRUPTED = 130
 NETWORK_SUFFIX = ".safetensors"
 
 
@@ -59,8 +61,15 @@ def check_outputs(
             raise OptionError(f"cannot write {path}: permission denied")
 
 
+def prepare_outputs(output: OutputOptions, default: Sequence[Path]) -> OutputOptions:
+    """The options with `default` as the files to write where none were named; checks that all can be."""
+    files = output.output or list(default)
+    check_outputs(files, report=output.report, checkpoint=output.checkpoint)
+    return replace(output, output=files)
+
+
 def make_folder(path: Path) -> None:
-    """A folder to write to, made where it does not exist."""
+    """Make sure there is a folder to write to."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -70,46 +79,37 @@ def make_folder(path: Path) -> None:
 
 
 def finish(
-    command: str,
-    result: Result,
-    data: Input,
-    *,
-    seed: int,
-    outputs: Sequence[Path],
-    report: Path | None,
-    checkpoint: Path | None,
-    as_json: bool,
-    keep_observed: bool = True,
+    command: str, result: Result, data: Input, output: OutputOptions, *, seed: int, keep_observed: bool = True
 ) -> None:
-    """Save everything, say what was found, and leave with 130 if the run was interrupted."""
+    """Save everything, print the result, and leave with 130 if the run was interrupted."""
     info = {**result.info, "source": data.source.to_dict(), "seed": seed}
     result = replace(result, tensorization=data.how, info=info)
     estimate = result.to_array().cpu().numpy()
     filled = estimate
     if data.known is not None and keep_observed:
         filled = np.where(data.known, data.array, estimate)
+    files = output.output or []
     with _undisturbed():
-        for path in outputs:
+        for path in files:
             if path.suffix.lower() == NETWORK_SUFFIX:
                 result.save(path)
             else:
                 write_array(path, filled, levels=data.source.levels)
-        if report is not None:
-            networks = [p.name for p in outputs if p.suffix.lower() == NETWORK_SUFFIX]
-            write_report(result, report, data, saved_as=networks[0] if networks else None)
-    written = [*outputs, *([] if report is None else [report])]
-    quality = _quality(data, estimate)
-    document = json_of(command, result, data, quality, [str(p) for p in written], checkpoint)
-    if as_json:
+        if output.report is not None:
+            networks = [p.name for p in files if p.suffix.lower() == NETWORK_SUFFIX]
+            write_report(result, output.report, data, saved_as=networks[0] if networks else None)
+    written = [str(p) for p in (*files, output.report) if p is not None]
+    document = describe_result(command, result, data, _measure(data, estimate), written, output.checkpoint)
+    if output.as_json:
         emit_json(document)
     else:
-        _table(document)
+        print_facts(_facts(document))
     if result.stop is StopReason.INTERRUPTED:
-        saved = ", ".join(str(p) for p in written) or "nothing was asked to be saved"
+        saved = ", ".join(written) or "nothing was asked to be saved"
         err.print(
             f"[bold yellow]interrupted:[/] the best network so far is kept ({escape(saved)})", soft_wrap=True
         )
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(ExitCode.INTERRUPTED)
 
 
 def write_report(
@@ -124,30 +124,25 @@ def write_report(
         if data is not None:
             whole = np.isfinite(data.array).all()
             options["truth"] = data.tensor if whole else None
-            options["observed"] = None if data.known is None else np.where(data.mask, data.tensor, np.nan)
+            options["observed"] = None if data.mask is None else np.where(data.mask, data.tensor, np.nan)
     result.report(path, **options)
 
 
-def peak_signal_to_noise(estimate: Any, truth: Any) -> float:
-    """In decibels, for values from 0 to 1."""
-    error = float(np.mean((np.clip(estimate, 0.0, 1.0) - truth) ** 2))
-    return float(-10.0 * np.log10(max(error, 1e-12)))
-
-
-def _quality(data: Input, estimate: Any) -> dict[str, float]:
+def _measure(data: Input, estimate: Any) -> dict[str, float]:
     """Errors on the array, padding left out, where it is known as a whole."""
     truth = data.array
     if not np.isfinite(truth).all():
         return {}
     size = float(np.abs(truth).max()) or 1.0  # squares of very large or small numbers have no room
     norm = float(np.linalg.norm(truth / size))
-    found = {"array_error": float(np.linalg.norm(estimate / size - truth / size)) / (norm or 1.0)}
-    if data.source.is_picture:
-        found["psnr"] = peak_signal_to_noise(estimate, truth)
-    return found
+    errors = {"array_error": float(np.linalg.norm(estimate / size - truth / size)) / (norm or 1.0)}
+    if data.source.is_picture:  # peak signal to noise in decibels, for values from 0 to 1
+        mean = float(np.mean((np.clip(estimate, 0.0, 1.0) - truth) ** 2))
+        errors["psnr"] = float(-10.0 * np.log10(max(mean, 1e-12)))
+    return errors
 
 
-def json_of(
+def describe_result(
     command: str,
     result: Result,
     data: Input | None = None,
@@ -184,20 +179,7 @@ def json_of(
     }
 
 
-def _table(document: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _rows(document):
-        table.add_row(name, value)
-    out.print(table)
-
-
-def _rows(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    from ..data.tensorization import Tensorization
-
+def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if d["input"]:
         yield "data", escape(d["input"])
     if d["observed"] is not None:
@@ -239,17 +221,6 @@ def describe_structure(structure: Structure) -> str:
     edges = "  ".join(f"{i}-{j}:[cyan]{rank}[/]" for (i, j), rank in structure.ranks.items())
     inner = structure.num_nodes - structure.order
     return edges + (f"  ({inner} internal node{'s' if inner > 1 else ''})" if inner else "")
-
-
-def as_result(loaded: Any, path: Path) -> Result:
-    """The result in a file; a bare network becomes one without a history."""
-    if isinstance(loaded, Result):
-        return loaded
-    if isinstance(loaded, TensorNetwork):
-        return Result(loaded, float("nan"), (), StopReason.CONVERGED)
-    raise FileFormatError(
-        f"{path} holds a {type(loaded).__name__}; a network or the result of a run is needed"
-    )
 
 
 @contextmanager

@@ -11,29 +11,24 @@ from rich.markup import escape
 
 from ..data.array_files import write_array
 from ..errors import FileFormatError
-from ..tasks.api import load
 from . import options as opt
 from .console import emit_json, out
-from .outputs import NETWORK_SUFFIX, as_result, check_outputs
+from .inputs import load_result
+from .outputs import NETWORK_SUFFIX, check_outputs
 
-__all__ = ["NAME", "NetworkFile", "run"]
+__all__ = ["NAME", "run"]
 
 NAME = "reconstruct"
 
-NetworkFile = Annotated[
-    Path, typer.Argument(metavar="NETWORK", help="A .safetensors file.", show_default=False)
-]
-
 
 def run(
-    network: NetworkFile,
+    network: opt.NetworkFile,
     output: Annotated[
         Path,
         typer.Option(
             "--output",
             "-o",
             help="The array: .npy, .npz, .mat, HDF5, zarr, or a picture (.png, ...).",
-            show_default=False,
         ),
     ],
     max_error: opt.MaxError = None,
@@ -42,14 +37,14 @@ def run(
 ) -> None:
     """Write the array that a network stands for.
 
-    With --max-error or --max-parameters, that of a smaller network the search came by.
+    With --max-error or --max-parameters, that of a smaller network that the search passed.
 
     Example: [cyan]tensorgrow reconstruct photo.safetensors -o back.png[/]
     """
     check_outputs([output])
     if output.suffix.lower() == NETWORK_SUFFIX:
         raise FileFormatError(f"{output} would be another network; give a name that ends in .npy, .png, ...")
-    result = as_result(load(network), network)
+    result = load_result(network)
     if max_error is not None or max_parameters is not None:
         smaller = result.at(max_error=max_error, max_parameters=max_parameters)
         result = replace(result, network=smaller)

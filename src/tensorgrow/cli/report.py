@@ -8,12 +8,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ..errors import FileFormatError
-from ..results import Result
-from ..tasks.api import load
+from . import options as opt
 from .console import out
+from .inputs import load_result
 from .outputs import check_outputs, write_report
-from .reconstruct import NetworkFile
 
 __all__ = ["NAME", "run"]
 
@@ -21,10 +19,9 @@ NAME = "report"
 
 
 def run(
-    network: NetworkFile,
+    network: opt.NetworkFile,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The page; by default NETWORK.html.", show_default=False),
+        Path | None, typer.Option("--output", "-o", help="The page; by default NETWORK.html.")
     ] = None,
 ) -> None:
     """Write a page about a saved run that opens in any browser, without a network connection.
@@ -33,8 +30,5 @@ def run(
     """
     path = Path(f"{network.stem}.html") if output is None else output
     check_outputs([], report=path)
-    result = load(network)
-    if not isinstance(result, Result):
-        raise FileFormatError(f"{network} holds a {type(result).__name__}; the result of a run is needed")
-    write_report(result, path, saved_as=network.name)
+    write_report(load_result(network, with_history=True), path, saved_as=network.name)
     out.print(f"report: [green]{escape(str(path))}[/]", soft_wrap=True)

@@ -9,6 +9,7 @@ import typer
 
 from ..errors import DataError, OptionError
 from ..experiments import EXPERIMENTS, reproduce
+from . import ExitCode
 from . import options as opt
 from .console import emit_json, err, note, out
 
@@ -16,8 +17,6 @@ __all__ = ["NAME", "run"]
 
 NAME = "reproduce"
 ALL = "all"
-# Exit code where cases failed or experiments were left out.
-INCOMPLETE = 1
 
 
 def run(
@@ -81,4 +80,4 @@ def run(
         # Said again where it cannot be missed: the notes are far up by now.
         note(f"left out for lack of data: {', '.join(s['name'] for s in skipped)}")
     if skipped or any(w["failures"] for w in written):
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(ExitCode.INCOMPLETE)

@@ -3,65 +3,60 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
+from ..plotting.growth import pick_evenly
 from ..results import Result
-from ..tasks.api import load
 from . import options as opt
-from .console import emit_json, out
-from .outputs import as_result, describe_size, describe_structure, json_of
-from .reconstruct import NetworkFile
+from .console import emit_json, out, print_facts
+from .inputs import load_result
+from .outputs import describe_result, describe_size, describe_structure
 
 __all__ = ["NAME", "run"]
 
 NAME = "show"
-# Points of the error-size path that are listed.
-LISTED = 12
 
 
-def run(network: NetworkFile, as_json: opt.JsonOutput = False) -> None:
+def run(network: opt.NetworkFile, as_json: opt.JsonOutput = False) -> None:
     """Show what is in a file: structure, sizes, errors, and how it was found."""
-    result = as_result(load(network), network)
+    result = load_result(network)
     if as_json:
-        document = json_of(NAME, result, files=[str(network)])
+        document = describe_result(NAME, result, files=[str(network)])
         # A bare network has no error, and JSON has no NaN.
         emit_json({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in document.items()})
         return
-    out.print(_summary(result, escape(str(network))))
+    print_facts(_facts(result), title=escape(str(network)))
     if result.structure.order <= 40:
         out.print(_nodes(result))
     if result.path:
         out.print(_path(result))
 
 
-def _summary(result: Result, name: str) -> Table:
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), title=name, title_justify="left")
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+def _facts(result: Result) -> Iterator[tuple[str, str]]:
     source: dict[str, Any] = result.info.get("source") or {}
     if source:
         key = f" [{source['key']}]" if source.get("key") else ""
-        table.add_row("data", escape(source["name"] + key))
+        yield "data", escape(source["name"] + key)
     if result.tensorization is not None:
-        table.add_row("tensor", str(result.tensorization))
-    table.add_row("parameters", describe_size(result.num_parameters, result.compression_ratio))
+        yield "tensor", str(result.tensorization)
+    yield "parameters", describe_size(result.num_parameters, result.compression_ratio)
     for label, value in (
         ("relative error", result.relative_error),
         ("held-out error", result.validation_error),
         ("hidden entries", result.test_error),
     ):
         if value is not None and not math.isnan(value):
-            table.add_row(label, f"{value:.4g}")
-    table.add_row("edges", describe_structure(result.structure))
-    table.add_row("numbers", f"{result.network.dtype}".removeprefix("torch."))
+            yield label, f"{value:.4g}"
+    yield "edges", describe_structure(result.structure)
+    yield "numbers", f"{result.network.dtype}".removeprefix("torch.")
     if result.history:
-        table.add_row("stopped", f"{result.stop.name}. {result.stop.text}")
+        yield "stopped", f"{result.stop.name}. {result.stop.text}"
     if "seconds" in result.info:
-        table.add_row("time", f"{result.info['seconds']:.1f} s, {len(result.history)} steps")
-    return table
+        yield "time", f"{result.info['seconds']:.1f} s, {len(result.history)} steps"
 
 
 def _nodes(result: Result) -> Table:
@@ -80,9 +75,6 @@ def _path(result: Result) -> Table:
     table = Table(title="smaller networks on the way (reconstruct --max-error)", title_justify="left")
     table.add_column("parameters", justify="right")
     table.add_column("error", justify="right")
-    points = result.path
-    count = min(LISTED, len(points))
-    chosen = sorted({round(k * (len(points) - 1) / max(1, count - 1)) for k in range(count)})
-    for k in chosen:
-        table.add_row(f"{points[k].num_parameters:,}", f"{points[k].relative_error:.4g}")
+    for point in pick_evenly(result.path, 12):
+        table.add_row(f"{point.num_parameters:,}", f"{point.relative_error:.4g}")
     return table

@@ -1,9 +1,9 @@
 """Pictures with matplotlib (extra `plot`): every function returns its axes or the file it wrote."""
 
 from .curves import plot_errors, plot_ranks
+from .diagram import draw_network
 from .film import growth_film
 from .layout import Layout, choose_layout
-from .network import draw_network
 from .panels import plot_images, plot_result
 
 __all__ = [

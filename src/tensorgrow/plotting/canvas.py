@@ -1,4 +1,4 @@
-"""Getting axes: those given, new ones, or a canvas nobody else sees."""
+"""What is drawn on: the caller's axes, new ones, or a figure in memory; and the colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["hidden_figure", "new_axes", "one_axes"]
+__all__ = ["BLUE", "GREEN", "GREY", "INK", "ORANGE", "hidden_figure", "new_axes", "one_axes"]
+
+# Colours of all pictures.
+BLUE, GREEN, ORANGE, GREY, INK = "#3f51d8", "#0b8a6a", "#d4540b", "#8a90a0", "#191d28"
 
 _MISSING = "pictures need matplotlib: pip install 'tensorgrow[plot]'"
 
@@ -26,7 +29,7 @@ def new_axes(columns: int, size: tuple[float, float]) -> list[Axes]:
 
 
 def one_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """The axes given, or new ones."""
+    """`ax`, or new axes where it is None."""
     return new_axes(1, size)[0] if ax is None else ax
 
 

@@ -9,21 +9,21 @@ import numpy as np
 from ..network import TensorNetwork
 from ..results import Result
 from ..structure import Structure
-from .canvas import one_axes
-from .network import as_structure
-from .values import Rivals, as_rivals, error_name, main_growth
+from .canvas import BLUE, GREEN, GREY, ORANGE, one_axes
+from .diagram import as_structure
+from .growth import Rivals, as_rivals, error_name, main_growth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["plot_errors", "plot_ranks"]
 
-FITTED, HELD_OUT, OTHER, FOUND, TESTED = "#3f51d8", "#b3307f", "#8a90a0", "#d4540b", "#0b8a6a"
+# Colours of other methods, in turn.
 RIVALS = ("#7a5a00", "#00738f", "#8f3fc4", "#4d6b00")
 
 
 def plot_errors(result: Result, ax: Axes | None = None, *, rivals: Rivals | None = None) -> Axes:
-    """Error against the number of parameters, along the growth that led to the result.
+    """Draw the error against the number of parameters, along the growth that led to the result.
 
     Where data was held out its error is drawn beside that of the fitted data. Steps of other growths are
     faint dots. Axes are logarithmic wherever all values are positive.
@@ -41,9 +41,9 @@ def plot_errors(result: Result, ax: Axes | None = None, *, rivals: Rivals | None
     ax = one_axes(ax, (5.5, 4.0))
     main = main_growth(result)
     held_out = any(s.validation_error is not None for s in result.history)
-    curves = [("relative_error", "fitted data" if held_out else "growth", FITTED)]
+    curves = [("relative_error", "fitted data" if held_out else "growth", BLUE)]
     if held_out:
-        curves.append(("validation_error", "held-out data", HELD_OUT))
+        curves.append(("validation_error", "held-out data", "#b3307f"))
     for name, label, color in curves:
         points = [
             (s.num_parameters, getattr(s, name))
@@ -58,11 +58,11 @@ def plot_errors(result: Result, ax: Axes | None = None, *, rivals: Rivals | None
         if s.start != main
     ]
     if rest:
-        ax.plot(*zip(*rest), ".", color=OTHER, alpha=0.5, zorder=1, label="other growths")
+        ax.plot(*zip(*rest), ".", color=GREY, alpha=0.5, zorder=1, label="other growths")
     size = result.num_parameters
-    ax.plot([size], [result.relative_error], "*", color=FOUND, markersize=13, zorder=4, label="result")
+    ax.plot([size], [result.relative_error], "*", color=ORANGE, markersize=13, zorder=4, label="result")
     if result.test_error is not None:
-        ax.plot([size], [result.test_error], "P", color=TESTED, markersize=8, zorder=4, label="test data")
+        ax.plot([size], [result.test_error], "P", color=GREEN, markersize=8, zorder=4, label="test data")
     for n, (name, pairs) in enumerate(others.items()):
         # A label that starts with an underscore would be left out of the legend.
         label = f" {name}" if name.startswith("_") else name
@@ -94,7 +94,7 @@ def _plain_ticks(ax: Axes) -> None:
 
 
 def plot_ranks(what: Structure | TensorNetwork | Result, ax: Axes | None = None) -> Axes:
-    """Ranks of all pairs of nodes as a heat map; 1 (not joined) is left blank.
+    """Draw the ranks of all pairs of nodes as a heat map; 1 (not joined) is left blank.
 
     Returns
     -------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 from importlib.resources import files
@@ -16,18 +15,15 @@ from numpy.typing import NDArray
 from ..errors import MissingPackageError, OptionError
 from ..results import Result, Step
 from .canvas import hidden_figure
+from .diagram import draw_network
+from .growth import error_name, main_growth, network_at, pick_evenly
 from .layout import Layout, choose_layout
-from .network import draw_network
-from .panels import show_image
-from .values import ImageMaker, ValueRange, as_dense, as_image, error_name, evenly, main_growth, network_at
+from .picture import ImageMaker, ValueRange, as_dense, as_image, data_address, show_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = ["growth_film"]
-
-# How long the last picture stays, in milliseconds.
-LAST = 2000
 
 
 def growth_film(
@@ -67,7 +63,7 @@ def growth_film(
     if not result.history:
         raise OptionError("this result has no history to film")
     main = main_growth(result)
-    steps = evenly([s for s in result.history if s.start == main], max_frames)
+    steps = pick_evenly([s for s in result.history if s.start == main], max_frames)
     captions = [_caption(result, s) for s in steps]
     layout = choose_layout([s.structure for s in steps])
     units = _units(result, steps, image)
@@ -76,7 +72,7 @@ def growth_film(
     if kind == ".html":
         _write_page(path, frames, captions, wait)
     else:
-        _write_moving(path, frames, wait)
+        _write_animation(path, frames, wait)
     return path
 
 
@@ -110,11 +106,10 @@ def _frame(step: Step, caption: str, picture: NDArray[np.float64] | None, layout
 
 
 def _caption(result: Result, step: Step) -> str:
-    """One line about a step."""
     return f"{step.num_parameters:,} parameters, {error_name(result)} {step.relative_error:.3g}"
 
 
-def _write_moving(path: Path, frames: list[Image], wait: int) -> None:
+def _write_animation(path: Path, frames: list[Image], wait: int) -> None:
     from PIL import Image
 
     options: dict[str, Any] = {"quality": 80, "method": 4}
@@ -124,17 +119,13 @@ def _write_moving(path: Path, frames: list[Image], wait: int) -> None:
         octree, plain = Image.Quantize.FASTOCTREE, Image.Dither.NONE
         frames = [f.quantize(128, method=octree, dither=plain) for f in frames]
         options = {"optimize": True}
-    durations = [wait] * (len(frames) - 1) + [wait + LAST]
+    durations = [wait] * (len(frames) - 1) + [wait + 2000]  # milliseconds
     first, *rest = frames
     first.save(path, save_all=True, append_images=rest, duration=durations, loop=0, **options)
 
 
 def _write_page(path: Path, frames: list[Image], captions: list[str], wait: int) -> None:
-    content = {
-        "frames": [_address(f) for f in frames],
-        "captions": captions,
-        "wait": wait,
-    }
+    content = {"frames": [_address(f) for f in frames], "captions": captions, "wait": wait}
     template = Template(files(__package__).joinpath("film.html").read_text(encoding="utf-8"))
     path.write_text(template.substitute(data=json.dumps(content)), encoding="utf-8")
 
@@ -142,4 +133,4 @@ def _write_page(path: Path, frames: list[Image], captions: list[str], wait: int)
 def _address(frame: Image) -> str:
     buffer = io.BytesIO()
     frame.save(buffer, "WEBP", quality=85)
-    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return data_address("webp", buffer.getvalue())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,14 +17,8 @@ __all__ = ["Layout", "Placement", "choose_layout"]
 
 Point = tuple[float, float]
 
-# Distances are in units of the distance between neighbouring legs.
+# Free space around the centre of a node, in units of the distance between neighbouring legs.
 NODE_CLEARANCE = 0.34
-LABEL_CLEARANCE = 0.3
-# Where along an edge its label may stand, best first.
-LABEL_STOPS = (0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72, 0.22, 0.78)
-# Beyond so many legs their order, and beyond so many edges the places of the labels, are not searched for.
-MOST_SEARCHED = 40
-MOST_PLACED = 120
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ class Layout:
 def choose_layout(
     structures: Structure | Sequence[Structure], kind: Literal["auto", "line", "circle"] = "auto"
 ) -> Layout:
-    """A layout for one structure, or for all those of a growth.
+    """Choose a layout for one structure, or for all those of a growth.
 
     Chains become lines and rings circles, in the order of their nodes. Everything else becomes a circle
     whose order keeps strongly joined legs close.
@@ -124,18 +118,21 @@ def _room_needed(structure: Structure) -> float:
 
 def _leg_weights(structure: Structure) -> NDArray[np.float64]:
     """How strongly each pair of legs is joined; internal nodes are eliminated as in a resistor network."""
-    n = structure.num_nodes
-    laplacian = np.zeros((n, n))
-    for (i, j), rank in structure.ranks.items():
-        weight = math.log(rank)
-        laplacian[[i, j], [i, j]] += weight
-        laplacian[[i, j], [j, i]] -= weight
-    p = structure.order
+    p, n = structure.order, structure.num_nodes
+    laplacian = _laplacian(n, {edge: math.log(rank) for edge, rank in structure.ranks.items()})
     inside = np.linalg.pinv(laplacian[p:, p:], hermitian=True) if n > p else np.zeros((0, 0))
     reduced = laplacian[:p, :p] - laplacian[:p, p:] @ inside @ laplacian[p:, :p]
     weights = np.where(reduced < -1e-9, -reduced, 0.0)
     np.fill_diagonal(weights, 0.0)
     return np.asarray((weights + weights.T) / 2)
+
+
+def _laplacian(count: int, weights: Mapping[Edge, float]) -> NDArray[np.float64]:
+    out = np.zeros((count, count))
+    for (i, j), weight in weights.items():
+        out[[i, j], [i, j]] += weight
+        out[[i, j], [j, i]] -= weight
+    return out
 
 
 def _chain_order(weights: NDArray[np.float64]) -> tuple[int, ...] | None:
@@ -172,7 +169,7 @@ def _circle_order(weights: NDArray[np.float64]) -> tuple[int, ...]:
 
     best = slots.copy()
     least = cost(best)
-    improved = 3 < count <= MOST_SEARCHED
+    improved = 3 < count <= 40  # a round tries all pairs of legs: too slow for more
     while improved:
         improved = False
         for a in range(count):
@@ -195,10 +192,7 @@ def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.flo
     p, n = structure.order, structure.num_nodes
     if n == p:
         return np.zeros((0, 2))
-    laplacian = np.zeros((n, n))
-    for i, j in structure.edges:
-        laplacian[[i, j], [i, j]] += 1.0
-        laplacian[[i, j], [j, i]] -= 1.0
+    laplacian = _laplacian(n, dict.fromkeys(structure.edges, 1.0))
     inside = np.linalg.pinv(laplacian[p:, p:], hermitian=True) @ (-laplacian[p:, :p] @ fixed)
     # Distinct tiny offsets, so that nodes at the very same place know in which direction to part.
     turns = np.arange(n - p) * 2.399963
@@ -217,9 +211,9 @@ def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.flo
 
 def _label_stops(edges: Sequence[Edge], nodes: NDArray[np.float64]) -> dict[Edge, float]:
     """Places for the labels that keep clear of nodes and of each other, short edges first."""
-    if len(edges) > MOST_PLACED:
-        return dict.fromkeys(edges, LABEL_STOPS[0])
-    stops = np.array(LABEL_STOPS)
+    if len(edges) > 120:  # no place would be free
+        return dict.fromkeys(edges, 0.5)
+    stops = np.array((0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72, 0.22, 0.78))  # best first
     lengths = {e: float(np.linalg.norm(nodes[e[0]] - nodes[e[1]])) for e in edges}
     taken = np.empty((0, 2))
     out = {}
@@ -228,13 +222,13 @@ def _label_stops(edges: Sequence[Edge], nodes: NDArray[np.float64]) -> dict[Edge
         tried = tail + stops[:, None] * (head - tail)
         others = np.delete(nodes, edge, axis=0)
         room = np.full(len(stops), 1.0)
-        for obstacles, clearance in ((others, NODE_CLEARANCE), (taken, LABEL_CLEARANCE)):
+        for obstacles, clearance in ((others, NODE_CLEARANCE), (taken, 0.3)):
             if len(obstacles):
                 near = np.linalg.norm(tried[:, None] - obstacles[None], axis=2).min(1)
                 room = np.minimum(room, near / clearance)
-        chosen = int(np.argmax(np.round(np.minimum(room, 1.0), 3)))
-        out[edge] = float(stops[chosen])
-        taken = np.vstack([taken, tried[chosen]])
+        best = int(np.argmax(np.round(np.minimum(room, 1.0), 3)))
+        out[edge] = float(stops[best])
+        taken = np.vstack([taken, tried[best]])
     return out
 
 

@@ -1,5 +1,5 @@
 """One self-contained HTML page about a run: works offline, asks the network for nothing."""
 
-from .file import write_report
+from .page import write_report
 
 __all__ = ["write_report"]

@@ -9,17 +9,15 @@ import torch
 
 from ..algebra import gauge
 from ..network import TensorNetwork
+from ..plotting.growth import Rivals, as_rivals, error_name, main_growth, pick_evenly
 from ..plotting.layout import choose_layout
-from ..plotting.values import Rivals, as_rivals, error_name, evenly, main_growth
 from ..results import Result, Step
 from ..structure import Structure
 
 __all__ = ["MOST_STEPS", "collect", "finite"]
 
-# Bounds that keep the page small and quick however long the run was.
+# Keeps the page small and quick however long the run was.
 MOST_STEPS = 600
-MOST_SPECTRA = 72
-MOST_VALUES = 64
 
 
 def finite(value: float | None) -> float | None:
@@ -29,7 +27,7 @@ def finite(value: float | None) -> float | None:
 
 def collect(result: Result, rivals: Rivals | None) -> dict[str, Any]:
     """Steps, structures, curves and spectra of a result."""
-    steps: list[Step] = evenly(result.history, MOST_STEPS)
+    steps = pick_evenly(result.history, MOST_STEPS)
     structures = list(dict.fromkeys([*(s.structure for s in steps), result.structure]))
     numbers = {s: n for n, s in enumerate(structures)}
     main = main_growth(result)
@@ -37,7 +35,7 @@ def collect(result: Result, rivals: Rivals | None) -> dict[str, Any]:
         "error_name": error_name(result),
         "num_steps": len(result.history),
         "main": main,
-        "structures": _placed(structures),
+        "structures": _place(structures),
         "final": numbers[result.structure],
         "steps": [_step(s, numbers) for s in steps],
         "series": _series(result, steps, main, rivals),
@@ -61,7 +59,7 @@ def _step(step: Step, numbers: dict[Structure, int]) -> dict[str, Any]:
     }
 
 
-def _placed(structures: list[Structure]) -> list[dict[str, Any]]:
+def _place(structures: list[Structure]) -> list[dict[str, Any]]:
     """Nodes ``[x, y, leg x, leg y, dimension]`` and edges ``[i, j, rank, place of the label]``."""
     layout = choose_layout(structures)
     out = []
@@ -88,45 +86,23 @@ def _series(result: Result, steps: list[Step], main: int, rivals: Rivals | None)
         ]
 
     last = [[result.num_parameters, finite(result.relative_error), None]]
-    out: list[dict[str, Any]] = [
-        {
-            "role": "fitted",
-            "name": "growth: fitted data" if held_out else "growth",
-            "line": True,
-            "points": points("relative_error", True),
-        },
-        {
-            "role": "held-out",
-            "name": "growth: held-out data",
-            "line": True,
-            "points": points("validation_error", True),
-        },
-        {
-            "role": "other",
-            "name": "other growths",
-            "line": False,
-            "points": points("validation_error" if held_out else "relative_error", False),
-        },
-        {"role": "result", "name": "result", "line": False, "points": last},
-        {
-            "role": "test",
-            "name": "test data",
-            "line": False,
-            "points": [[result.num_parameters, finite(result.test_error), None]],
-        },
+    tested = [[result.num_parameters, finite(result.test_error), None]]
+    off_main = "validation_error" if held_out else "relative_error"
+    curves = [
+        ("fitted", "growth: fitted data" if held_out else "growth", True, points("relative_error", True)),
+        ("held-out", "growth: held-out data", True, points("validation_error", True)),
+        ("other", "other growths", False, points(off_main, False)),
+        ("result", "result", False, last),
+        ("test", "test data", False, tested),
     ]
-    for name, given in as_rivals(rivals).items():
-        out.append(
-            {
-                "role": "rival",
-                "name": name,
-                "line": len(given) > 1,
-                "points": [[size, error, None] for size, error in given],
-            }
-        )
-    for series in out:
-        series["points"] = [p for p in series["points"] if p[1] is not None]
-    return [series for series in out if series["points"]]
+    for name, pairs in as_rivals(rivals).items():
+        curves.append(("rival", name, len(pairs) > 1, [[size, error, None] for size, error in pairs]))
+    out = []
+    for role, name, line, drawn in curves:
+        drawn = [p for p in drawn if p[1] is not None]
+        if drawn:
+            out.append({"role": role, "name": name, "line": line, "points": drawn})
+    return out
 
 
 def _spectra(network: TensorNetwork) -> list[dict[str, Any]]:
@@ -134,16 +110,11 @@ def _spectra(network: TensorNetwork) -> list[dict[str, Any]]:
     wide = network.to("cpu", torch.complex128 if network.is_complex else torch.float64)
     structure = wide.structure
     spectra = gauge.edge_spectra(structure, gauge.balance(structure, [c.detach() for c in wide.cores]))
-    edges = sorted(spectra, key=lambda e: (-structure.rank(*e), e))[:MOST_SPECTRA]
     out = []
-    for edge in edges:
+    # Bounded to keep the page small.
+    for edge in sorted(spectra, key=lambda e: (-structure.rank(*e), e))[:72]:
         values = [float(v) for v in spectra[edge]]
         scale = max(values) or 1.0
-        out.append(
-            {
-                "edge": list(edge),
-                "rank": structure.rank(*edge),
-                "values": [float(f"{v / scale:.3g}") for v in values[:MOST_VALUES]],
-            }
-        )
+        shown = [float(f"{v / scale:.3g}") for v in values[:64]]
+        out.append({"edge": list(edge), "rank": structure.rank(*edge), "values": shown})
     return out

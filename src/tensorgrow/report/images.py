@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, MissingPackageError
-from ..plotting.values import ImageMaker, ValueRange, as_dense, as_image, evenly, network_at
+from ..plotting.growth import network_at, pick_evenly
+from ..plotting.picture import ImageMaker, ValueRange, as_dense, as_image, data_address
 from ..results import PathPoint, Result
 from .content import finite
 
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["collect_images"]
 
 MOST_FRAMES = 40
-MOST_PIXELS = 384  # on the longer side
-LOSSLESS_PIXELS = 96  # up to here pictures are stored without loss: artefacts would show
 # All pictures together, in bytes before base64 adds a third; the quality gives way.
 MOST_BYTES = 1_800_000
-QUALITIES = (88, 78, 65, 50, 35)
 
 
 def collect_images(
@@ -36,14 +33,13 @@ def collect_images(
     shows the best kept network of at most its size.
     """
     final = as_image(_values(result, PathPoint(result.network, result.relative_error)), image)
-    given = {
-        "original": _picture(result, truth, "truth", image),
-        "observed": _picture(result, observed, "observed", image),
-    }
-    fixed = {name: picture for name, picture in given.items() if picture is not None}
+    fixed = {}
+    for shown, name, tensor in (("original", "truth", truth), ("observed", "observed", observed)):
+        if tensor is not None:
+            fixed[shown] = _picture(result, tensor, name, image)
     range_ = ValueRange.of(fixed.get("original", fixed.get("observed", final)))
     points, frames = _frames(result, steps)
-    drawn = [_shrunk(range_.to_unit(as_image(_values(result, p), image))) for p in points]
+    drawn = [_shrink(range_.to_unit(as_image(_values(result, p), image))) for p in points]
     stills = {name: range_.to_unit(picture) for name, picture in fixed.items()}
     gain = 1.0
     if "original" in stills:
@@ -53,7 +49,7 @@ def collect_images(
     # Where data was held out, the errors of kept networks are those on it; that of the result is on all data.
     held_out = any(s.validation_error is not None for s in result.history)
     names = ["held-out error" if held_out else "error"] * (len(points) - 1) + ["error"]
-    encoded = _encode_all([*drawn, *(_shrunk(p) for p in stills.values())])
+    encoded = _encode_all([*drawn, *(_shrink(p) for p in stills.values())])
     for step, frame in zip(steps, frames):
         step["frame"] = frame
     return {
@@ -73,10 +69,8 @@ def _values(result: Result, point: PathPoint) -> NDArray[Any]:
     return as_dense(result.expected(point.network.to_dense()))
 
 
-def _picture(result: Result, given: Any, name: str, image: ImageMaker) -> NDArray[np.float64] | None:
-    if given is None:
-        return None
-    dense = as_dense(given)
+def _picture(result: Result, tensor: Any, name: str, image: ImageMaker) -> NDArray[np.float64]:
+    dense = as_dense(tensor)
     if dense.shape != result.structure.dims:
         raise DataError(f"{name} has shape {dense.shape}, the network is for {result.structure.dims}")
     return as_image(dense, image)
@@ -87,7 +81,7 @@ def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint
     by_index = {s.index: s for s in result.history}
     wanted = [network_at(result, by_index[s["index"]]) for s in steps]
     before = {p.num_parameters: p for p in wanted if p.network is not result.network}
-    kept = evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
+    kept = pick_evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
     points = [*kept, PathPoint(result.network, result.relative_error)]
     sizes = np.array([p.num_parameters for p in kept])
     frames = []
@@ -107,19 +101,19 @@ def _gain(off: NDArray[np.float64]) -> float:
 def _encode_all(drawn: list[Image]) -> list[str]:
     """Data addresses of all pictures, at the best quality at which they fit."""
     sample = drawn[:: max(1, len(drawn) // 8)]
-    for quality in QUALITIES:
+    worst = 35
+    for quality in (88, 78, 65, 50, worst):
         # A few tell how large all will be; only what fits by them is encoded in full.
-        if sum(len(_encode(p, quality)[1]) for p in sample) * len(drawn) > MOST_BYTES * len(sample):
+        size = sum(len(_encode(p, quality)[1]) for p in sample) / len(sample) * len(drawn)
+        if size > MOST_BYTES and quality > worst:
             continue
         encoded = [_encode(p, quality) for p in drawn]
         if sum(len(data) for _, data in encoded) <= MOST_BYTES:
             break
-    else:
-        encoded = [_encode(p, QUALITIES[-1]) for p in drawn]
-    return [f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}" for kind, data in encoded]
+    return [data_address(kind, data) for kind, data in encoded]
 
 
-def _shrunk(picture: NDArray[np.float64]) -> Image:
+def _shrink(picture: NDArray[np.float64]) -> Image:
     """A picture with values from 0 to 1, not larger than a page needs; what is unknown is black."""
     try:
         from PIL import Image
@@ -128,17 +122,17 @@ def _shrunk(picture: NDArray[np.float64]) -> Image:
             "pictures in a report need Pillow: pip install 'tensorgrow[plot]', or leave out image="
         ) from error
     drawn = Image.fromarray(np.round(255 * np.nan_to_num(picture, nan=0.0)).astype(np.uint8))
-    longest = max(drawn.size)
-    if longest <= MOST_PIXELS:
+    longest, most = max(drawn.size), 384
+    if longest <= most:
         return drawn
-    width, height = (max(1, round(n * MOST_PIXELS / longest)) for n in drawn.size)
+    width, height = (max(1, round(n * most / longest)) for n in drawn.size)
     return drawn.resize((width, height), Image.Resampling.BOX)
 
 
 def _encode(drawn: Image, quality: int) -> tuple[str, bytes]:
     """Kind and bytes of a picture."""
     buffer = io.BytesIO()
-    if max(drawn.size) <= LOSSLESS_PIXELS:
+    if max(drawn.size) <= 96:  # without loss: artefacts would show
         drawn.save(buffer, "PNG", optimize=True)
         return "png", buffer.getvalue()
     drawn.save(buffer, "JPEG", quality=quality, optimize=True)

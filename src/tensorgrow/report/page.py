@@ -1,39 +1,64 @@
-"""The page itself: everything that is only read is written here, what moves is drawn by ``page.js``."""
+"""The page: what is only read is written here, what moves is drawn by ``page.js``."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
 from string import Template
 from typing import Any
 
 from .._version import __version__
-from ..plotting.values import shape_text
+from ..plotting.growth import Rivals
+from ..plotting.picture import ImageMaker
 from ..results import Result
+from .content import collect
+from .images import collect_images
 
-__all__ = ["render"]
-
-_ERRORS = {
-    "train_error": "fitted error",
-    "validation_error": "held-out error",
-    "test_error": "test error",
-}
+__all__ = ["shape_text", "write_report"]
 
 
-def render(result: Result, content: dict[str, Any], *, title: str | None, file_name: str) -> str:
-    """The HTML text.
+def write_report(
+    result: Result,
+    path: str | Path,
+    *,
+    title: str | None = None,
+    image: ImageMaker | None = None,
+    truth: Any = None,
+    observed: Any = None,
+    rivals: Rivals | None = None,
+    saved_as: str | None = None,
+) -> Path:
+    """Write the page of a result; see `Result.report`."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
+    content = collect(result, rivals)
+    if image is not None:
+        content["images"] = collect_images(result, content["steps"], image, truth, observed)
+    page = _render(result, content, title=title, file_name=saved_as or f"{path.stem}.safetensors")
+    # A title may hold half a surrogate pair, which no encoding has; it must not cost the report.
+    path.write_bytes(page.encode("utf-8", errors="replace"))
+    return path
 
-    Parameters
-    ----------
-    content
-        What `page.js` draws; it travels as JSON in the page.
-    file_name
-        The file the page tells to load.
-    """
+
+def shape_text(dims: Sequence[int]) -> str:
+    """A shape as people write it: ``4⁸×3`` for eight fours and a three."""
+    raised = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    parts = []
+    for dim, run in groupby(dims):
+        count = len(list(run))
+        parts += [f"{dim}{str(count).translate(raised)}"] if count > 2 else [str(dim)] * count
+    return "×".join(parts)
+
+
+def _render(result: Result, content: dict[str, Any], *, title: str | None, file_name: str) -> str:
+    """The HTML text; `content` travels in it as JSON for ``page.js`` to draw."""
     style, script = (_asset(name) for name in ("page.css", "page.js"))
     shape = shape_text(result.structure.dims)
     heading = title or f"A {shape} tensor in {result.num_parameters:,} numbers"
@@ -46,12 +71,12 @@ def render(result: Result, content: dict[str, Any], *, title: str | None, file_n
             f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
             "base-uri 'none'; form-action 'none'"
         ),
-        subtitle=_subtitle(result, shape),
+        subtitle=_describe(result, shape),
         cards=_cards(result, content),
         stop=f"<b>{escape(result.stop.name)}</b> {escape(result.stop.text)}",
         pictures_hidden="" if "images" in content else " hidden",
         table=_table(content),
-        table_note=_thinned(content),
+        table_note=_note_thinning(content),
         file_name=escape(repr(file_name)),
         environment=_environment(result.info),
         version=escape(__version__),
@@ -76,13 +101,13 @@ def _as_script_data(content: Mapping[str, Any]) -> str:
     return text
 
 
-def _subtitle(result: Result, shape: str) -> str:
+def _describe(result: Result, shape: str) -> str:
     structure = result.structure
     inside = structure.num_nodes - structure.order
     how = result.tensorization
-    made = "" if how is None else f"{shape_text(how.shape)} as "
+    array = "" if how is None else f"{shape_text(how.shape)} as "
     parts = [
-        f"{made}{shape} = {structure.num_entries:,} entries",
+        f"{array}{shape} = {structure.num_entries:,} entries",
         f"{structure.num_nodes} cores" + (f" ({inside} internal)" if inside else ""),
         f"{len(structure.edges)} edges",
     ]
@@ -103,11 +128,15 @@ def _cards(result: Result, content: Mapping[str, Any]) -> str:
     cards = [
         ("parameters", f"{result.num_parameters:,}"),
         ("times smaller", _times(result.compression_ratio)),
+        (content["error_name"], _number(result.relative_error)),
     ]
-    cards.append((content["error_name"], _number(result.relative_error)))
-    for name, text in _ERRORS.items():
-        if getattr(result, name) is not None:
-            cards.append((text, _number(getattr(result, name))))
+    for name, error in (
+        ("fitted error", result.train_error),
+        ("held-out error", result.validation_error),
+        ("test error", result.test_error),
+    ):
+        if error is not None:
+            cards.append((name, _number(error)))
     seconds = result.info.get("seconds", result.history[-1].seconds if result.history else None)
     if isinstance(seconds, int | float):
         cards.append(("seconds", f"{seconds:,.3g}"))
@@ -146,7 +175,7 @@ def _cells(tag: str, values: Iterable[str]) -> str:
     return "".join(f"<{tag}>{escape(str(v))}</{tag}>" for v in values)
 
 
-def _thinned(content: Mapping[str, Any]) -> str:
+def _note_thinning(content: Mapping[str, Any]) -> str:
     shown, total = len(content["steps"]), content["num_steps"]
     if not total:
         return "This result was kept without its history."
@@ -161,10 +190,10 @@ def _environment(info: Mapping[str, Any]) -> str:
         f"<div><dt>{escape(str(k).replace('_', ' '))}</dt><dd>{escape(_plain(v))}</dd></div>"
         for k, v in plain.items()
     )
-    folded = "".join(
-        f"<details><summary>{escape(str(k))}</summary><pre>{escape(_pretty(v))}</pre></details>"
-        for k, v in nested.items()
-    )
+    folded = ""
+    for k, v in nested.items():
+        text = escape(json.dumps(v, indent=2, default=str))
+        folded += f"<details><summary>{escape(str(k))}</summary><pre>{text}</pre></details>"
     return (f"<dl class=facts>{rows}</dl>" if rows else "<p>Nothing was recorded.</p>") + folded
 
 
@@ -172,7 +201,3 @@ def _plain(value: Any) -> str:
     if value is None:
         return "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, default=str)

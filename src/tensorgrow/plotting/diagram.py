@@ -1,4 +1,4 @@
-"""Drawing a network: cores, dangling legs, edges as wide as their rank is large."""
+"""The diagram of a network: cores, dangling legs, edges as wide as their rank is large."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import OptionError
 from ..network import TensorNetwork
 from ..results import Result
 from ..structure import Edge, Structure
-from .canvas import one_axes
+from .canvas import BLUE, GREEN, GREY, INK, ORANGE, one_axes
 from .layout import Layout, Placement, choose_layout
 
 if TYPE_CHECKING:
@@ -17,14 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["as_structure", "draw_network"]
 
-CORE, INTERNAL, CHANGED, EDGE, INK = "#3f51d8", "#0b8a6a", "#d4540b", "#8a90a0", "#191d28"
+# Units are the distance between neighbouring legs.
 NODE_RADIUS = 0.21
 LEG_LENGTH = 0.48
-# Inches per unit of length that keep labels readable, and inches that still fit a page or screen.
-READABLE = 0.5
-LARGEST = 20.0
-# Units of length that are shown at least: two cores alone would fill the picture.
-NARROWEST = 4.5
 
 
 def draw_network(
@@ -59,9 +54,9 @@ def draw_network(
     matplotlib.axes.Axes
     """
     structure = as_structure(what)
-    chosen = layout if isinstance(layout, Layout) else choose_layout(structure, layout)
-    placed = chosen.place(structure)
-    ax = one_axes(ax, _figure_size(chosen, placed))
+    layout = layout if isinstance(layout, Layout) else choose_layout(structure, layout)
+    placed = layout.place(structure)
+    ax = one_axes(ax, _figure_size(layout, placed))
     unit = _frame(ax, placed)
     _draw_edges(ax, structure, placed, highlight, unit)
     _draw_nodes(ax, structure, placed, highlight)
@@ -84,13 +79,15 @@ def _extent(placed: Placement) -> tuple[tuple[float, float], tuple[float, float]
     ends = [(x + reach * u, y + reach * v) for (x, y), (u, v) in zip(placed.nodes, placed.legs)]
     xs, ys = zip(*placed.nodes, *ends)
     margin = NODE_RADIUS + 0.1
-    spare = max(0.0, (NARROWEST - (max(xs) - min(xs) + 2 * margin)) / 2)
+    # 4.5 units are shown at least: two cores alone would fill the picture.
+    spare = max(0.0, (4.5 - (max(xs) - min(xs) + 2 * margin)) / 2)
     return (min(xs) - margin - spare, max(xs) + margin + spare), (min(ys) - margin, max(ys) + margin)
 
 
 def _figure_size(layout: Layout, placed: Placement) -> tuple[float, float]:
     """Inches of a new figure: the same for most networks, more for those of many nodes."""
-    width, height = (min(LARGEST, READABLE * (high - low)) for low, high in _extent(placed))
+    # Half an inch per unit keeps labels readable, and 20 inches still fit a page or screen.
+    width, height = (min(20.0, 0.5 * (high - low)) for low, high in _extent(placed))
     return (max(5.5, width), 2.2) if layout.kind == "line" else (max(4.8, width), max(4.8, height))
 
 
@@ -111,9 +108,9 @@ def _draw_edges(
 ) -> None:
     for (i, j), rank in structure.ranks.items():
         (x1, y1), (x2, y2) = placed.nodes[i], placed.nodes[j]
-        marked = highlight is not None and (i, j) == tuple(sorted(highlight))
+        is_marked = highlight is not None and (i, j) == tuple(sorted(highlight))
         width = min((1.0 + 1.3 * math.log2(rank)) * min(unit / 40, 1.0), 0.4 * unit)
-        (line,) = ax.plot([x1, x2], [y1, y2], color=CHANGED if marked else EDGE, linewidth=width, zorder=1)
+        (line,) = ax.plot([x1, x2], [y1, y2], color=ORANGE if is_marked else GREY, linewidth=width, zorder=1)
         line.set(solid_capstyle="round", gid=f"edge {i}-{j}")
     for k, ((x, y), (u, v)) in enumerate(zip(placed.nodes, placed.legs)):
         if not structure.is_internal(k):
@@ -125,12 +122,12 @@ def _draw_nodes(ax: Axes, structure: Structure, placed: Placement, highlight: Ed
     from matplotlib.patches import Circle, RegularPolygon
 
     for k, where in enumerate(placed.nodes):
-        rim = CHANGED if highlight is not None and k in highlight else "white"
+        rim = ORANGE if highlight is not None and k in highlight else "white"
         if structure.is_internal(k):
             shape: Any = RegularPolygon(where, 4, radius=NODE_RADIUS * 1.05, gid=f"internal {k}")
-            color = INTERNAL
+            color = GREEN
         else:
-            shape, color = Circle(where, NODE_RADIUS, gid=f"node {k}"), CORE
+            shape, color = Circle(where, NODE_RADIUS, gid=f"node {k}"), BLUE
         shape.set(facecolor=color, edgecolor=rim, linewidth=1.5, zorder=3)
         ax.add_patch(shape)
 
@@ -146,7 +143,7 @@ def _write(ax: Axes, structure: Structure, placed: Placement, highlight: Edge | 
     box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for (i, j), rank in structure.ranks.items():
         (x1, y1), (x2, y2), stop = placed.nodes[i], placed.nodes[j], placed.labels[i, j]
-        marked = highlight is not None and (i, j) == tuple(sorted(highlight))
+        is_marked = highlight is not None and (i, j) == tuple(sorted(highlight))
         where = (x1 + stop * (x2 - x1), y1 + stop * (y2 - y1))
         label = ax.text(*where, str(rank), fontsize=size, fontweight="bold", bbox=box, zorder=5, **middle)
-        label.set_color(CHANGED if marked else INK)
+        label.set_color(ORANGE if is_marked else INK)

@@ -1,0 +1,81 @@
+"""What pictures and pages show of a run: its main growth, its networks, its kind of error, its rivals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import OptionError
+from ..results import PathPoint, Result, Step
+
+__all__ = ["Rivals", "as_rivals", "error_name", "main_growth", "network_at", "pick_evenly"]
+
+Item = TypeVar("Item")
+# Names of other methods with (parameters, error), or a list of such pairs.
+Rivals = Mapping[str, Any]
+
+
+def error_name(result: Result) -> str:
+    """What the errors of a result are: losses where a loss was minimised by gradients."""
+    if "density" in result.info:
+        return "negative log-likelihood"
+    return "loss" if "training" in result.info else "relative error"
+
+
+def as_rivals(rivals: Rivals | None) -> dict[str, list[tuple[float, float]]]:
+    """Sizes and errors of other methods: each one point ``(parameters, error)`` or several."""
+    out: dict[str, list[tuple[float, float]]] = {}
+    if rivals is not None and not isinstance(rivals, Mapping):
+        raise OptionError(
+            f"rivals is a mapping from names to (parameters, error), not {type(rivals).__name__}"
+        )
+    for name, pairs in (rivals or {}).items():
+        try:
+            points = np.atleast_2d(np.array(pairs, dtype=float))
+        except (TypeError, ValueError):
+            points = np.empty((0, 0))
+        if points.ndim != 2 or points.shape[-1] != 2 or not np.isfinite(points).all():
+            raise OptionError(
+                f"rivals[{name!r}] must be (parameters, error) or a list of such pairs of finite numbers, "
+                f"not {pairs!r}"
+            )
+        out[str(name)] = sorted((float(size), float(error)) for size, error in points)
+    return out
+
+
+def main_growth(result: Result) -> int:
+    """Number of the growth from scratch that led to the network of the result."""
+    same = [s for s in result.history if s.structure == result.structure] or list(result.history[-1:])
+    if result.validation_error is not None:
+        off = [math.inf if s.validation_error is None else s.validation_error for s in same]
+        off = [abs(error - result.validation_error) for error in off]
+    else:
+        off = [abs(s.relative_error - result.relative_error) for s in same]
+    return same[off.index(min(off))].start if same else 0
+
+
+def network_at(result: Result, step: Step) -> PathPoint:
+    """The network of a step, or the best one of at most its size that the run kept.
+
+    A run keeps the networks that no other beats in both size and error.
+    """
+    # The error of a result is computed once more, in double precision, so the two agree only roughly.
+    is_result = step.structure == result.structure and math.isclose(
+        step.relative_error, result.relative_error, rel_tol=1e-3
+    )
+    if is_result or step.kind == "refit" or not result.path:
+        return PathPoint(result.network, result.relative_error)
+    error = step.relative_error if step.validation_error is None else step.validation_error
+    fitting = [p for p in result.path if p.num_parameters <= step.num_parameters]
+    same = [p for p in fitting if p.network.structure == step.structure and p.relative_error == error]
+    return (same or fitting or [result.path[0]])[-1]
+
+
+def pick_evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """At most so many of `items`, spread evenly, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[k] for k in dict.fromkeys(int(k) for k in np.linspace(0, len(items) - 1, most).round())]

@@ -1,0 +1,112 @@
+"""Dense tensors as pictures."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..network import TensorNetwork
+from ..results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["ImageMaker", "ValueRange", "as_dense", "as_image", "data_address", "show_image"]
+
+# A function from the dense tensor to the picture, or the shape of the picture (row-major).
+ImageMaker = Callable[[NDArray[Any]], Any] | Sequence[int]
+
+
+def as_dense(value: Any) -> NDArray[Any]:
+    """A result, a network or any array as a NumPy array.
+
+    Of a result, expected values where the run had a loss; masked entries become NaN.
+    """
+    if isinstance(value, Result):
+        value = value.expected(value.network.to_dense())
+    if isinstance(value, TensorNetwork):
+        return value.to_dense().cpu().numpy()
+    if hasattr(value, "detach"):
+        return np.asarray(value.detach().cpu().numpy())
+    if isinstance(value, np.ma.MaskedArray):
+        wide = np.result_type(value.dtype, np.float32)
+        return np.where(np.ma.getmaskarray(value), np.nan, np.ma.getdata(value).astype(wide))
+    return np.asarray(value)
+
+
+def as_image(dense: NDArray[Any], image: ImageMaker) -> NDArray[np.float64]:
+    """The picture a dense tensor stands for: ``(height, width)``, or with 3 or 4 channels last.
+
+    Parameters
+    ----------
+    image
+        A function from the dense tensor to the picture, or the shape to give it (row-major).
+    """
+    if callable(image):
+        picture = np.asarray(image(dense))
+    else:
+        shape = tuple(int(n) for n in image)
+        if math.prod(shape) != dense.size:
+            raise DataError(
+                f"image={shape} has {math.prod(shape):,} entries, the tensor {dense.size:,}; give the "
+                "shape of the picture, or a function from the tensor to the picture"
+            )
+        picture = dense.reshape(shape)
+    if picture.ndim == 3 and picture.shape[-1] == 1:
+        picture = picture[..., 0]
+    if (
+        picture.ndim not in (2, 3)
+        or 0 in picture.shape
+        or (picture.ndim == 3 and picture.shape[-1] not in (3, 4))
+    ):
+        raise DataError(
+            f"image must give an array of shape (height, width) or (height, width, 3), not {picture.shape}"
+        )
+    if picture.ndim == 3:
+        picture = picture[..., :3]
+    return np.asarray(np.abs(picture) if np.iscomplexobj(picture) else picture, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """Which values are black and white."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, image: NDArray[np.float64]) -> ValueRange:
+        """The usual ranges where the values fit them, roughly: 0 to 1, 0 to 255; else what there is."""
+        known = image[np.isfinite(image)]
+        if not known.size:
+            return cls(0.0, 1.0)
+        low, high = (float(v) for v in np.quantile(known, (0.01, 0.99)))
+        for top in (1.0, 255.0):
+            if -0.1 * top <= low and 0.3 * top < high <= 1.1 * top:
+                return cls(0.0, top)
+        return cls(low, high if high > low else low + 1.0)
+
+    def to_unit(self, image: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values from 0 to 1; unknown ones stay NaN."""
+        return np.clip((image - self.low) / (self.high - self.low), 0.0, 1.0)
+
+
+def show_image(ax: Axes, unit: NDArray[np.float64]) -> None:
+    """Show a picture with values from 0 to 1; what is unknown is black."""
+    known = np.nan_to_num(unit, nan=0.0)
+    ax.imshow(
+        known, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest" if max(known.shape) < 150 else None
+    )
+    ax.set_axis_off()
+
+
+def data_address(kind: str, data: bytes) -> str:
+    """An encoded picture as an address that a page can hold."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import tensorgrow as tg
+from tensorgrow.cli import run
+from tests.cli.conftest import call, document
+
+pytest.importorskip("typer")
+
+
+def test_compare(capsys, tensor):
+    pytest.importorskip("tensorly")
+    found = document(capsys, "compare", "x.npy", "-e", "0.2", "-q")
+    rows = {row["method"]: row for row in found["methods"]}
+    assert {"tensorgrow", "TT-SVD, stored order", "Tucker", "CP"} <= set(rows)
+    assert all(row["reached"] == (row["relative_error"] <= 0.2 * (1 + 1e-9)) for row in rows.values())
+    assert rows["tensorgrow"]["num_parameters"] <= rows["TT-SVD, stored order"]["num_parameters"]
+    assert "times ours" in call(capsys, "compare", "x.npy", "-e", "0.2", "-q")
+
+
+def test_compare_vectors(capsys, folder):
+    """CP is for tensors, but a vector is no reason to fail."""
+    np.save("v.npy", np.random.default_rng(0).random(7))
+    found = document(capsys, "compare", "v.npy", "-t", "none", "-q")
+    assert [row["num_parameters"] for row in found["methods"]] == [7, 7, 8]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_ctrl_c_ends_a_comparison_with_what_was_found(capsys, tensor, monkeypatch, late):
+    from tensorgrow.cli import compare
+
+    def stopped(*arguments, **options):
+        found = tg.decompose(*arguments, **options)
+        return found if late else dataclasses.replace(found, stop=tg.StopReason.INTERRUPTED)
+
+    def rival(name, *_, **__):
+        if name == "Tucker":
+            raise KeyboardInterrupt
+        return None
+
+    monkeypatch.setattr(compare, "decompose", stopped)
+    monkeypatch.setattr(compare, "run_rival", rival)
+    assert run(["compare", "x.npy", "-q", "--json"]) == 130
+    written = capsys.readouterr()
+    assert [row["method"] for row in json.loads(written.out)["methods"]] == ["tensorgrow"]
+    assert written.err == "error: interrupted; this is what was found until then\n"

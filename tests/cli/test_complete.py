@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tensorgrow as tg
+from tests.cli.conftest import call, document
+
+pytest.importorskip("typer")
+pillow = pytest.importorskip("PIL.Image")
+
+
+def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo):
+    options = ("--observed", "0.6", "--seed", "3", "--effort", "fast")
+    found = document(capsys, "complete", "photo.png", *options)
+    known = np.random.default_rng(3).random(photo.shape) < 0.6
+    assert found["observed"] == known.sum()
+    assert found["files"] == ["photo.safetensors", "photo-completed.png"]
+    completed = np.asarray(pillow.open("photo-completed.png")) / 255.0
+    assert np.array_equal(completed[known], photo[known])  # what was known is kept
+    estimate = tg.load("photo.safetensors").to_array().numpy()
+    hidden = ~known
+    error = np.linalg.norm((estimate - photo)[hidden]) / np.linalg.norm(photo[hidden])
+    assert found["test_error"] == pytest.approx(error)
+    assert error < 0.2
+    text = call(
+        capsys, "complete", "photo.png", *options, "--max-seconds", "1", "--predict-all", "-o", "p.png"
+    )
+    assert "hidden entries" in text and "PSNR" in text
+
+
+@pytest.mark.parametrize(("given", "completed"), [("jpg", "png"), ("webp", "png"), ("tiff", "tiff")])
+def test_what_is_known_is_written_as_it_was(capsys, photo, given, completed):
+    """JPEG would change what is known."""
+    pillow.open("photo.png").save(f"p.{given}")
+    before = np.asarray(pillow.open(f"p.{given}"))
+    found = document(capsys, "complete", f"p.{given}", "--observed", "0.5", "--max-seconds", "0.2")
+    assert found["files"] == ["p.safetensors", f"p-completed.{completed}"]
+    known = np.random.default_rng(0).random(before.shape) < 0.5
+    assert np.array_equal(np.asarray(pillow.open(f"p-completed.{completed}"))[known], before[known])
+
+
+def test_complete_by_mask_and_nan(capsys, tensor):
+    known = np.random.default_rng(0).random(tensor.shape) < 0.7
+    np.save("mask.npy", known)
+    np.save("nan.npy", np.where(known, tensor, np.nan))
+    by_mask = document(capsys, "complete", "x.npy", "--mask", "mask.npy", "-o", "a.npy")
+    by_nan = document(capsys, "complete", "nan.npy", "-o", "b.npy")
+    assert by_mask["observed"] == by_nan["observed"] == known.sum()
+    assert by_mask["test_error"] is None and by_nan["test_error"] is None
+    assert np.linalg.norm(np.load("a.npy") - tensor) < 1e-4 * np.linalg.norm(tensor)
+    assert np.allclose(np.load("a.npy"), np.load("b.npy"), atol=1e-4)
+
+
+def test_a_grey_mask_serves_all_colours(capsys, photo):
+    known = np.random.default_rng(0).random(photo.shape[:2]) < 0.7
+    pillow.fromarray(np.where(known, 255, 0).astype(np.uint8)).save("mask.png")
+    found = document(capsys, "complete", "photo.png", "--mask", "mask.png", "--max-seconds", "1")
+    assert found["observed"] == 3 * known.sum()

@@ -39,6 +39,8 @@ __all__ = [
 
 RESULT_KIND = "result"
 
+ErrorKind = Literal["relative", "deviance", "loss", "nats"]
+
 
 class StopReason(Enum):
     """Why a run ended; the value says what to try next."""
@@ -185,7 +187,7 @@ class Errors:
     """
 
     total: float
-    kind: Literal["relative", "deviance", "loss", "nats"] = "relative"
+    kind: ErrorKind = "relative"
     train: float | None = None
     validation: float | None = None
     test: float | None = None
@@ -537,14 +539,14 @@ def _read_errors(header: Mapping[str, Any]) -> Errors:
     if "relative_error" not in header:
         return Errors(**header["errors"])
     parts = {k.removesuffix("_error"): v for k, v in header.get("errors", {}).items()}
-    info = header["info"]
-    kind = (
-        "nats"
-        if "density" in info
-        else "deviance"
-        if "loss" in info
-        else "loss"
-        if "training" in info
-        else "relative"
-    )
-    return Errors(header["relative_error"], kind, **parts)
+    for name, kind in _KINDS_BY_INFO:
+        if name in header["info"]:
+            return Errors(header["relative_error"], kind, **parts)
+    return Errors(header["relative_error"], **parts)
+
+
+_KINDS_BY_INFO: tuple[tuple[str, ErrorKind], ...] = (
+    ("density", "nats"),
+    ("loss", "deviance"),
+    ("training", "loss"),
+)

@@ -15,7 +15,7 @@ from ..data.array_files import Source, read_array
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from ..errors import DataError, FileFormatError, OptionError
 from ..network import TensorNetwork
-from ..results import Result, StopReason
+from ..results import Errors, Result, StopReason
 from ..tasks.api import load as load_file
 from .options import DataOptions, KnownOptions
 
@@ -113,7 +113,7 @@ def load_result(path: Path, *, with_history: bool = False) -> Result:
     if isinstance(loaded, Result):
         return loaded
     if isinstance(loaded, TensorNetwork) and not with_history:
-        return Result(loaded, float("nan"), (), StopReason.CONVERGED)
+        return Result(loaded, Errors(float("nan")), (), StopReason.CONVERGED)
     needed = "the result of a run" if with_history else "a network or the result of a run"
     raise FileFormatError(f"{path} holds a {type(loaded).__name__}; {needed} is needed")
 

@@ -162,7 +162,7 @@ def describe_result(
         "tensorization": None if how is None else how.to_dict(),
         "num_parameters": result.num_parameters,
         "compression_ratio": result.compression_ratio,
-        "relative_error": result.relative_error,
+        "relative_error": result.errors.total,
         "validation_error": result.validation_error,
         "test_error": result.test_error,
         "array_error": (quality or {}).get("array_error"),

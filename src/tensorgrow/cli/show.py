@@ -45,7 +45,7 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "tensor", str(result.tensorization)
     yield "parameters", describe_size(result.num_parameters, result.compression_ratio)
     for label, value in (
-        ("relative error", result.relative_error),
+        ("relative error", result.errors.total),
         ("held-out error", result.validation_error),
         ("hidden entries", result.test_error),
     ):
@@ -76,5 +76,5 @@ def _path(result: Result) -> Table:
     table.add_column("parameters", justify="right")
     table.add_column("error", justify="right")
     for point in pick_evenly(result.path, 12):
-        table.add_row(f"{point.num_parameters:,}", f"{point.relative_error:.4g}")
+        table.add_row(f"{point.num_parameters:,}", f"{point.error:.4g}")
     return table

@@ -148,7 +148,7 @@ def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
         "fitness": result.info.get("fitness"),
         "stop": result.stop.name,
         "ranks": result.structure.to_dict()["ranks"],
-        "curve": front((s.num_parameters, s.relative_error) for s in result.history),
+        "curve": front((s.num_parameters, s.error) for s in result.history),
     }
     return result, row
 

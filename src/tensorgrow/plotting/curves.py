@@ -41,7 +41,7 @@ def plot_errors(result: Result, ax: Axes | None = None, *, rivals: Rivals | None
     ax = one_axes(ax, (5.5, 4.0))
     main = main_growth(result)
     held_out = any(s.validation_error is not None for s in result.history)
-    curves = [("relative_error", "fitted data" if held_out else "growth", BLUE)]
+    curves = [("error", "fitted data" if held_out else "growth", BLUE)]
     if held_out:
         curves.append(("validation_error", "held-out data", "#b3307f"))
     for name, label, color in curves:
@@ -52,15 +52,11 @@ def plot_errors(result: Result, ax: Axes | None = None, *, rivals: Rivals | None
         ]
         if points:
             ax.plot(*zip(*points), "o-", color=color, markersize=3.5, linewidth=1.4, label=label)
-    rest = [
-        (s.num_parameters, s.relative_error if s.validation_error is None else s.validation_error)
-        for s in result.history
-        if s.start != main
-    ]
+    rest = [(s.num_parameters, s.measure) for s in result.history if s.start != main]
     if rest:
         ax.plot(*zip(*rest), ".", color=GREY, alpha=0.5, zorder=1, label="other growths")
     size = result.num_parameters
-    ax.plot([size], [result.relative_error], "*", color=ORANGE, markersize=13, zorder=4, label="result")
+    ax.plot([size], [result.errors.total], "*", color=ORANGE, markersize=13, zorder=4, label="result")
     if result.test_error is not None:
         ax.plot([size], [result.test_error], "P", color=GREEN, markersize=8, zorder=4, label="test data")
     for n, (name, pairs) in enumerate(others.items()):

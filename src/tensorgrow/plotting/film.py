@@ -106,7 +106,7 @@ def _frame(step: Step, caption: str, picture: NDArray[np.float64] | None, layout
 
 
 def _caption(result: Result, step: Step) -> str:
-    return f"{step.num_parameters:,} parameters, {error_name(result)} {step.relative_error:.3g}"
+    return f"{step.num_parameters:,} parameters, {error_name(result)} {step.error:.3g}"
 
 
 def _write_animation(path: Path, frames: list[Image], wait: int) -> None:

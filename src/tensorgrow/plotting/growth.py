@@ -53,7 +53,7 @@ def main_growth(result: Result) -> int:
         off = [math.inf if s.validation_error is None else s.validation_error for s in same]
         off = [abs(error - result.validation_error) for error in off]
     else:
-        off = [abs(s.relative_error - result.relative_error) for s in same]
+        off = [abs(s.error - result.errors.total) for s in same]
     return same[off.index(min(off))].start if same else 0
 
 
@@ -64,13 +64,12 @@ def network_at(result: Result, step: Step) -> PathPoint:
     """
     # The error of a result is computed once more, in double precision, so the two agree only roughly.
     is_result = step.structure == result.structure and math.isclose(
-        step.relative_error, result.relative_error, rel_tol=1e-3
+        step.error, result.errors.total, rel_tol=1e-3
     )
     if is_result or step.kind == "refit" or not result.path:
-        return PathPoint(result.network, result.relative_error)
-    error = step.relative_error if step.validation_error is None else step.validation_error
+        return PathPoint(result.network, result.errors.total)
     fitting = [p for p in result.path if p.num_parameters <= step.num_parameters]
-    same = [p for p in fitting if p.network.structure == step.structure and p.relative_error == error]
+    same = [p for p in fitting if p.network.structure == step.structure and p.error == step.measure]
     return (same or fitting or [result.path[0]])[-1]
 
 

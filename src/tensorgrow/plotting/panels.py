@@ -25,7 +25,7 @@ def plot_result(result: Result, *, rivals: Rivals | None = None) -> tuple[Axes, 
     """Draw the network and the error curve of a result beside each other."""
     left, right = new_axes(2, (11.0, 4.8))
     draw_network(result, left)
-    left.set_title(f"{result.num_parameters:,} parameters, error {result.relative_error:.4g}")
+    left.set_title(f"{result.num_parameters:,} parameters, error {result.errors.total:.4g}")
     plot_errors(result, right, rivals=rivals)
     return left, right
 

@@ -51,7 +51,7 @@ def _step(step: Step, numbers: dict[Structure, int]) -> dict[str, Any]:
         "edge": None if step.edge is None else list(step.edge),
         "rank": None if step.edge is None else step.structure.rank(*step.edge),
         "size": step.num_parameters,
-        "error": finite(step.relative_error),
+        "error": finite(step.error),
         "validation": finite(step.validation_error),
         "seconds": finite(step.seconds),
         "start": step.start,
@@ -85,11 +85,11 @@ def _series(result: Result, steps: list[Step], main: int, rivals: Rivals | None)
             if (s.start == main) == of_main
         ]
 
-    last = [[result.num_parameters, finite(result.relative_error), None]]
+    last = [[result.num_parameters, finite(result.errors.total), None]]
     tested = [[result.num_parameters, finite(result.test_error), None]]
-    off_main = "validation_error" if held_out else "relative_error"
+    off_main = "validation_error" if held_out else "error"
     curves = [
-        ("fitted", "growth: fitted data" if held_out else "growth", True, points("relative_error", True)),
+        ("fitted", "growth: fitted data" if held_out else "growth", True, points("error", True)),
         ("held-out", "growth: held-out data", True, points("validation_error", True)),
         ("other", "other growths", False, points(off_main, False)),
         ("result", "result", False, last),

@@ -32,7 +32,7 @@ def collect_images(
     A run keeps the networks that no other beats in both size and error, so a step without one of its own
     shows the best kept network of at most its size.
     """
-    final = as_image(_values(result, PathPoint(result.network, result.relative_error)), image)
+    final = as_image(_values(result, PathPoint(result.network, result.errors.total)), image)
     fixed = {}
     for shown, name, tensor in (("original", "truth", truth), ("observed", "observed", observed)):
         if tensor is not None:
@@ -54,7 +54,7 @@ def collect_images(
         step["frame"] = frame
     return {
         "frames": [
-            {"src": src, "size": p.num_parameters, "error": finite(p.relative_error), "name": name}
+            {"src": src, "size": p.num_parameters, "error": finite(p.error), "name": name}
             for src, p, name in zip(encoded, points, names)
         ],
         "stills": dict(zip(stills, encoded[len(points) :])),
@@ -82,7 +82,7 @@ def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint
     wanted = [network_at(result, by_index[s["index"]]) for s in steps]
     before = {p.num_parameters: p for p in wanted if p.network is not result.network}
     kept = pick_evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
-    points = [*kept, PathPoint(result.network, result.relative_error)]
+    points = [*kept, PathPoint(result.network, result.errors.total)]
     sizes = np.array([p.num_parameters for p in kept])
     frames = []
     for point in wanted:

@@ -128,7 +128,7 @@ def _cards(result: Result, content: Mapping[str, Any]) -> str:
     cards = [
         ("parameters", f"{result.num_parameters:,}"),
         ("times smaller", _times(result.compression_ratio)),
-        (content["error_name"], _number(result.relative_error)),
+        (content["error_name"], _number(result.errors.total)),
     ]
     for name, error in (
         ("fitted error", result.train_error),

@@ -172,18 +172,15 @@ def learn_density(
         options=options,
         training=training,
     )
-    request = replace(
-        request,
-        dtype=request.dtype or torch.float64,
-        training=request.training or _training(effort),
-        effort=effort,
-    )
-    if request.dtype.is_complex and kind != "born":
-        raise OptionError(
-            f"dtype={request.dtype} is complex; a non-negative density is real. Use kind='born'"
-        )
+    chosen = request.dtype or torch.float64
+    if chosen.is_complex and kind != "born":
+        raise OptionError(f"dtype={chosen} is complex; a non-negative density is real. Use kind='born'")
+    trained = request.training or _training(effort)
+    request = replace(request, dtype=chosen, training=trained, effort=effort)
     task = DensityTask(Rows(rows, _as_weights(weights, len(rows)), sizes), kind, validation, request)
-    return run_task(task, request.audience)
+    result = run_task(task, request.audience)
+    assert isinstance(result, DensityResult)
+    return result
 
 
 @dataclass(frozen=True)

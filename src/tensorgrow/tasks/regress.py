@@ -238,7 +238,7 @@ class RegressTask(HeldOutTask):
         return search
 
     def _best_start(self, search: HeldOutSearch, structure: Structure) -> TensorNetwork:
-        """The best of some random starts after a few sweeps: from one alone, ALS often ends in a poor minimum."""
+        """The best of some random starts after a few sweeps: from one alone, ALS often ends badly."""
         settings = ALSSettings(max_sweeps=FIT_SWEEPS // FIT_STARTS, accelerate=True)
         trials: list[tuple[float, int, TensorNetwork]] = []
         for number in range(FIT_STARTS if structure.edges else 1):

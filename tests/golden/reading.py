@@ -44,23 +44,11 @@ def read_errors(result: Any) -> dict[str, float]:
     """Errors of a result by name, as far as it has them.
 
     "relative" is the first number a result reports: the relative error, of `learn` the loss and of
-    `learn_density` the likelihood of the fitted samples. Where `Result.errors` takes over what
-    `Result.relative_error` was, this is the function to adapt.
+    `learn_density` the likelihood of the fitted samples.
     """
-    errors: dict[str, float] = {}
-    for name in ERRORS:
-        value = _get(result, f"{name}_error")
-        if value is None:
-            value = _get(_get(result, "errors"), name)
-        if value is not None:
-            errors[name] = float(value)
-    if "relative" not in errors:  # no relative error: the loss or likelihood that was minimised
-        about = _get(result, "errors")
-        for name in ("loss", "nll", "fit", "value", "train"):
-            if (value := _get(about, name)) is not None:
-                errors["relative"] = float(value)
-                break
-    return errors
+    e = result.errors
+    values = zip(ERRORS, (e.total, e.train, e.validation, e.test))
+    return {name: float(value) for name, value in values if value is not None}
 
 
 def read_result(result: Any) -> dict[str, Any]:

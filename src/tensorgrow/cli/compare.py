@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..errors import MissingPackageError, OptionError
 from ..results import Result, StopReason
-from ..tasks.api import decompose
+from ..tasks.decompose import decompose
 from . import ExitCode
 from . import options as opt
 from .console import emit_json, err, fail, note, out

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data.tensorization import DEFAULT_ERROR
-from ..tasks.api import decompose
+from ..tasks.decompose import decompose
 from . import options as opt
 from .inputs import load
 from .outputs import finish, prepare_outputs

@@ -12,7 +12,7 @@ import typer
 from ..data.array_files import Source
 from ..data.tensorization import plan
 from ..errors import MissingPackageError
-from ..tasks.api import decompose
+from ..tasks.decompose import decompose
 from . import options as opt
 from .console import err, out
 from .inputs import Input

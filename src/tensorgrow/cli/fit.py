@@ -10,7 +10,7 @@ import typer
 
 from ..errors import OptionError
 from ..structure import Structure
-from ..tasks.api import fit
+from ..tasks.fit import fit
 from . import options as opt
 from .inputs import load_known, load_result
 from .outputs import finish, prepare_outputs

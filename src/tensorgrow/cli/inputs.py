@@ -14,9 +14,9 @@ import numpy.typing as npt
 from ..data.array_files import Source, read_array
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from ..errors import DataError, FileFormatError, OptionError
+from ..files import load as load_file
 from ..network import TensorNetwork
 from ..results import Errors, Result, StopReason
-from ..tasks.api import load as load_file
 from .options import DataOptions, KnownOptions
 
 __all__ = ["Input", "load", "load_known", "load_result"]

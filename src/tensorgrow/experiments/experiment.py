@@ -14,7 +14,7 @@ from .. import baselines
 from ..errors import DataError
 from ..results import Result
 from ..search import Effort
-from ..tasks.api import decompose
+from ..tasks.decompose import decompose
 from .harness import Case, Results, Row, stopwatch, table
 
 __all__ = [

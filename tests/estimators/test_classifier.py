@@ -18,7 +18,7 @@ from tensorgrow.data.features import FeatureMap
 from tensorgrow.objectives import Classification, Screening
 from tensorgrow.tasks.classify import auto_edges
 from tensorgrow.tasks.linear_classifier import linear_network, spanning_tree, tree_ranks
-from tensorgrow.tasks.logistic import choose_ridge, fit_logistic
+from tensorgrow.tasks.linear_classifier import choose_ridge, fit_logistic
 
 pytest.importorskip("sklearn")
 

@@ -27,8 +27,7 @@ from ..search import EdgePolicy, Effort, GradientSearch, GreedyOptions, fit_by_g
 from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
 from .learn import Guidance, LearnTask
-from .linear_classifier import linear_network, spanning_tree, tree_ranks
-from .logistic import choose_ridge, fit_logistic
+from .linear_classifier import choose_ridge, fit_logistic, linear_network, spanning_tree, tree_ranks
 from .request import Request
 from .task import deadline_of_last_fit, run_task, seed_of
 

@@ -8,20 +8,76 @@ and the sums over the features behind it, in the ``k`` directions that the weigh
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from typing import Any
 
+import numpy as np
 import torch
 
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["linear_network", "spanning_tree", "tree_ranks"]
+__all__ = ["choose_ridge", "fit_logistic", "linear_network", "spanning_tree", "tree_ranks"]
 
+# Ridges that are tried, times the number of samples, the strongest first.
+RIDGES = (10.0, 1.0, 0.1, 0.01, 0.001)
+# Folds of the cross-validation; with many samples one of them is enough to tell ridges apart.
+FOLDS, MANY = 5, 3_000
 # Singular values of the weights below this share of the largest are left out.
 NEGLIGIBLE = 1e-6
 
 Tree = Sequence[tuple[int, int]]
+
+
+def fit_logistic(x: torch.Tensor, labels: torch.Tensor, num_classes: int, ridge: float) -> torch.Tensor:
+    """Weights of shape ``(classes, 1 + p)``, the constants first, by scikit-learn's logistic regression.
+
+    They minimise the mean cross-entropy plus `ridge` times the sum of their squares, constants included.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    design = np.concatenate([np.ones((len(x), 1)), x.cpu().numpy()], 1)
+    numbers, share = labels.cpu().numpy(), np.ones(len(x))
+    absent = np.setdiff1d(np.arange(num_classes), numbers)  # scikit-learn wants to see every class
+    design = np.concatenate([design, np.zeros((len(absent), design.shape[1]))])
+    numbers, share = np.concatenate([numbers, absent]), np.concatenate([share, np.zeros(len(absent))])
+    # Two classes have one vector there, which is the difference of our two: half the penalty.
+    strength = (1.0 if num_classes == 2 else 2.0) * ridge * len(x)
+    model: Any = LogisticRegression(C=1.0 / strength, fit_intercept=False, tol=1e-6, max_iter=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nearly converged is good enough for a start
+        model.fit(design, numbers, share)
+    rows = np.concatenate([-model.coef_, model.coef_]) / 2.0 if num_classes == 2 else model.coef_
+    return torch.from_numpy(rows).to(x)
+
+
+def choose_ridge(
+    x: torch.Tensor, labels: torch.Tensor, num_classes: int, generator: torch.Generator
+) -> float:
+    """The ridge, times the number of samples, with the smallest cross-validated cross-entropy."""
+    fold = _draw_folds(labels, generator)
+    totals = [0.0] * len(RIDGES)
+    for k in range(FOLDS if len(labels) < MANY else 1):
+        test = fold == k
+        if not bool(test.any()) or bool(test.all()):
+            continue
+        for number, ridge in enumerate(RIDGES):
+            weights = fit_logistic(x[~test], labels[~test], num_classes, ridge / int((~test).sum()))
+            values = x[test] @ weights[:, 1:].T + weights[:, 0]
+            loss = torch.nn.functional.cross_entropy(values, labels[test], reduction="sum")
+            totals[number] += float(loss)
+    return min(zip(totals, RIDGES))[1]
+
+
+def _draw_folds(labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Number of the fold of each sample; the classes are spread evenly."""
+    order = torch.randperm(len(labels), generator=generator).to(labels.device)
+    by_class = order[torch.argsort(labels[order], stable=True)]
+    fold = torch.empty_like(labels)
+    fold[by_class] = torch.arange(len(labels), device=labels.device) % FOLDS
+    return fold
 
 
 def spanning_tree(ranks: Mapping[Edge, int], root: int) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from .cuts import CutBounds
 from .edges import EdgePolicy, Edges
-from .fit import FitProblem, FitSearch
+from .fixed_structure import FitProblem, FitSearch
 from .gradient import GradientProblem, GradientSearch, fit_by_gradient
 from .greedy import GreedySearch
 from .held_out import HeldOutSearch

@@ -5,6 +5,7 @@ A message says what was passed, what is needed and what to do.
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 import warnings
@@ -25,6 +26,7 @@ __all__ = [
     "check_kind",
     "check_positive",
     "check_whole",
+    "import_package",
     "warn",
 ]
 
@@ -114,3 +116,18 @@ def check_positive(name: str, value: Any, *, finite: bool = False, more: str = "
     if not number > 0 or (finite and number == math.inf):
         raise OptionError(f"{name}={value!r} must be a positive number{more}")
     return number
+
+
+def import_package(name: str, message: str) -> Any:
+    """Import a module of a package that is not required.
+
+    Parameters
+    ----------
+    message
+        What needs the package, and how to install it; the text of the error where it is missing.
+    """
+    try:
+        importlib.import_module(name.split(".")[0])
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingPackageError(message) from error

@@ -28,15 +28,15 @@ NETWORK_KIND = "network"
 
 RandomState = int | np.random.Generator | torch.Generator | None
 
-# Entries of an intermediate while listed entries are computed; more are done in chunks.
+# Listed entries are computed in chunks, so that no intermediate has more numbers than this.
 CHUNK_ENTRIES = 1 << 22
-# About so many entries of a dense tensor of at most this size cost as much as one that is computed alone.
+# One entry computed alone costs about as much as ten of the dense tensor; only small tensors are formed.
 DENSE_SAVES = 10
 SMALL_ENTRIES = 1 << 24
 
 
 def as_generator(random_state: RandomState) -> torch.Generator:
-    """A torch generator from a seed, a NumPy or torch generator, or None (a fresh random seed)."""
+    """Turn a seed, a NumPy or torch generator, or None (a fresh random seed) into a torch generator."""
     if isinstance(random_state, torch.Generator):
         return random_state
     generator = torch.Generator()
@@ -55,16 +55,21 @@ def as_generator(random_state: RandomState) -> torch.Generator:
     return generator
 
 
+def _bond_symbols(structure: Structure, first: int) -> list[str]:
+    """For each node the einsum symbols of its edges, numbered from `first` on."""
+    symbols = {e: opt_einsum.get_symbol(first + k) for k, e in enumerate(structure.edges)}
+    return [
+        "".join(symbols[min(k, j), max(k, j)] for j in structure.neighbours[k])
+        for k in range(structure.num_nodes)
+    ]
+
+
 @lru_cache(maxsize=256)
 def _entries_path(structure: Structure) -> tuple[str, Any, int]:
     """Equation and path for listed entries, and the numbers per entry of the widest intermediate."""
-    labels = {e: opt_einsum.get_symbol(1 + k) for k, e in enumerate(structure.edges)}
     batch = opt_einsum.get_symbol(0)
-    inputs, shapes = [], []
-    for k in range(structure.num_nodes):
-        bonds = [labels[(k, j) if k < j else (j, k)] for j in structure.neighbours[k]]
-        inputs.append("".join([batch, *bonds]))
-        shapes.append((1, *structure.core_shape(k)[1:]))
+    inputs = [batch + bonds for bonds in _bond_symbols(structure, 1)]
+    shapes = [(1, *shape[1:]) for shape in structure.core_shapes]
     equation = ",".join(inputs) + "->" + batch
     optimize = "dp" if len(inputs) <= 16 else "auto"
     path, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
@@ -168,13 +173,13 @@ class TensorNetwork:
         Returns
         -------
         torch.Tensor
-            The ``n`` values. The dense tensor is only formed when it has fewer entries than were asked for,
-            or is small and a good part of it was asked for.
+            The ``n`` values. The dense tensor is only formed when it has no more than ``n`` entries, or is
+            small and a good part of it is listed.
         """
-        return self.at_checked(self._check_indices(indices))
+        return self.entries_at(self._check_indices(indices))
 
-    def at_checked(self, where: torch.Tensor) -> torch.Tensor:
-        """`entries` for positions that are known to be right: 64-bit integers on the network's device."""
+    def entries_at(self, where: torch.Tensor) -> torch.Tensor:
+        """`entries` without checks, at valid positions: 64-bit integers on the network's device."""
         n = where.shape[0]
         size = self.structure.num_entries
         if n >= size or (size <= SMALL_ENTRIES and n * DENSE_SAVES >= size):
@@ -212,19 +217,13 @@ class TensorNetwork:
         return math.sqrt(max(self.inner(self).real, 0.0))
 
     def einsum(self) -> tuple[str, tuple[torch.Tensor, ...]]:
-        """Equation and operands: ``einsum(*net.einsum()[0:1], *net.einsum()[1])`` is the dense tensor.
+        """Equation and operands: for ``e, cores = net.einsum()``, ``einsum(e, *cores)`` is the dense tensor.
 
         Dangling legs get the first symbols, in order; an internal node's axis of size 1 is summed over.
         """
-        n = self.structure.num_nodes
-        edge = {e: opt_einsum.get_symbol(n + k) for k, e in enumerate(self.structure.edges)}
-        inputs = [
-            opt_einsum.get_symbol(k)
-            + "".join(edge[(k, j) if k < j else (j, k)] for j in self.structure.neighbours[k])
-            for k in range(n)
-        ]
-        output = "".join(opt_einsum.get_symbol(k) for k in range(self.structure.order))
-        return ",".join(inputs) + "->" + output, self.cores
+        legs = [opt_einsum.get_symbol(k) for k in range(self.structure.num_nodes)]
+        inputs = [leg + bonds for leg, bonds in zip(legs, _bond_symbols(self.structure, len(legs)))]
+        return ",".join(inputs) + "->" + "".join(legs[: self.structure.order]), self.cores
 
     # -- moves -----------------------------------------------------------------------------------------
 
@@ -245,12 +244,14 @@ class TensorNetwork:
         self.structure._check_nodes(i, j)
         if slices is None:
             generator = as_generator(random_state)
-            made = []
-            for node, other in ((i, j), (j, i)):
+
+            def draw(node: int, other: int) -> torch.Tensor:
                 count = self.structure.leg_dim(node) * self.structure.bond_product(node, without=other)
-                new = torch.randn(count, generator=generator, dtype=self.dtype, device=generator.device)
-                made.append(noise * new)
-            slices = (made[0], made[1])
+                return noise * torch.randn(
+                    count, generator=generator, dtype=self.dtype, device=generator.device
+                )
+
+            slices = draw(i, j), draw(j, i)
         return TensorNetwork(*moves.grow(self.structure, self.cores, i, j, *slices))
 
     def shrink_edge(self, i: int, j: int, *, by: int = 1) -> TensorNetwork:
@@ -313,7 +314,7 @@ class TensorNetwork:
     def unpack(
         cls, header: Mapping[str, object], tensors: Mapping[str, torch.Tensor], prefix: str
     ) -> TensorNetwork:
-        """Rebuild a network from what `pack` gave."""
+        """Rebuild a network from what `pack` returned."""
         structure = Structure.from_dict(header)
         try:
             return cls(structure, [tensors[f"{prefix}.{k}"] for k in range(structure.num_nodes)])

@@ -19,14 +19,14 @@ def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
     """Typer ends silently on Ctrl-C that no search has caught; one line says so."""
 
     @wraps(run)
-    def wrapped(*arguments: Any, **options: Any) -> None:
+    def wrapper(*arguments: Any, **options: Any) -> None:
         try:
             run(*arguments, **options)
         except KeyboardInterrupt as error:
             code = fail("interrupted; what is not written yet is lost", ExitCode.INTERRUPTED)
             raise typer.Exit(code) from error
 
-    return wrapped
+    return wrapper
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""``tensorgrow demo``: a photograph that ships with matplotlib, decomposed and reported."""
+"""``tensorgrow demo``: decompose a photograph that ships with matplotlib and write a page about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from ..data.array_files import Source
 from ..data.tensorization import plan
-from ..errors import MissingPackageError
+from ..errors import import_package
 from ..tasks.decompose import decompose
 from . import options as opt
 from .console import err, out
@@ -25,14 +25,9 @@ NAME = "demo"
 
 def photograph() -> npt.NDArray[np.float64]:
     """Grace Hopper in grey, 256 x 256, from 0 to 1: block means of the largest square at the top."""
-    try:
-        from matplotlib.cbook import get_sample_data
-        from PIL import Image
-    except ImportError as error:
-        raise MissingPackageError(
-            "the photograph of the demo comes with matplotlib: pip install 'tensorgrow[plot,io]'"
-        ) from error
-    with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as file:
+    message = "the photograph of the demo comes with matplotlib: pip install 'tensorgrow[plot,io]'"
+    samples, pillow = (import_package(name, message) for name in ("matplotlib.cbook", "PIL.Image"))
+    with pillow.open(str(samples.get_sample_data("grace_hopper.jpg", asfileobj=False))) as file:
         picture = np.asarray(file).astype(float).mean(2) / 255.0
     size, block = 256, min(picture.shape) // 256
     square = picture[: size * block, : size * block]

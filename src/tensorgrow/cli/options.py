@@ -185,7 +185,7 @@ class OutputOptions:
     checkpoint: Annotated[
         Path | None,
         _output(
-            "--checkpoint", help="Keep the state of the run in this file, and go on from it where it exists."
+            "--checkpoint", help="Keep the state of the run in this file, and resume from it where it exists."
         ),
     ] = None
     as_json: JsonOutput = False
@@ -232,10 +232,10 @@ def spread(run: Callable[..., None]) -> Callable[..., None]:
             )
 
     @wraps(run)
-    def wrapped(**values: Any) -> None:
+    def wrapper(**values: Any) -> None:
         grouped = {name: kind(**{n: values.pop(n) for n in names}) for name, (kind, names) in groups.items()}
         run(**values, **grouped)
 
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapper

@@ -89,7 +89,7 @@ def finish(
     if data.known is not None and keep_observed:
         filled = np.where(data.known, data.array, estimate)
     files = output.output or []
-    with _undisturbed():
+    with _delay_interrupt():
         for path in files:
             if path.suffix.lower() == NETWORK_SUFFIX:
                 result.save(path)
@@ -224,7 +224,7 @@ def describe_structure(structure: Structure) -> str:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _delay_interrupt() -> Iterator[None]:
     """Ctrl-C waits until everything is written."""
     if threading.current_thread() is not threading.main_thread():
         yield

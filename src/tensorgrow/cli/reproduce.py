@@ -29,10 +29,10 @@ def run(
     data: Annotated[
         Path | None, typer.Option(help="Folder of real data; default: TENSORGROW_DATA.", metavar="FOLDER")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what is there.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard earlier results.")] = False,
     as_json: opt.JsonOutput = False,
 ) -> None:
-    """Run an experiment of the paper again, or go on with one that was stopped.
+    """Run an experiment of the paper again, or resume one that was stopped.
 
     Cases that are in the folder already are not run again. "all" leaves out what lacks its data. Ends with 1
     where cases failed or experiments were left out.
@@ -77,7 +77,7 @@ def run(
     if as_json:
         emit_json({"schema": "tensorgrow.reproduce/1", "experiments": written, "skipped": skipped})
     elif skipped:
-        # Said again where it cannot be missed: the notes are far up by now.
+        # Repeated where it cannot be missed: the notes are far up by now.
         note(f"left out for lack of data: {', '.join(s['name'] for s in skipped)}")
     if skipped or any(w["failures"] for w in written):
         raise typer.Exit(ExitCode.INCOMPLETE)

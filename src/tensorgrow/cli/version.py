@@ -19,16 +19,16 @@ PACKAGES = ("torch", "numpy", "opt_einsum", "safetensors", "cotengra", "scipy", 
 
 def run(as_json: opt.JsonOutput = False) -> None:
     """Show the versions of tensorgrow and of what it builds on."""
-    found = {"tensorgrow": __version__, "python": platform.python_version()}
+    versions = {"tensorgrow": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
+            versions[name] = "not installed"
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     if as_json:
-        emit_json({"schema": "tensorgrow.version/1", **found, "gpus": gpus})
+        emit_json({"schema": "tensorgrow.version/1", **versions, "gpus": gpus})
         return
-    for name, version in found.items():
+    for name, version in versions.items():
         out.print(f"{name} {version}")
     out.print(f"GPUs: {', '.join(gpus) or 'none'}")

@@ -7,9 +7,8 @@ exactly, with identities and copy tensors where a node more is needed.
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 
 from ..data.arrays import as_tensor
-from ..errors import MissingPackageError, StructureError
+from ..errors import StructureError, import_package
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
@@ -33,7 +32,7 @@ class Labelled:
     data: torch.Tensor
     labels: list[Label]
 
-    def take_single(self, label: Label) -> None:
+    def drop_axis(self, label: Label) -> None:
         """Drop an axis of size one."""
         axis = self.labels.index(label)
         self.data = self.data.select(axis, 0)
@@ -49,20 +48,16 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A label of our own: never equal to one that was given."""
+class _NewLabel:
+    """A label of our own: never equal to one of the caller's."""
 
     kind: str
     number: int
 
 
 def import_optional(name: str) -> Any:
-    """A module of a library we do not require."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = name.split(".")[0]
-        raise MissingPackageError(f"this needs {package}: pip install 'tensorgrow[interop]'") from error
+    """A module of quimb, TensorLy or networkx."""
+    return import_package(name, f"this needs {name.split('.')[0]}: pip install 'tensorgrow[interop]'")
 
 
 def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequence[Label]) -> TensorNetwork:
@@ -88,9 +83,9 @@ def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequen
     _check(nodes, legs)
     _contract_own(nodes, legs)
     _drop_singles(nodes, legs)
-    _copy_shared(nodes, legs)
+    _insert_copies(nodes, legs)
     _one_leg_each(nodes, legs)
-    _drop_singles(nodes, legs)  # legs of size one were given bonds of size one
+    _drop_singles(nodes, legs)  # legs of size one now have bonds of size one
     _fuse_parallel(nodes, legs)
     return _network(nodes, legs)
 
@@ -139,35 +134,31 @@ def _contract_own(nodes: list[Labelled], legs: list[Label]) -> None:
     """Take diagonals of labels a tensor has twice, and sum over those that are its own and not open."""
     holders = Counter(x for node in nodes for x in set(node.labels))
     for node in nodes:
-        mine = list(dict.fromkeys(node.labels))
-        wanted = [x for x in mine if holders[x] > 1 or x in legs]
-        if wanted != node.labels:
-            number = {x: k for k, x in enumerate(mine)}
-            node.data = torch.einsum(node.data, [number[x] for x in node.labels], [number[x] for x in wanted])
-            node.labels = wanted
+        number = {x: k for k, x in enumerate(dict.fromkeys(node.labels))}
+        left = [x for x in number if holders[x] > 1 or x in legs]
+        if left != node.labels:
+            node.data = torch.einsum(node.data, [number[x] for x in node.labels], [number[x] for x in left])
+            node.labels = left
 
 
-def _copy_shared(nodes: list[Labelled], legs: list[Label]) -> None:
+def _insert_copies(nodes: list[Labelled], legs: list[Label]) -> None:
     """Join the ends of an index with more than two of them by a chain of copy tensors of order three."""
-    ends: dict[Label, list[Labelled]] = {}
-    for node in nodes:
-        for label in node.labels:
-            ends.setdefault(label, []).append(node)
     counter = 0
-    for label, holders in ends.items():
+    for label, ends in _ends(nodes).items():
         is_leg = label in legs
-        if len(holders) + is_leg <= 2:
+        if len(ends) + is_leg <= 2:
             continue
+        holders = [nodes[k] for k in ends]
         size = holders[0].size(label)
         names: list[Label] = [label] if is_leg else []
         for holder in holders:
-            names.append(_Made("end", counter))
+            names.append(_NewLabel("end", counter))
             counter += 1
             holder.rename(label, names[-1])
         diagonal = torch.arange(size, device=holders[0].data.device)
         while names:
             # The chain goes on from a link for as long as more than three ends are left.
-            link: Label = _Made("link", counter)
+            link: Label = _NewLabel("link", counter)
             counter += 1
             done = len(names) == 3
             copy = holders[0].data.new_zeros((size,) * 3)
@@ -176,11 +167,21 @@ def _copy_shared(nodes: list[Labelled], legs: list[Label]) -> None:
             names = [] if done else [link, *names[2:]]
 
 
+def _ends(nodes: Sequence[Labelled], without: Collection[Label] = ()) -> dict[Label, list[int]]:
+    """For each label, the numbers of the tensors that have it."""
+    ends: dict[Label, list[int]] = {}
+    for k, node in enumerate(nodes):
+        for label in node.labels:
+            if label not in without:
+                ends.setdefault(label, []).append(k)
+    return ends
+
+
 def _one_leg_each(nodes: list[Labelled], legs: list[Label]) -> None:
     for number, node in enumerate(list(nodes)):
         mine = [x for x in node.labels if x in legs]
         for k, leg in enumerate(sorted(mine, key=node.size)[:-1]):
-            bond = _Made(f"leg {k}", number)
+            bond = _NewLabel(f"leg {k}", number)
             identity = torch.eye(node.size(leg), dtype=node.data.dtype, device=node.data.device)
             node.rename(leg, bond)
             nodes.append(Labelled(identity, [leg, bond]))
@@ -189,28 +190,23 @@ def _one_leg_each(nodes: list[Labelled], legs: list[Label]) -> None:
 def _drop_singles(nodes: list[Labelled], legs: list[Label]) -> None:
     for node in nodes:
         for label in [x for x in node.labels if x not in legs and node.size(x) == 1]:
-            node.take_single(label)
+            node.drop_axis(label)
 
 
 def _fuse_parallel(nodes: list[Labelled], legs: list[Label]) -> None:
     """Make one axis of all the bonds between two tensors."""
-    holders: dict[Label, list[int]] = {}
-    for k, node in enumerate(nodes):
-        for label in node.labels:
-            if label not in legs:
-                holders.setdefault(label, []).append(k)
     bonds: dict[tuple[int, ...], list[Label]] = {}
-    for label, ends in holders.items():
+    for label, ends in _ends(nodes, legs).items():
         bonds.setdefault(tuple(ends), []).append(label)
     for number, (pair, labels) in enumerate(bonds.items()):
         if len(labels) == 1:
             continue
         for node in (nodes[k] for k in pair):
             axes = [node.labels.index(x) for x in labels]
-            kept = [a for a in range(node.data.dim()) if a not in axes]
-            shape = [node.data.shape[a] for a in kept]
-            node.data = node.data.permute(kept + axes).reshape(*shape, -1)
-            node.labels = [*(node.labels[a] for a in kept), _Made("fused", number)]
+            others = [a for a in range(node.data.dim()) if a not in axes]
+            shape = [node.data.shape[a] for a in others]
+            node.data = node.data.permute(others + axes).reshape(*shape, -1)
+            node.labels = [*(node.labels[a] for a in others), _NewLabel("fused", number)]
 
 
 def _network(nodes: list[Labelled], legs: list[Label]) -> TensorNetwork:
@@ -218,14 +214,8 @@ def _network(nodes: list[Labelled], legs: list[Label]) -> TensorNetwork:
     first = {where[x]: n for n in nodes for x in n.labels if x in where}
     ordered = [first[k] for k in range(len(legs))] + [n for n in nodes if not where.keys() & set(n.labels)]
     dims = [n.size(leg) for n, leg in zip(ordered, legs)]
-    ends: dict[Label, list[int]] = {}
-    for k, node in enumerate(ordered):
-        for label in node.labels:
-            if label not in where:
-                ends.setdefault(label, []).append(k)
-    ranks: dict[Edge, int] = {}
-    for label, (i, j) in ends.items():
-        ranks[i, j] = ordered[i].size(label)
+    ends = _ends(ordered, where)
+    ranks: dict[Edge, int] = {(i, j): ordered[i].size(label) for label, (i, j) in ends.items()}
     cores = []
     for k, node in enumerate(ordered):
         data, labels = node.data, node.labels

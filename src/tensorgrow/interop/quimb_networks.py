@@ -67,7 +67,6 @@ def from_quimb(tn: Any, *, output_inds: Sequence[str] | None = None) -> TensorNe
 
 
 def _in_order(names: Sequence[str]) -> list[str]:
-    found = [re.fullmatch(r"k(\d+)", name) for name in names]
-    if all(found):
+    if all(re.fullmatch(r"k\d+", name) for name in names):
         return sorted(names, key=lambda name: int(name[1:]))
     return list(names)

@@ -22,18 +22,18 @@ def to_tensorly(network: TensorNetwork) -> Any:
 
     Which one follows from the structure: a chain of the modes in their order is a tensor train, rank one
     included; a cycle in their order is a tensor ring; a star around one internal node is Tucker. Edges of
-    rank 1 count as present. Everything else is refused by name. Arrays are those of TensorLy's current
-    backend.
+    rank 1 count as present. For everything else the error names the structure. Arrays are those of
+    TensorLy's current backend.
     """
     structure = network.structure
     cores, internal = _without_scalars(network)
     p = structure.order
     chain = {(k, k + 1) for k in range(p - 1)}
-    if not internal and chain.issuperset(structure.edges):
-        kind = import_optional("tensorly.tt_tensor").TTTensor
-        return kind([_array(_ring_core(structure, cores, k)) for k in range(p)])
     if not internal and {*chain, (0, p - 1)}.issuperset(structure.edges):
-        kind = import_optional("tensorly.tr_tensor").TRTensor
+        if chain.issuperset(structure.edges):
+            kind = import_optional("tensorly.tt_tensor").TTTensor
+        else:
+            kind = import_optional("tensorly.tr_tensor").TRTensor
         return kind([_array(_ring_core(structure, cores, k)) for k in range(p)])
     if len(internal) == 1 and all(j == internal[0] for _, j in structure.edges):
         centre = internal[0]

@@ -164,7 +164,7 @@ class DensityLoss:
             return dense[samples.flat if batch is None else samples.flat[batch]], whole
         self._check_size(network)
         rows = samples.rows if batch is None else samples.rows[batch]
-        return network.at_checked(rows), _partition(network, self.kind)
+        return network.entries_at(rows), _partition(network, self.kind)
 
     def _nll(self, chosen: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
         tiny = torch.finfo(chosen.dtype).tiny

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import MissingPackageError
+from ..errors import import_package
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,10 +20,7 @@ _MISSING = "pictures need matplotlib: pip install 'tensorgrow[plot]'"
 
 def new_axes(columns: int, size: tuple[float, float]) -> list[Axes]:
     """Axes side by side in a new figure of pyplot, so that notebooks and ``plt.show()`` show it."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise MissingPackageError(_MISSING) from error
+    plt = import_package("matplotlib.pyplot", _MISSING)
     _, axes = plt.subplots(1, columns, figsize=size, layout="constrained", squeeze=False)
     return list(axes[0])
 
@@ -35,11 +32,6 @@ def one_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 def hidden_figure(size: tuple[float, float], dpi: int) -> Figure:
     """A figure drawn in memory that pyplot does not know of, whatever backend is set."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingPackageError(_MISSING) from error
-    figure = Figure(figsize=size, dpi=dpi)
-    FigureCanvasAgg(figure)
+    figure: Figure = import_package("matplotlib.figure", _MISSING).Figure(figsize=size, dpi=dpi)
+    import_package("matplotlib.backends.backend_agg", _MISSING).FigureCanvasAgg(figure)
     return figure

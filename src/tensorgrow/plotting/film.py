@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingPackageError, OptionError
+from ..errors import OptionError, import_package
 from ..results import Result, Step
 from .canvas import hidden_figure
 from .diagram import draw_network
@@ -96,13 +96,11 @@ def _frame(step: Step, caption: str, picture: NDArray[np.float64] | None, layout
     figure.text(0.5, 0.95, caption, ha="center", va="center", fontsize=12)
     if picture is not None:
         show_image(figure.add_axes((0.51, 0.02, 0.48, 0.88)), picture)
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingPackageError("a film needs Pillow: pip install 'tensorgrow[plot]'") from error
+    pillow = import_package("PIL.Image", "a film needs Pillow: pip install 'tensorgrow[plot]'")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", facecolor="white")
-    return Image.open(buffer).convert("RGB")
+    frame: Image = pillow.open(buffer).convert("RGB")
+    return frame
 
 
 def _caption(result: Result, step: Step) -> str:

@@ -58,9 +58,9 @@ def main_growth(result: Result) -> int:
 
 
 def network_at(result: Result, step: Step) -> PathPoint:
-    """The network of a step, or the best one of at most its size that the run kept.
+    """The network of a step, or the best one of at most its size that the run stored.
 
-    A run keeps the networks that no other beats in both size and error.
+    A run stores the networks that no other beats in both size and error.
     """
     # The error of a result is computed once more, in double precision, so the two agree only roughly.
     is_result = step.structure == result.structure and math.isclose(

@@ -17,9 +17,6 @@ __all__ = ["Layout", "Placement", "choose_layout"]
 
 Point = tuple[float, float]
 
-# Free space around the centre of a node, in units of the distance between neighbouring legs.
-NODE_CLEARANCE = 0.34
-
 
 @dataclass(frozen=True)
 class Placement:
@@ -106,10 +103,10 @@ def choose_layout(
         return Layout("line", chain or tuple(range(len(weights))))
     if kind == "auto" and chain is not None:
         return Layout("line", chain)
-    return Layout("circle", _circle_order(weights), max(_room_needed(s) for s in unique))
+    return Layout("circle", _circle_order(weights), max(_spread_for(s) for s in unique))
 
 
-def _room_needed(structure: Structure) -> float:
+def _spread_for(structure: Structure) -> float:
     """How much wider than the closest circle it should be, by what lies inside."""
     p, inside = structure.order, structure.num_nodes - structure.order
     crowd = max(0.0, len(structure.edges) / p - 2.0)
@@ -185,6 +182,10 @@ def _circle_order(weights: NDArray[np.float64]) -> tuple[int, ...]:
     if count > 2 and best[1] > best[-1]:
         best = np.roll(best[::-1], 1)  # of the two directions, the one that starts with the lower number
     return tuple(int(k) for k in best)
+
+
+# Free space around the centre of a node, in units of the distance between neighbouring legs.
+NODE_CLEARANCE = 0.34
 
 
 def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.float64]:

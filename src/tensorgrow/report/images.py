@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, MissingPackageError
+from ..errors import DataError, import_package
 from ..plotting.growth import network_at, pick_evenly
 from ..plotting.picture import ImageMaker, ValueRange, as_dense, as_image, data_address
 from ..results import PathPoint, Result
@@ -29,8 +29,8 @@ def collect_images(
 ) -> dict[str, Any]:
     """Pictures as data addresses; every step of `steps` gets the number of its frame.
 
-    A run keeps the networks that no other beats in both size and error, so a step without one of its own
-    shows the best kept network of at most its size.
+    A run stores the networks that no other beats in both size and error, so a step without one of its own
+    shows the best stored network of at most its size.
     """
     final = as_image(_values(result, PathPoint(result.network, result.errors.total)), image)
     fixed = {}
@@ -46,7 +46,7 @@ def collect_images(
         off = np.abs(range_.to_unit(final) - stills["original"])
         gain = _gain(off)
         stills["difference"] = np.clip(gain * off, 0.0, 1.0)
-    # Where data was held out, the errors of kept networks are those on it; that of the result is on all data.
+    # Where data was held out, the errors of stored networks are those on it, that of the result on all data.
     held_out = any(s.validation_error is not None for s in result.history)
     names = ["held-out error" if held_out else "error"] * (len(points) - 1) + ["error"]
     encoded = _encode_all([*drawn, *(_shrink(p) for p in stills.values())])
@@ -81,13 +81,13 @@ def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint
     by_index = {s.index: s for s in result.history}
     wanted = [network_at(result, by_index[s["index"]]) for s in steps]
     before = {p.num_parameters: p for p in wanted if p.network is not result.network}
-    kept = pick_evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
-    points = [*kept, PathPoint(result.network, result.errors.total)]
-    sizes = np.array([p.num_parameters for p in kept])
+    stored = pick_evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
+    points = [*stored, PathPoint(result.network, result.errors.total)]
+    sizes = np.array([p.num_parameters for p in stored])
     frames = []
     for point in wanted:
         smaller = int(np.searchsorted(sizes, point.num_parameters, side="right")) - 1
-        frames.append(len(kept) if point.network is result.network else max(0, smaller))
+        frames.append(len(stored) if point.network is result.network else max(0, smaller))
     return points, frames
 
 
@@ -115,18 +115,15 @@ def _encode_all(drawn: list[Image]) -> list[str]:
 
 def _shrink(picture: NDArray[np.float64]) -> Image:
     """A picture with values from 0 to 1, not larger than a page needs; what is unknown is black."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingPackageError(
-            "pictures in a report need Pillow: pip install 'tensorgrow[plot]', or leave out image="
-        ) from error
-    drawn = Image.fromarray(np.round(255 * np.nan_to_num(picture, nan=0.0)).astype(np.uint8))
+    pillow = import_package(
+        "PIL.Image", "pictures in a report need Pillow: pip install 'tensorgrow[plot]', or leave out image="
+    )
+    drawn: Image = pillow.fromarray(np.round(255 * np.nan_to_num(picture, nan=0.0)).astype(np.uint8))
     longest, most = max(drawn.size), 384
     if longest <= most:
         return drawn
     width, height = (max(1, round(n * most / longest)) for n in drawn.size)
-    return drawn.resize((width, height), Image.Resampling.BOX)
+    return drawn.resize((width, height), pillow.Resampling.BOX)
 
 
 def _encode(drawn: Image, quality: int) -> tuple[str, bytes]:

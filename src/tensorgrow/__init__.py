@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import baselines, distributed, interop, losses, nn, plotting
+from . import baselines, interop, losses, nn, plotting
 from ._version import __version__
 from .callbacks import trackers as tracking
+from .data import parallel as distributed
 from .data.blocks import Blocks
 from .data.features import FeatureMap
 from .data.observations import Observations

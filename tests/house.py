@@ -17,7 +17,17 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tensorgrow"
 
 # What users call takes the common keywords by name; their lists are long on purpose.
-PUBLIC_VERBS = {"decompose", "complete", "fit", "learn", "learn_density", "regress", "classify", "grow", "compress"}
+PUBLIC_VERBS = {
+    "decompose",
+    "complete",
+    "fit",
+    "learn",
+    "learn_density",
+    "regress",
+    "classify",
+    "grow",
+    "compress",
+}
 PUBLIC_VERBS |= {"TNRegressor.__init__", "TNClassifier.__init__"}
 # Command-line functions take an option a parameter; typer wants them so.
 COMMANDS = "cli"
@@ -58,7 +68,9 @@ def numeric_constants(source: Path = SOURCE) -> dict[str, int]:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
                     names = target.elts if isinstance(target, ast.Tuple) else [target]
-                    values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(names)
+                    values = (
+                        node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(names)
+                    )
                     values = values if len(values) == len(names) else [node.value] * len(names)
                     count += sum(_is_constant(n) and _is_number(v) for n, v in zip(names, values))
         if count:

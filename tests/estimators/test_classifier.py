@@ -17,8 +17,13 @@ from tensorgrow.contraction import product_plan
 from tensorgrow.data.features import FeatureMap
 from tensorgrow.objectives import Classification, Screening
 from tensorgrow.tasks.classify import auto_edges
-from tensorgrow.tasks.linear_classifier import linear_network, spanning_tree, tree_ranks
-from tensorgrow.tasks.linear_classifier import choose_ridge, fit_logistic
+from tensorgrow.tasks.linear_classifier import (
+    choose_ridge,
+    fit_logistic,
+    linear_network,
+    spanning_tree,
+    tree_ranks,
+)
 
 pytest.importorskip("sklearn")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..objectives import HeldOutLeastSquares
+from ..objectives import HeldOut
 from .grow import refit
 from .problem import Problem
 from .state import Fitted
@@ -32,7 +32,7 @@ SETTLING_SWEEPS, SETTLING_TOLERANCE = 300, 1e-5
 class HeldOutProblem(Problem):
     """A problem with data that a ridge is chosen by."""
 
-    objective: HeldOutLeastSquares
+    objective: HeldOut
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..losses import squared
 from ..network import TensorNetwork
-from ..objectives import HeldOutLeastSquares
+from ..objectives import HeldOut
 from ..results import Errors, Result, Step, StopReason
 from ..search import Context, HeldOutProblem, HeldOutSearch
 from ..solvers import ALSSettings, als
@@ -61,7 +61,7 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         return squared.ridge
 
     @abstractmethod
-    def objective(self, ridge: float, *, everything: bool = False) -> HeldOutLeastSquares:
+    def objective(self, ridge: float, *, everything: bool = False) -> HeldOut:
         """The loss on the fitted data, or on all."""
 
     @abstractmethod

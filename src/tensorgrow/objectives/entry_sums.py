@@ -147,7 +147,7 @@ class SliceTable:
             for a in range(self.starts[s], self.starts[s + 1], step)
         ]
         spread = (self.starts[last] - self.starts[first]) * source.width**2 > WORTH_THREADS
-        threads = min(usable_cores(), MOST_THREADS) if spread else 0
+        threads = min(usable_cores(), 16) if spread else 0
         for s, g, m in map_in_order(product, runs, threads, lasting=True):
             gram[s - first] += torch.from_numpy(g)
             rhs[s - first] += torch.from_numpy(m)

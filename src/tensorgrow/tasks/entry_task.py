@@ -14,7 +14,7 @@ from ..data.fingerprint import fingerprint_positions, fingerprint_tensors
 from ..data.holdout import Split, positions_in, warn_of_gaps
 from ..data.observations import Observations, as_observations
 from ..network import TensorNetwork
-from ..objectives import ObservedLeastSquares, ReweightedLeastSquares
+from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
 from ..structure import Structure
 from .observation_task import ObservationTask, Observed, TestEntries
 from .request import Request
@@ -84,16 +84,14 @@ class EntryTask(ObservationTask):
         """On few entries, torch's threads wait for each other longer than they compute."""
         return one_thread() if len(self.values) < FEW_ENTRIES else one_blas_thread()
 
-    def objective(self, ridge: float, *, everything: bool = False) -> ObservedLeastSquares:
+    def objective(self, ridge: float, *, everything: bool = False) -> HeldOut:
         """The loss on the fitted entries, or on all."""
         weights = None if self.weights is None else self.weights.to(self.values.real.dtype)
-        data = (self.indices, self.values, self.shape)
         held_out = None if everything else self.held_out
-        if self.is_reweighted:
-            return ReweightedLeastSquares(
-                *data, weights=weights, held_out=held_out, ridge=ridge, loss=self.loss
-            )
-        return ObservedLeastSquares(*data, weights=weights, held_out=held_out, ridge=ridge)
+        squares = ObservedLeastSquares(
+            self.indices, self.values, self.shape, weights=weights, held_out=held_out, ridge=ridge
+        )
+        return ReweightedLeastSquares(squares, self.loss) if self.is_reweighted else squares
 
     def random_start(self) -> TensorNetwork | None:
         """For losses with a scale of their own: a nearly constant network."""
@@ -132,9 +130,8 @@ class EntryTask(ObservationTask):
         if not self.is_reweighted:
             return super().test_error(network, entries)
         indices, values = entries
-        test = ReweightedLeastSquares(
-            indices.to(network.device), values.to(network.cores[0]), self.shape, loss=self.loss
-        )
+        squares = ObservedLeastSquares(indices.to(network.device), values.to(network.cores[0]), self.shape)
+        test = ReweightedLeastSquares(squares, self.loss)
         return test.loss(network.structure, test.to_arrays(network)) / (test.norm or 1.0)
 
     def fingerprint(self) -> Mapping[str, object]:

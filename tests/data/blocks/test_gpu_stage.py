@@ -12,12 +12,7 @@ import tensorgrow as tg
 from tensorgrow.data.blocks import ArraySource, Form, StagedReducer, ThreadReducer
 from tensorgrow.data.blocks import gpu_stage as staging
 from tensorgrow.objectives import BlockedLeastSquares
-<<<<<<< HEAD:tests/data/blocks/test_gpu_stage.py
-from tests.oracles import TOLERANCE, assert_close, random_array, random_network
-=======
-from tensorgrow.tasks import block_target as opening
 from tests.oracles import TOLERANCE, assert_close, node_equations, random_array, random_network
->>>>>>> objectives:tests/data/test_gpu_stage.py
 
 SHAPE = (6, 7, 5, 4)
 STRUCTURE = tg.Structure(SHAPE, {(0, 1): 2, (2, 3): 3, (0, 4): 2, (1, 4): 2, (2, 4): 2}, num_nodes=5)

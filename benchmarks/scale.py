@@ -311,8 +311,7 @@ def measure_workers(params: Row) -> Row:
 
     from _scale_kernels import Timed, TimedSource
     from _scale_latency import latency
-    from tensorgrow.data.blocks import Form, as_source
-    from tensorgrow.data.parallel.dask_client import ClientReducer
+    from tensorgrow.data.blocks import ClientReducer, Form, as_source
     from tensorgrow.objectives import BlockedLeastSquares
     from tensorgrow.objectives.sketch import find_ranges
     from tensorgrow.tasks.block_target import BLOCK_ENTRIES

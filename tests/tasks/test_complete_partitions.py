@@ -390,7 +390,7 @@ def test_what_comes_back_does_not_grow_with_the_entries(frame, monkeypatch):
 
     def watched(self, task):
         for found in plain(self, task):
-            largest[-1] = max(largest[-1], cluster._size(found))
+            largest[-1] = max(largest[-1], cluster.count_bytes(found))
             yield found
 
     monkeypatch.setattr(ThreadParts, "map", watched)

@@ -19,15 +19,13 @@ from tensorgrow.data.blocks import (
     ArraySource,
     Form,
     ThreadReducer,
-    as_source,
-    block_grid,
-    entries_of,
     is_lazy,
 )
 from tensorgrow.objectives import BlockedLeastSquares, CompressedLeastSquares, DenseLeastSquares
 from tensorgrow.objectives.block_kernels import dots, largest_of, norms_squared, sum_of_squares
 from tensorgrow.solvers import ALSSettings, als
 from tests.oracles import TOLERANCE, assert_close, random_array, random_network, to_numpy
+from tests.storage import STORAGE, in_dask, in_zarr
 
 SHAPE = (6, 7, 5, 4)
 STRUCTURE = tg.Structure(SHAPE, {(0, 1): 2, (2, 3): 3, (0, 4): 2, (1, 4): 2, (2, 4): 2}, num_nodes=5)
@@ -53,21 +51,6 @@ def path(result: tg.Result) -> list:
 
 
 # -- blocks --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shape", "chunks", "most"),
-    [((5, 6, 7), (1, 1, 1), 20), ((5, 6, 7), (2, 4, 3), 24), ((8,), (3,), 3), ((4, 4), (4, 4), 10**6)],
-)
-def test_blocks_cover_every_entry_once_and_are_made_of_whole_chunks(shape, chunks, most):
-    seen = np.zeros(shape, dtype=int)
-    for box in block_grid(shape, chunks, most):
-        assert entries_of(box) <= most
-        for (start, stop), c, n in zip(box, chunks, shape):
-            assert start % c == 0
-            assert stop % c == 0 or stop == n
-        seen[tuple(slice(*r) for r in box)] += 1
-    assert (seen == 1).all()
 
 
 def test_sums_of_squares_and_largest_entries(dtype):
@@ -290,46 +273,6 @@ def test_bad_input():
 # -- storage -------------------------------------------------------------------------------------------
 
 
-def in_zarr(folder: Path, x: np.ndarray):
-    zarr = pytest.importorskip("zarr")
-    array = zarr.create_array(str(folder / "x.zarr"), shape=x.shape, chunks=(6, 7, 5, 11), dtype=x.dtype)
-    array[:] = x
-    return array
-
-
-def in_memmap(folder: Path, x: np.ndarray):
-    np.save(folder / "x.npy", x)
-    return np.load(folder / "x.npy", mmap_mode="r")
-
-
-def in_hdf5(folder: Path, x: np.ndarray):
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(folder / "x.h5", "w") as file:
-        file.create_dataset("group/x", data=x, chunks=(6, 7, 5, 11))
-    return h5py.File(folder / "x.h5", "r")["group/x"]
-
-
-def in_netcdf(folder: Path, x: np.ndarray):
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("h5netcdf")
-    named = xarray.DataArray(x, dims=list("abcd"), name="x")
-    named.to_netcdf(folder / "x.nc", engine="h5netcdf")
-    return xarray.open_dataarray(folder / "x.nc", engine="h5netcdf")
-
-
-def in_dask(folder: Path, x: np.ndarray):
-    dask = pytest.importorskip("dask.array")
-    return dask.from_array(x, chunks=(6, 7, 5, 11))
-
-
-def in_dask_xarray(folder: Path, x: np.ndarray):
-    xarray = pytest.importorskip("xarray")
-    return xarray.DataArray(in_dask(folder, x), dims=list("abcd"))
-
-
-STORAGE = [in_zarr, in_memmap, in_hdf5, in_netcdf, in_dask, in_dask_xarray]
-
-
 @pytest.fixture(scope="module")
 def reference():
     x = ring(noise=1e-3)
@@ -352,26 +295,6 @@ def test_every_storage_gives_the_dense_result(store, tmp_path, reference):
     small = tg.decompose(stored, memory_limit=6e5, **arguments)  # it does not
     assert small.info["method"] in ("compress", "stream")
     assert small.structure == dense.structure
-
-
-def test_sources_travel_to_other_processes(tmp_path):
-    import pickle
-
-    x = ring(shape=(12, 14, 10, 11))
-    box = ((2, 5), (0, 14), (3, 4), (1, 11))
-    for store in (in_zarr, in_memmap, in_hdf5):
-        source = pickle.loads(pickle.dumps(as_source(store(tmp_path, x))))
-        assert np.array_equal(source.read(box), x[2:5, :, 3:4, 1:])
-    part = in_memmap(tmp_path, x)[2:5]
-    with pytest.raises(tg.DataError, match="memory map"):
-        pickle.dumps(as_source(part))
-
-
-def test_arrays_in_memory_are_not_lazy(tmp_path):
-    xarray = pytest.importorskip("xarray")
-    assert not is_lazy(np.ones(3))
-    assert not is_lazy(torch.ones(3))
-    assert not is_lazy(xarray.DataArray(np.ones(3)))
 
 
 # -- faults --------------------------------------------------------------------------------------------
@@ -479,58 +402,7 @@ def test_memory_stays_within_the_limit_for_a_tensor_ten_times_larger(method, tmp
     assert error < (0.02 if method == "compress" else 1.0)
 
 
-# -- parts of chunks -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_plain_zarr_chunks_are_read_in_parts(version, tmp_path):
-    zarr = pytest.importorskip("zarr")
-    x = ring(shape=(12, 14, 10, 11)).astype(np.float32)
-    stored = zarr.create_array(
-        str(tmp_path / "x.zarr"),
-        shape=x.shape,
-        chunks=(5, 7, 10, 11),
-        dtype=x.dtype,
-        compressors=None,
-        fill_value=2.0,
-        zarr_format=version,
-    )
-    stored[:10] = x[:10]  # the last chunks do not exist: they count as filled
-    expected = np.concatenate([x[:10], np.full_like(x[10:], 2.0)])
-    source = as_source(stored)
-    for most in (10**6, 4000, 900, 100, 7):
-        boxes = source.boxes(10**6, most)
-        assert max(map(entries_of, boxes)) <= max(most, 1)
-        seen = np.zeros(x.shape, dtype=int)
-        for box in boxes:
-            where = tuple(slice(*r) for r in box)
-            seen[where] += 1
-            assert np.array_equal(source.read(box), expected[where])
-        assert (seen == 1).all()
-    file = next(
-        p for p in sorted((tmp_path / "x.zarr").rglob("*")) if p.is_file() and p.stat().st_size > 10**4
-    )
-    file.write_bytes(file.read_bytes()[:-8])
-    with pytest.raises(
-        tg.DataError, match=r"chunk .* of the zarr array .* cannot be read .*bytes instead of"
-    ):
-        tg.distributed.decompose(stored, max_error=0.1, memory_limit=1e5)
-
-
-def test_what_a_kernel_keeps_is_not_the_memory_of_the_next_block(tmp_path):
-    zarr = pytest.importorskip("zarr")
-    from tensorgrow.data.blocks import Partial, run_group
-
-    x = np.arange(6.0 * 4).reshape(6, 4)
-    stored = zarr.create_array(
-        str(tmp_path / "x.zarr"), shape=x.shape, chunks=(6, 4), dtype="f8", compressors=None
-    )
-    stored[:] = x
-    source = as_source(stored)
-    boxes = source.boxes(10**6, 8)
-    assert len(boxes) == 3
-    found = run_group(source, boxes, Form("float64"), lambda block, box: Partial({box: block}))
-    assert np.array_equal(np.concatenate([found.sums[b] for b in boxes]), x)
+# -- blocks and networks --------------------------------------------------------------------------------
 
 
 def test_large_blocks_through_torch_give_the_same_numbers(monkeypatch):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 
 from ..contraction import RowSource
 from ..data.devices import usable_cores
+from ..data.parallel.executor import map_in_order
 
 __all__ = ["SliceTable", "ranges_of"]
 
@@ -152,7 +152,8 @@ class SliceTable:
             for a in range(self.starts[s], self.starts[s + 1], step)
         ]
         spread = (self.starts[last] - self.starts[first]) * source.width**2 > WORTH_THREADS
-        for s, g, m in _pool().map(product, runs) if spread else map(product, runs):
+        threads = min(usable_cores(), MOST_THREADS) if spread else 0
+        for s, g, m in map_in_order(product, runs, threads, lasting=True):
             gram[s - first] += torch.from_numpy(g)
             rhs[s - first] += torch.from_numpy(m)
 
@@ -237,8 +238,3 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
         return np.take(rows, ids[chosen], axis=0, out=held[:count], mode="clip")
 
     return read
-
-
-@lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=min(usable_cores(), MOST_THREADS))

@@ -6,14 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..data.arrays import compute_dtype, scale_for
-from ..data.blocks import ArraySource, BlockSource, Box, Form, Partial, Reducer, StagedReducer, ThreadReducer
-from ..data.devices import GPU_ENTRIES, choose_device, free_memory, usable_cores
-from ..data.parallel.dask_client import ClientReducer, active_client, checked, least_memory, most_threads
-from ..errors import DataError, OptionError
+from ..data.blocks import Blocks, BlockSource, Form, Partial, Reducer
+from ..data.devices import GPU_ENTRIES, choose_device, free_memory
+from ..errors import DataError
 from ..network import TensorNetwork
 from ..objectives import BlockedLeastSquares, CompressedLeastSquares, Model, SquaredResidual, Survey
 from ..objectives.blocks import COPIES_OF_A_BLOCK
@@ -23,16 +21,6 @@ from .task import DOUBLE_ENTRIES
 
 __all__ = ["Opened", "SmallCore", "open_blocks"]
 
-# Half of the memory is for blocks. Where chunks allow it they have at most so many entries: what is read
-# stays in the cache until it is computed with.
-BLOCK_SHARE = 0.5
-BLOCK_ENTRIES = 1 << 21
-# Bytes of a block on a GPU, where starting kernels takes longer than small blocks are read; offsets within it
-# fit in 32 bits. Blocks on their way to a GPU are smaller: work begins when the first has arrived.
-DEVICE_BLOCK_BYTES = 1 << 30
-SENT_BLOCK_BYTES = 1 << 27
-# Threads that fill the memory that a GPU copies from: about what it takes to keep up with its bus.
-SENDING_THREADS = 8
 # Numbers of double precision per entry of the core while it is cut and searched.
 CORE_COPIES = 8
 # Share of the error target that compressing the modes may take: errors add up as squares, so the search on
@@ -132,7 +120,7 @@ def probe_of(source: BlockSource, dtype: torch.dtype | None) -> torch.Tensor:
     shape = source.shape
     if not shape or math.prod(shape) == 0:
         raise DataError(f"the tensor is empty or a single number: its shape is {shape}")
-    return torch.empty((), dtype=compute_dtype(source.dtype, dtype), device=_device_of(source))
+    return torch.empty((), dtype=compute_dtype(source.dtype, dtype), device=Blocks(source).device)
 
 
 def open_blocks(
@@ -149,46 +137,12 @@ def open_blocks(
     where = choose_device(device, probe.expand(source.shape))
     limit = free_memory(where) if memory_limit is None else memory_limit
     form = Form(str(probe.dtype).removeprefix("torch."), None if where.type == "cpu" else str(where))
-    reducer = _reducer(source, form, limit, client, threads)
+    reducer = Blocks(source, client=client, threads=threads).open(form, limit, COPIES_OF_A_BLOCK + 1)
     reducer, survey, ranges = _survey(reducer, sketch)
     norm = math.sqrt(sum(v for k, v in survey.sums.items() if _is_squares(k)))
     numbers = _fingerprint(survey, probe.dtype, where)
     about = Target(numbers, where, reducer.form.scale, lambda network: _verified(reducer, network, norm))
     return Opened(reducer, about, norm, limit, ranges)
-
-
-def _device_of(source: BlockSource) -> torch.device:
-    array = source.array if isinstance(source, ArraySource) else None
-    return array.device if isinstance(array, torch.Tensor) else torch.device("cpu")
-
-
-def _reducer(source: BlockSource, form: Form, limit: float, client: Any, threads: int | None) -> Reducer:
-    """Who sums over the blocks, and how large they are."""
-    if client is None and threads is None and type(source) is not ArraySource:
-        client = active_client()
-    item = max(source.itemsize, np.dtype(form.dtype).itemsize)
-    cores = max(2, usable_cores())
-    is_sent = form.device is not None and _device_of(source).type == "cpu"
-    if form.device is None:
-        wanted, usual = BLOCK_ENTRIES, cores
-    elif is_sent:
-        wanted, usual = SENT_BLOCK_BYTES // item, min(SENDING_THREADS, cores)
-    else:
-        wanted, usual = DEVICE_BLOCK_BYTES // item, 1
-
-    def boxes(limit: float, at_once: int) -> list[Box]:
-        allowed = BLOCK_SHARE * limit / (at_once * (COPIES_OF_A_BLOCK + 1) * item)
-        return source.boxes(int(max(1.0, allowed)), wanted)
-
-    if client is not None:
-        limit = min(limit, checked(client, lambda: least_memory(client)))
-        at_once = checked(client, lambda: most_threads(client))
-        return ClientReducer(source, boxes(limit, at_once), form, client)
-    threads = usual if threads is None else threads
-    if threads < 1:
-        raise OptionError(f"threads={threads} must be at least 1")
-    kind = StagedReducer if is_sent else ThreadReducer
-    return kind(source, boxes(limit, threads), form, threads)
 
 
 def _survey(reducer: Reducer, sketch: bool) -> tuple[Reducer, Partial, Ranges | None]:

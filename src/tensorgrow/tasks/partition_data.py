@@ -81,7 +81,7 @@ def prepare_parts(
         total,
         hold_out_rows(raw, shape, total, columns.held_out or Split.parse(validation), seed),
     )
-    parts = raw.made(plan, chosen)
+    parts = raw.transform(plan, chosen)
     surveyed = list(parts.map(_census))
     census, everything = _censuses(surveyed)
     warn_of_empty_slices(everything.slices)

@@ -1,25 +1,28 @@
 """Tensors that are read block by block, and sums over their blocks."""
 
+from .cluster import ClientReducer
 from .gpu_stage import StagedReducer
 from .grid import Box, block_grid, entries_of
-from .reducer import Form, Kernel, Partial, Reducer, ThreadReducer, computed, groups_of, run_group, widen
+from .readers import Blocks, Method
+from .reducer import Form, Kernel, Partial, Reducer, ThreadReducer, run_group, widen
 from .sources import ArraySource, BlockSource, as_source, is_lazy
 
 __all__ = [
     "ArraySource",
     "BlockSource",
+    "Blocks",
     "Box",
+    "ClientReducer",
     "Form",
     "Kernel",
+    "Method",
     "Partial",
     "Reducer",
     "StagedReducer",
     "ThreadReducer",
     "as_source",
     "block_grid",
-    "computed",
     "entries_of",
-    "groups_of",
     "is_lazy",
     "run_group",
     "widen",

@@ -259,7 +259,9 @@ def is_lazy(x: Any) -> bool:
 
 
 def as_source(x: Any) -> BlockSource:
-    """A source of blocks from anything that is accepted."""
+    """Return a source of blocks of anything that is accepted; a source stays as it is."""
+    if isinstance(x, BlockSource):
+        return x
     maker = _maker(x)
     if maker is not None:
         found: BlockSource = maker(x)

@@ -1,1 +1,6 @@
-"""Work on several cores, GPUs or a dask cluster, in order."""
+"""Tensors larger than memory, clusters, and many runs at once."""
+
+from ..partitions.tables import PartitionedObservations
+from .many import map_runs
+
+__all__ = ["PartitionedObservations", "map_runs"]

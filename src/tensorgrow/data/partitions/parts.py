@@ -1,16 +1,13 @@
-"""Partitions that stay where they are computed with: in threads of this process, or with the workers of a
-cluster.
-"""
+"""Partitions that stay where they are computed with: in this process, or with the workers of a cluster."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ...errors import ClusterError, DataError
-from ..parallel.dask_client import RETRIES, Opaque, results_of
+from ..parallel.dask_client import RETRIES, Opaque, gather_in_order
+from ..parallel.executor import map_in_order
 
 __all__ = ["ClientParts", "ThreadParts"]
 
@@ -23,11 +20,16 @@ class ThreadParts:
     Parameters
     ----------
     loads
-        What gives each partition.
+        Functions that load each partition.
     threads
         Partitions worked on at the same time.
     keep
         Whether partitions stay in memory; otherwise each is loaded again for every round.
+
+    Attributes
+    ----------
+    rounds
+        How often all partitions were asked for something.
     """
 
     def __init__(self, loads: Sequence[Load], threads: int, keep: bool) -> None:
@@ -50,7 +52,7 @@ class ThreadParts:
         return min(self._threads, len(self))
 
     def map(self, task: Callable[[Any], Any]) -> Iterator[Any]:
-        """Results of a task for all partitions, in their order."""
+        """Yield the results of a task for all partitions, in their order."""
         self.rounds += 1
 
         def run(k: int) -> Any:
@@ -61,40 +63,25 @@ class ThreadParts:
                     self._held[k] = part
             return task(part)
 
-        if self.at_once <= 1:
-            yield from map(run, range(len(self)))
-            return
-        waiting: deque[Future[Any]] = deque()
-        with ThreadPoolExecutor(self._threads) as pool:
-            try:
-                for k in range(len(self)):
-                    # A short queue: what is done early waits in memory for its turn.
-                    if len(waiting) == self._threads:
-                        yield waiting.popleft().result()
-                    waiting.append(pool.submit(run, k))
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+        yield from map_in_order(run, range(len(self)), 0 if self.at_once <= 1 else self._threads)
 
-    def made(self, make: Callable[[Any], Any], chosen: Sequence[int]) -> ThreadParts:
-        """Some of the partitions in another form; this one is of no use afterwards."""
+    def transform(self, function: Callable[[Any], Any], numbers: Sequence[int]) -> ThreadParts:
+        """Return some of the partitions in another form; this one must not be used afterwards."""
 
         def load(k: int) -> Load:
             held, plain = self._held[k], self._loads[k]
-            return lambda: make(plain() if held is None else held)
+            return lambda: function(plain() if held is None else held)
 
-        found = ThreadParts([load(k) for k in chosen], self._threads, self._keep)
+        parts = ThreadParts([load(k) for k in numbers], self._threads, self._keep)
         if self._keep:
-            for n, k in enumerate(chosen):
-                found._held[n], self._held[k] = found._loads[n](), None
-            found._loads = [_lost] * len(chosen)  # the partition as it was read need not stay
-        found.rounds = self.rounds
-        return found
+            for n, k in enumerate(numbers):
+                parts._held[n], self._held[k] = parts._loads[n](), None
+            parts._loads = [_refuse] * len(numbers)  # the partition as it was read need not stay
+        parts.rounds = self.rounds
+        return parts
 
 
-def _lost() -> Any:
+def _refuse() -> Any:
     raise AssertionError("a partition that is kept is never loaded again")
 
 
@@ -109,6 +96,11 @@ class ClientParts:
         The partitions.
     names
         What to call them in messages.
+
+    Attributes
+    ----------
+    rounds
+        How often all partitions were asked for something.
     """
 
     def __init__(self, client: Any, futures: Sequence[Any], names: Sequence[str]) -> None:
@@ -119,7 +111,7 @@ class ClientParts:
 
     @classmethod
     def load(cls, client: Any, loads: Sequence[Any], names: Sequence[str]) -> ClientParts:
-        """From functions, or from what dask computes partitions from with a function for each."""
+        """Compute partitions from dask's tasks, one for each."""
         return cls(client, client.compute(loads, retries=RETRIES), names)
 
     def __len__(self) -> int:
@@ -131,25 +123,24 @@ class ClientParts:
         return 1
 
     def map(self, task: Callable[[Any], Any]) -> Iterator[Any]:
-        """Results of a task for all partitions, in their order."""
+        """Yield the results of a task for all partitions, in their order."""
         self.rounds += 1
-        return results_of(self._client, lambda: self._applied(task), self._explained)
+        return gather_in_order(self._client, lambda: self._submit(task, self._futures), self._explain)
 
-    def _applied(self, task: Callable[[Any], Any], chosen: Sequence[int] | None = None) -> list[Any]:
-        """Futures of a task for all partitions or some; it goes out with each, for cores are small."""
-        parts = self._futures if chosen is None else [self._futures[k] for k in chosen]
+    def _submit(self, task: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+        """Futures of a task for some partitions; it goes out with each, for cores are small."""
         packed = [Opaque(task)] * len(parts)
-        found: list[Any] = self._client.map(_apply, packed, parts, pure=False, retries=RETRIES)
-        return found
+        futures: list[Any] = self._client.map(_apply, packed, parts, pure=False, retries=RETRIES)
+        return futures
 
-    def made(self, make: Callable[[Any], Any], chosen: Sequence[int]) -> ClientParts:
-        """Some of the partitions in another form."""
-        names = [self._names[k] for k in chosen]
-        found = ClientParts(self._client, self._applied(make, chosen), names)
-        found.rounds = self.rounds
-        return found
+    def transform(self, function: Callable[[Any], Any], numbers: Sequence[int]) -> ClientParts:
+        """Return some of the partitions in another form."""
+        futures = self._submit(function, [self._futures[k] for k in numbers])
+        parts = ClientParts(self._client, futures, [self._names[k] for k in numbers])
+        parts.rounds = self.rounds
+        return parts
 
-    def _explained(self, k: int, error: Exception) -> Exception:
+    def _explain(self, k: int, error: Exception) -> Exception:
         if type(error).__name__ == "KilledWorker":
             return ClusterError(
                 f"workers died again and again while they worked on {self._names[k]}: {error}. Give them "

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ import tensorgrow as tg
 from tensorgrow.data.blocks import ArraySource, Form, StagedReducer, ThreadReducer
 from tensorgrow.data.blocks import gpu_stage as staging
 from tensorgrow.objectives import BlockedLeastSquares
-from tensorgrow.tasks import block_target as opening
 from tests.oracles import TOLERANCE, assert_close, random_array, random_network
 
 SHAPE = (6, 7, 5, 4)
@@ -28,57 +25,14 @@ def memory(request, monkeypatch):
     """Stands in for page-locked memory, which there is none of without a GPU, or which the system refuses."""
     taken = []
 
-    def page_locked(size: int) -> torch.Tensor:
+    def lock_pages(size: int) -> torch.Tensor:
         taken.append(size)
         if request.param == "refused":
             raise RuntimeError("CUDA error: out of memory")
         return torch.full((size,), 255, dtype=torch.uint8)
 
-    monkeypatch.setattr(staging, "page_locked", page_locked)
+    monkeypatch.setattr(staging, "lock_pages", lock_pages)
     return taken
-
-
-# -- reading ahead -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("slots", [1, 2, 3, 8])
-def test_results_come_in_order_and_slots_are_not_used_twice_at_once(slots):
-    held: list[int | None] = [None] * slots
-    started, lock = [], threading.Lock()
-    rng = np.random.default_rng(0)
-    pauses = rng.uniform(0.0, 0.002, 20)
-
-    def work(slot: int, item: int) -> tuple[int, int]:
-        with lock:
-            started.append(item)
-        held[slot] = item
-        time.sleep(pauses[item])
-        return slot, item
-
-    seen = []
-    for slot, item in staging.read_ahead(range(20), work, slots):
-        time.sleep(pauses[-item])
-        assert held[slot] == item  # nobody wrote there while it was in use
-        assert max(started) <= item + slots - 1
-        seen.append(item)
-    assert seen == list(range(20))
-
-
-def test_an_error_comes_when_its_turn_has_come_and_ends_the_reading():
-    started = []
-
-    def work(slot: int, item: int) -> int:
-        started.append(item)
-        if item == 3:
-            raise tg.DataError("chunk 3 cannot be read")
-        return item
-
-    seen = []
-    with pytest.raises(tg.DataError, match="chunk 3"):
-        for item in staging.read_ahead(range(100), work, 2):
-            seen.append(item)
-    assert seen == [0, 1, 2]
-    assert max(started) <= 4
 
 
 # -- blocks --------------------------------------------------------------------------------------------
@@ -131,7 +85,7 @@ def test_slots_grow_with_the_blocks(memory):
     assert memory == ([16, 40] if stage.locks else [16])
 
 
-def test_a_slot_waits_for_its_last_copy(memory, monkeypatch):
+def test_a_slot_waits_for_its_last_copy(memory):
     """Else the GPU would copy what the next block wrote there."""
     stage = staging.Stage(torch.device("cpu"), torch.float32, 2)
     seen = []
@@ -140,11 +94,16 @@ def test_a_slot_waits_for_its_last_copy(memory, monkeypatch):
         def synchronize(self) -> None:
             seen.append("wait")
 
-    filled = stage._filled
-    monkeypatch.setattr(stage, "_filled", lambda *given: seen.append("fill") or filled(*given))
-    stage._arrived[1] = Event()
-    stage.send(0, torch.ones(3))
-    stage.send(1, torch.ones(3))
+    class Block:
+        shape = (3,)
+
+        def __array__(self, dtype=None, copy=None) -> np.ndarray:
+            seen.append("fill")
+            return np.ones(3)
+
+    stage.arrived[1] = Event()
+    stage.send(0, Block())
+    stage.send(1, Block())
     assert seen == ["fill", "wait", "fill"]
 
 
@@ -186,20 +145,6 @@ def test_an_error_of_a_kernel_ends_the_pass(memory):
     with pytest.raises(ZeroDivisionError):
         reducer.reduce(kernel)
     assert threading.active_count() == before
-
-
-@pytest.mark.parametrize(
-    ("device", "kind", "most"), [(None, ThreadReducer, 1 << 21), ("cuda", StagedReducer, 1 << 25)]
-)
-def test_who_reads_the_blocks(device, kind, most):
-    x = np.broadcast_to(np.float32(1.0), (1 << 10, 1 << 9, 1 << 8))
-    reducer = opening._reducer(ArraySource(x), Form("float32", device), 1e12, None, None)
-    assert type(reducer) is kind
-    assert {math.prod(b - a for a, b in box) for box in reducer.boxes} == {most}
-    assert reducer.threads >= 2
-    few = opening._reducer(ArraySource(x), Form("float32", device), 1e8, None, 5)
-    assert few.threads == 5
-    assert all(5 * 5 * 4 * math.prod(b - a for a, b in box) <= 5e7 for box in few.boxes)
 
 
 # -- with a GPU ----------------------------------------------------------------------------------------

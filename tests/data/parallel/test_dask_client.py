@@ -1,17 +1,14 @@
-"""Clusters: the same bits as threads, lost workers, bad chunks, a scheduler that is gone; many runs."""
+"""Clusters: the same bits as threads, lost workers, bad chunks, a scheduler that is gone."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 import tensorgrow as tg
-from tensorgrow.data.parallel.many import map_runs
 
 distributed = pytest.importorskip("distributed")
 zarr = pytest.importorskip("zarr")
@@ -23,24 +20,6 @@ ARGUMENTS = {"max_error": 0.02, "random_state": 0, "options": FAST, "method": "s
 pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
-
-
-@pytest.fixture(scope="module")
-def tensor():
-    hidden = tg.Structure.tensor_ring((8, 9, 7, 6), (2, 3, 2, 3))
-    x = tg.TensorNetwork.random(hidden, random_state=0).to_dense().numpy()
-    return x + 0.01 * np.random.default_rng(0).standard_normal(x.shape)
 
 
 @pytest.fixture
@@ -128,34 +107,3 @@ def test_a_scheduler_that_is_gone_is_an_error_with_a_checkpoint(stored, tmp_path
     straight = tg.distributed.decompose(stored, threads=1, **ARGUMENTS)
     assert resumed.info["passes"] < straight.info["passes"]
     assert same(resumed, straight)
-
-
-# -- many runs -----------------------------------------------------------------------------------------
-
-
-def test_many_runs_here_in_threads_and_on_a_cluster(client):
-    cases = [{"base": 2, "exp": k} for k in range(5)]
-    expected = [1, 2, 4, 8, 16]
-    with ThreadPoolExecutor(2) as pool:
-        for where in (None, client, pool, map, pool.map):
-            assert map_runs(pow, cases, map=where) == expected
-
-
-def test_seeds_on_a_cluster(client, tensor):
-    cases = [{"x": tensor, "max_steps": 2, "random_state": k, "options": FAST} for k in range(2)]
-    remote = map_runs(tg.decompose, cases, map=client)
-    assert [r.relative_error for r in remote] == [r.relative_error for r in map_runs(tg.decompose, cases)]
-
-
-def test_failing_cases_are_named():
-    for where in (None, 1):
-        with pytest.raises(ZeroDivisionError) as caught:
-            map_runs(divmod_by, [{"x": 1, "y": 2}, {"x": 1, "y": 0}], map=where)
-        assert any("'y': 0" in note for note in caught.value.__notes__)
-    for wrong in (0, True, "two"):
-        with pytest.raises(tg.OptionError, match="map="):
-            map_runs(pow, [{"base": 2, "exp": 1}], map=wrong)
-
-
-def divmod_by(x: int, y: int) -> tuple[int, int]:
-    return divmod(x, y)

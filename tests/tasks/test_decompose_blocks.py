@@ -197,7 +197,7 @@ def test_streaming_takes_the_path_of_the_dense_search(options, monkeypatch):
     x = ring(noise=1e-3, shape=(8, 9, 7, 6))
     arguments = {"max_error": 0.02, "random_state": 0, "options": options}
     dense = tg.decompose(x, **arguments)
-    monkeypatch.setattr("tensorgrow.tasks.block_target.BLOCK_ENTRIES", 1600)
+    monkeypatch.setattr("tensorgrow.data.blocks.readers.BLOCK_ENTRIES", 1600)
     streamed = tg.distributed.decompose(x, method="stream", **arguments)
     assert path(streamed) == path(dense)
     assert streamed.relative_error == pytest.approx(dense.relative_error, abs=1e-10)

@@ -312,9 +312,9 @@ def measure_workers(params: Row) -> Row:
     from _scale_kernels import Timed, TimedSource
     from _scale_latency import latency
     from tensorgrow.data.blocks import ClientReducer, Form, as_source
+    from tensorgrow.data.blocks.readers import BLOCK_ENTRIES
     from tensorgrow.objectives import BlockedLeastSquares
     from tensorgrow.objectives.sketch import find_ranges
-    from tensorgrow.tasks.block_target import BLOCK_ENTRIES
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(Path(tg.__file__).parents[1])])
     workers, shape = params["workers"], tuple(params["shape"])

@@ -13,8 +13,8 @@ import pytest
 import tensorgrow as tg
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-# What a script must have found, by the names it leaves behind.
-FOUND = {
+# What must hold after a script, by the names it leaves behind.
+OUTCOMES = {
     "complete_photo": lambda v: v["result"].test_error < 0.35 and v["filled"].shape == v["tensor"].shape,
     "compress_layer": lambda v: v["tuned"] > 0.8 and len(list(v["small"].model.parameters())) > 4,
     "custom_loss": lambda v: v["learned"] < 0.5 < v["plain"],
@@ -25,7 +25,7 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(FOUND))
+@pytest.mark.parametrize("name", sorted(OUTCOMES))
 def test_examples_run_and_find_something(name, capsys, tmp_path, monkeypatch):
     for package in ("matplotlib", "quimb"):
         pytest.importorskip(package)
@@ -39,11 +39,11 @@ def test_examples_run_and_find_something(name, capsys, tmp_path, monkeypatch):
     finally:
         pyplot.close("all")
     assert capsys.readouterr().out.strip()
-    assert FOUND[name](values)
+    assert OUTCOMES[name](values)
 
 
 def test_every_example_is_tested():
-    assert {p.stem for p in EXAMPLES.glob("*.py")} == {*FOUND, "growth_picture"}
+    assert {p.stem for p in EXAMPLES.glob("*.py")} == {*OUTCOMES, "growth_picture"}
 
 
 def test_an_example_runs_as_a_script(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import subprocess
 import sys
 import termios
@@ -39,10 +40,10 @@ def run_in_terminal(*arguments: str, folder: Path, seconds: float = 120, width: 
         start_new_session=True,
     )
     os.close(there)
-    watchdog = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     shown = b""
     try:
-        while time.monotonic() < watchdog:
+        while select.select([here], [], [], max(0.0, deadline - time.monotonic()))[0]:
             try:
                 part = os.read(here, 65536)
             except OSError:  # Linux ends a pseudo-terminal without a writer by an error
@@ -50,7 +51,7 @@ def run_in_terminal(*arguments: str, folder: Path, seconds: float = 120, width: 
             if not part:
                 break
             shown += part
-        code = process.wait(timeout=max(1.0, watchdog - time.monotonic()))
+        code = process.wait(timeout=max(1.0, deadline - time.monotonic()))
     finally:
         process.kill()
         process.wait()

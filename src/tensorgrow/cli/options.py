@@ -211,25 +211,25 @@ def spread(run: Callable[..., None]) -> Callable[..., None]:
     """Replace every parameter of `run` that is one of the dataclasses above by its fields, for Typer."""
     hints = get_type_hints(run, include_extras=True)
     groups: dict[str, tuple[Any, list[str]]] = {}
-    parameters: list[inspect.Parameter] = []
-
-    def add(name: str, default: Any, hint: Any) -> None:
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter(name, kind, default=default, annotation=hint))
-
+    options: list[tuple[str, Any, Any]] = []
     for name, parameter in inspect.signature(run).parameters.items():
         kind = hints[name]
-        if not is_dataclass(kind):
-            add(name, parameter.default, kind)
-            continue
-        inner = get_type_hints(kind, include_extras=True)
-        groups[name] = kind, [field.name for field in fields(kind)]
-        for field in fields(kind):
-            add(
-                field.name,
-                inspect.Parameter.empty if field.default is MISSING else field.default,
-                inner[field.name],
-            )
+        if is_dataclass(kind):
+            inner = get_type_hints(kind, include_extras=True)
+            groups[name] = kind, [field.name for field in fields(kind)]
+            options += [(field.name, field.default, inner[field.name]) for field in fields(kind)]
+        else:
+            options.append((name, parameter.default, kind))
+    no_default = inspect.Parameter.empty
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=no_default if default is MISSING else default,
+            annotation=hint,
+        )
+        for name, default, hint in options
+    ]
 
     @wraps(run)
     def wrapper(**values: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 import tensorgrow as tg
 from tensorgrow import baselines
 from tensorgrow.baselines.formats import capped_train, cp_network, train_network, tucker_network
-from tensorgrow.baselines.svd import interleaved
+from tensorgrow.baselines.svd import interleave
 
 DIMS = (3, 4, 2, 5)
 CLOSED = ["tt_svd", "hosvd", "tucker", "tt"]
@@ -69,8 +69,8 @@ def test_train_ranks_stay_below_what_a_cut_allows():
 
 
 def test_interleaved_orders():
-    assert interleaved(8) == (0, 4, 1, 5, 2, 6, 3, 7)
-    assert sorted(interleaved(7)) == list(range(7))
+    assert interleave(8) == (0, 4, 1, 5, 2, 6, 3, 7)
+    assert sorted(interleave(7)) == list(range(7))
 
 
 # -- closed forms --------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ import torch
 import tensorgrow as tg
 from tensorgrow import baselines
 from tensorgrow.baselines import FitOptions
-from tensorgrow.baselines.inner_fit import FitTask, InnerFit, padded_cores, without_surplus
-from tensorgrow.baselines.svd_ins_tn_steps import sparse_diagonal
+from tensorgrow.baselines.inner_fit import FitTask, InnerFit, pad_cores, drop_surplus
+from tensorgrow.baselines.svd_ins_tn import solve_sparse_diagonal
 from tensorgrow.baselines.templates import Point, make_template
 
 RING = tg.Structure((3,) * 4, {(0, 2): 2, (1, 2): 2, (1, 3): 2, (0, 3): 2})  # in the order 0-2-1-3
@@ -64,12 +64,12 @@ def test_the_sparse_diagonal_solves_its_lasso():
     rng = np.random.default_rng(0)
     a = rng.standard_normal((8, 4))
     q, b, weight = torch.tensor(a.T @ a), torch.tensor(rng.standard_normal(4)), 0.3
-    s = sparse_diagonal(q, b, torch.ones(4, dtype=torch.float64), weight)
+    s = solve_sparse_diagonal(q, b, torch.ones(4, dtype=torch.float64), weight)
     gradient = q @ s - b  # optimality: |gradient| <= weight, equal with the opposite sign where s is not zero
     assert bool((gradient.abs() <= weight + 1e-8).all())
     alive = s != 0
     assert torch.allclose(gradient[alive], -weight * s[alive].sign(), atol=1e-6)
-    assert bool((sparse_diagonal(q, b, s, 1e3) == 0).all())
+    assert bool((solve_sparse_diagonal(q, b, s, 1e3) == 0).all())
 
 
 # -- the books -----------------------------------------------------------------------------------------
@@ -149,10 +149,10 @@ def test_structures_that_lose_without_edges_are_not_fitted():
 def test_surplus_ranks_are_fitted_without_and_stored_with():
     # Rank 6 on a leaf of dimension 3; its neighbour then has surplus towards the next one.
     chain = tg.Structure((3, 2, 4), {(0, 1): 6, (1, 2): 6})
-    lean = without_surplus(chain)
+    lean = drop_surplus(chain)
     assert dict(lean.ranks) == {(0, 1): 3, (1, 2): 4}
     network = tg.TensorNetwork.random(lean, random_state=0)
-    whole = tg.TensorNetwork(chain, list(padded_cores(lean, chain, network.cores)))
+    whole = tg.TensorNetwork(chain, list(pad_cores(lean, chain, network.cores)))
     assert torch.allclose(whole.to_dense(), network.to_dense(), rtol=1e-13, atol=0.0)
     x = torch.randn((3, 2, 4), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     cores, loss, _ = InnerFit(x, FitOptions())(FitTask(chain, seed=0))
@@ -162,9 +162,9 @@ def test_surplus_ranks_are_fitted_without_and_stored_with():
 
 def test_a_surplus_edge_of_dimension_one_vanishes():
     structure = tg.Structure((1, 2, 2), {(0, 1): 3, (1, 2): 2})
-    lean = without_surplus(structure)
+    lean = drop_surplus(structure)
     assert dict(lean.ranks) == {(1, 2): 2}
-    cores = list(padded_cores(lean, structure, tg.TensorNetwork.random(lean, random_state=0).cores))
+    cores = list(pad_cores(lean, structure, tg.TensorNetwork.random(lean, random_state=0).cores))
     assert [tuple(c.shape) for c in cores] == list(structure.core_shapes)
 
 

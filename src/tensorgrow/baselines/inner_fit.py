@@ -179,9 +179,7 @@ def drop_surplus(structure: Structure) -> Structure:
     return structure
 
 
-def pad_cores(
-    lean: Structure, structure: Structure, cores: Sequence[torch.Tensor]
-) -> Iterator[torch.Tensor]:
+def pad_cores(lean: Structure, structure: Structure, cores: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Cores of a structure of larger ranks for the same tensor: zeros beyond the lean ones."""
     for node, core in enumerate(cores):
         # Every core has an axis for its leg, of size 1 where the node is internal.

@@ -280,8 +280,7 @@ class Descent:
         slices = moved.reshape(rank, shape[0], rest)
         quadratic = torch.einsum("rla,rsab,slb->rs", slices, both, slices)
         linear = (moved * rhs.reshape(shape).movedim(axis, 0).reshape(rank, -1)).sum(1)
-        factors.diagonals[edge] = solve_sparse_diagonal(
-            quadratic, linear, factors.diagonals[edge], sparsity)
+        factors.diagonals[edge] = solve_sparse_diagonal(quadratic, linear, factors.diagonals[edge], sparsity)
 
 
 def solve_sparse_diagonal(

@@ -13,7 +13,7 @@ import torch
 
 from ..callbacks.base import Callbacks
 from ..data.arrays import as_dtype
-from ..data.observations import Observations, as_observations
+from ..data.observations import as_observations
 from ..errors import DataError, OptionError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..results import Errors, Result, StopReason
@@ -129,7 +129,8 @@ class ImputationProblem:
     method: str
     decompose: Callable[[ImputationProblem, Note], None]
     counted: int | None
-    seen: Observations
+    indices: torch.Tensor
+    values: torch.Tensor
     filled: np.ndarray
     known: np.ndarray
     seed: int
@@ -167,7 +168,7 @@ class Imputation(NetworkSearch[ImputationProblem, ImputationState]):
                 raise
             reason = StopReason.INTERRUPTED
         assert network is not None
-        loss = _relative_error(network, problem.seen.indices, problem.seen.values) * self._norm
+        loss = _relative_error(network, problem.indices, problem.values) * self._norm
         counted = None if problem.counted == network.num_parameters else problem.counted
         state.current = state.best = Fitted(network, loss, counted=counted)
         self._record("fit")
@@ -176,7 +177,7 @@ class Imputation(NetworkSearch[ImputationProblem, ImputationState]):
 
     @property
     def _norm(self) -> float:
-        return float(torch.linalg.vector_norm(self.problem.seen.values)) or 1.0
+        return float(torch.linalg.vector_norm(self.problem.values)) or 1.0
 
     def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
         return fitted.loss / self._norm, None
@@ -208,7 +209,7 @@ class ImputationTask(Task[Imputation, Result]):
         (step,) = state.steps
         error, fitted = step.error, search.best
         info = describe(
-            problem.seen.values,
+            problem.values,
             method=problem.method,
             rank=self.rank,
             iterations=state.iterations,
@@ -232,17 +233,17 @@ def _impute(
     if rank < 1:
         raise OptionError(f"rank={rank} must be at least 1")
     request = parse_request(method, keywords, ImputationKeywords)
-    seen = as_observations(x, mask, dtype=as_dtype("float64")).to("cpu")
-    where = tuple(seen.indices.T.numpy())
-    values = seen.values.numpy()
+    seen = as_observations(x, mask, dtype=as_dtype("float64"))
+    indices, values = seen.indices.cpu(), seen.values.cpu()
+    where = tuple(indices.T.numpy())
     known = np.zeros(seen.shape)
     known[where] = 1.0
-    filled = np.full(seen.shape, values.mean())
-    filled[where] = values
+    filled = np.full(seen.shape, values.numpy().mean())
+    filled[where] = values.numpy()
     generator = as_generator(request.random_state)
     seed = int(torch.randint(2**31, (), generator=generator))
     counted = cp_size(seen.shape, rank) if method == "cp_completion" else None
-    problem = ImputationProblem(method, decompose, counted, seen, filled, known, seed)
+    problem = ImputationProblem(method, decompose, counted, indices, values, filled, known, seed)
     return run_task(ImputationTask(problem, keywords, generator, rank), request.audience)
 
 

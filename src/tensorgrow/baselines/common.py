@@ -113,6 +113,11 @@ class Setting:
         """Number of its axes."""
         return len(self.dims)
 
+    def refuse_vectors(self, method: str) -> None:
+        """Raise `OptionError` where there is only one axis."""
+        if self.order < 2:
+            raise OptionError(f"{method} needs a tensor with at least two axes")
+
     def outcome(self, network: TensorNetwork, counted: int | None = None) -> Outcome:
         """A network in the precision of the data, with its error recomputed."""
         network = network.to(self.target.device, self.target.dtype)

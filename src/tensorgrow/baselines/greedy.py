@@ -47,8 +47,7 @@ def random_walk(
         goal, policy = setting.goal, EdgePolicy(None)
         start = yield [Proposal(Structure.rank_one(setting.dims), kind="start")]
         now = start[0]
-        while not goal.is_reached(now):
-            assert now.network is not None
+        while now.network is not None and not goal.is_reached(now):  # None: it outgrew the data
             edges = policy.growable(now.structure, goal.max_parameters)
             if not edges:
                 return

@@ -72,7 +72,7 @@ def cp(
             )
         return cp_network([factors[0] * weights, *factors[1:]])
 
-    return explore(x, "cp", _raise_rank(cp_size, fit, ranks), common, needs_goal=ranks is None)
+    return explore(x, "cp", _raise_rank("cp", cp_size, fit, ranks), common, needs_goal=ranks is None)
 
 
 def tucker(
@@ -98,7 +98,7 @@ def tucker(
             )
         return tucker_network(core, factors)
 
-    return explore(x, "tucker", _raise_rank(size, fit, ranks), common, needs_goal=ranks is None)
+    return explore(x, "tucker", _raise_rank("tucker", size, fit, ranks), common, needs_goal=ranks is None)
 
 
 def tensorly_tt(x: Any, *, ranks: Iterable[int] | None = None, **common: Unpack[DenseKeywords]) -> Result:
@@ -116,10 +116,11 @@ def tensorly_tt(x: Any, *, ranks: Iterable[int] | None = None, **common: Unpack[
             train = tensor_train(setting.double.cpu().numpy(), [1, *inner, 1])
         return train_network([np.array(f) for f in train.factors], range(setting.order))
 
-    return explore(x, "tt", _raise_rank(size, fit, ranks), common, needs_goal=ranks is None)
+    return explore(x, "tt", _raise_rank("tt", size, fit, ranks), common, needs_goal=ranks is None)
 
 
 def _raise_rank(
+    method: str,
     size: Callable[[Sequence[int], int], int],
     fit: Callable[[Setting, int], TensorNetwork],
     ranks: Iterable[int] | None,
@@ -127,6 +128,7 @@ def _raise_rank(
     """Strategy that raises a rank until the error is reached, the budget is used up or nothing is gained."""
 
     def strategy(setting: Setting) -> Strategy:
+        setting.refuse_vectors(method)
         goal = setting.goal
         most = BEYOND * setting.target.numel() if goal.max_parameters is None else goal.max_parameters
         before = 0

@@ -77,6 +77,7 @@ def genetic(
         raise OptionError(f"rank={rank} gives no edges; at least 2 is needed")
 
     def strategy(setting: Setting) -> Strategy:
+        setting.refuse_vectors("genetic")
         pairs = list(combinations(range(setting.order), 2))
         algorithm = settings.algorithm(len(pairs), setting.rng)
         for _ in range(settings.generations):

@@ -3,58 +3,54 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypedDict, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn, Unpack
 
 import torch
 
-from ..callbacks.base import as_callbacks, progress_callback
 from ..data.arrays import as_dtype
 from ..data.observations import Observations, as_observations
 from ..errors import OptionError, check_choice
-from ..network import RandomState, TensorNetwork, as_generator
-from ..results import PathPoint, Result, Step, StopReason, add_to_path
-from ..search import Fitted, Limits, Search
+from ..network import TensorNetwork, as_generator
+from ..results import Result, StopReason
+from ..search import Context, Fitted, Limits, NetworkSearch, NetworkState
 from ..structure import Structure
-from ..tasks.api import fit
-from ..tasks.task import run
+from ..tasks.fit import fit
+from ..tasks.task import Task, run_task
+from .common import Common, parse_request, refuse_checkpoint
 from .formats import capped_train
 from .svd import train_of_ranks
 
-__all__ = ["Completing", "tr_als", "tt_als"]
+__all__ = ["tr_als", "tt_als"]
 
-MAX_RANK = 10_000
 # Ranks in a row that may fail to lower the held-out error.
 PATIENCE = 3
-# A zero-filled tensor of more entries is not formed for the start.
+# A zero-filled tensor of more entries is not formed for the start: half a gigabyte in double precision.
 SPECTRAL_ENTRIES = 1 << 26
 # Size of what a spectral start is padded with, relative to the mean size of its cores' entries.
 PADDING = 0.1
 # Keywords that are not those of a single fit.
-OUTSIDE = ("max_parameters", "max_seconds", "max_evaluations", "progress", "callbacks", "random_state")
+OUTSIDE = (
+    "max_parameters",
+    "max_seconds",
+    "max_evaluations",
+    "progress",
+    "callbacks",
+    "random_state",
+    "checkpoint",
+)
 
 
-class Completing(TypedDict, total=False):
-    """Keywords of completion baselines; they mean what they mean for `complete`."""
+class EntryKeywords(Common, total=False):
+    """Keywords of completions by ALS; they mean what they mean for `fit` where entries are missing."""
 
     weights: Any
     validation: Any
     truth: Any
     ridge: float | None
-    max_error: float | None
-    max_parameters: int | None
-    max_seconds: float | None
-    max_evaluations: int | None
     max_sweeps: int | None
     tolerance: float | None
-    random_state: RandomState
-    device: torch.device | str | None
-    dtype: Any
-    memory_limit: float | None
-    progress: bool | None
-    callbacks: Any
 
 
 def tt_als(
@@ -63,7 +59,7 @@ def tt_als(
     *,
     ranks: Iterable[int] | None = None,
     start: Literal["spectral", "random"] = "spectral",
-    **common: Unpack[Completing],
+    **common: Unpack[EntryKeywords],
 ) -> Result:
     """Complete a tensor by a tensor train of uniform rank, cores updated in turn by least squares.
 
@@ -79,9 +75,9 @@ def tt_als(
 
     Notes
     -----
-    The ridge is chosen on held-out entries unless given, which the published method does not have.
+    Held-out entries choose the ridge unless it is set; the published method has none.
     """
-    return _rising("tt_als", capped_train, x, mask, ranks, start, common)
+    return _raise_rank("tt_als", capped_train, x, mask, ranks, start, common)
 
 
 def tr_als(
@@ -90,123 +86,175 @@ def tr_als(
     *,
     ranks: Iterable[int] | None = None,
     start: Literal["spectral", "random"] = "spectral",
-    **common: Unpack[Completing],
+    **common: Unpack[EntryKeywords],
 ) -> Result:
     """Complete a tensor by a tensor ring of uniform rank; see `tt_als`.
 
     A spectral start is that of a train, its ends joined by slices of small noise.
     """
-    return _rising("tr_als", Structure.tensor_ring, x, mask, ranks, start, common)
+    return _raise_rank("tr_als", Structure.tensor_ring, x, mask, ranks, start, common)
 
 
-def _rising(
+def _raise_rank(
     method: str,
     structure_of: Callable[[tuple[int, ...], int], Structure],
     x: Any,
     mask: Any,
     ranks: Iterable[int] | None,
     start: str,
-    common: Completing,
+    keywords: EntryKeywords,
 ) -> Result:
     check_choice("start", start, ("spectral", "random"))
-    unknown = set(common) - set(Completing.__annotations__)
-    if unknown:
-        raise OptionError(f"{method} does not know {', '.join(sorted(unknown))}")
-    seen = as_observations(x, mask, common.get("weights"), as_dtype(common.get("dtype")))
-    seed = int(torch.randint(2**62, (), generator=as_generator(common.get("random_state"))))
-    options: dict[str, Any] = {k: v for k, v in common.items() if k not in OUTSIDE}
+    request = parse_request(method, keywords, EntryKeywords)
+    seen = as_observations(x, mask, keywords.get("weights"), as_dtype(keywords.get("dtype")))
+    generator = as_generator(request.random_state)
+    seed = int(torch.randint(2**62, (), generator=generator))
+    options: dict[str, Any] = {k: v for k, v in keywords.items() if k not in OUTSIDE}
 
-    def fit_rank(rank: int, seconds: float | None) -> Result:
-        structure = structure_of(seen.shape, rank)
+    def fit_structure(structure: Structure, seconds: float | None) -> Result:
         init = _spectral(seen, structure, seed) if start == "spectral" else None
-        return fit(x, structure, mask, **options, init=init, max_seconds=seconds, random_state=seed)
+        return fit(
+            x, structure, mask, **options, init=init, max_seconds=seconds, random_state=seed, progress=False
+        )
 
-    most = common.get("max_parameters")
-    limits = Limits(common.get("max_error"), most, None, common.get("max_seconds"), held_out=True)
-    search = RankSearch(
-        limits,
-        fit_rank,
-        lambda rank: structure_of(seen.shape, rank).num_parameters,
-        ranks,
+    most = request.limits.max_parameters
+    problem = RankProblem(
+        method,
+        fit_structure,
+        lambda rank: structure_of(seen.shape, rank),
+        None if ranks is None else tuple(ranks),
         len(seen) if most is None else most,
-        common.get("max_evaluations"),
+        keywords.get("max_evaluations"),
     )
-    run(search, [*as_callbacks(common.get("callbacks")), *progress_callback(common.get("progress"))])
-    best, state = search.found, search.state
-    if best is None or state.stop is None:
-        raise OptionError("nothing was fitted: ranks is empty, or the smallest rank is above max_parameters")
-    info = {**best.info, "method": method, "evaluations": len(state.steps), "seconds": state.elapsed}
-    return replace(best, history=tuple(state.steps), path=tuple(state.path), stop=state.stop, info=info)
+    return run_task(RankTask(problem, request.limits, generator), request.audience)
 
 
-class RankSearch(Search):
-    """Fits one rank after the other and keeps the one with the smallest held-out error; see `Search`."""
+@dataclass(frozen=True)
+class RankProblem:
+    """Structures of rising rank.
 
-    def __init__(
-        self,
-        limits: Limits,
-        fit_rank: Callable[[int, float | None], Result],
-        size_of: Callable[[int], int],
-        ranks: Iterable[int] | None,
-        max_parameters: int,
-        max_evaluations: int | None,
-    ) -> None:
-        super().__init__(Unused(), limits)
-        self.fit_rank = fit_rank
-        self.size_of = size_of
-        self.patient = ranks is not None
-        self.ranks = iter(range(1, MAX_RANK) if ranks is None else ranks)
-        self.max_parameters = max_parameters
-        self.max_evaluations = max_evaluations
-        self.found: Result | None = None
+    Attributes
+    ----------
+    fit
+        Fits a structure within some seconds.
+    structure
+        The structure of a rank.
+    ranks
+        Ranks to try; None: 1, 2, 3, ... until the held-out error no longer falls.
+    """
 
-    def __iter__(self) -> Iterator[Step]:
-        """Advance until done; every rank is yielded."""
-        begin, stale, before = time.perf_counter(), 0, 0
-        state, limit = self.state, self.limits.max_seconds
-        for rank in self.ranks:
-            size = self.size_of(rank)
-            if size > self.max_parameters:
-                return self._end(StopReason.MAX_PARAMETERS)
-            if size == before and not self.patient:
-                return self._end(StopReason.SATURATED)
-            before = size
-            result = self.fit_rank(rank, None if limit is None else max(limit - state.elapsed, 0.0))
-            state.elapsed = time.perf_counter() - begin
-            better = self.found is None or measure(result) < measure(self.found)
-            stale = 0 if better else stale + 1
-            self._note(result, better)
-            yield state.steps[-1]
-            if self.limits.max_error is not None and measure(result) <= self.limits.max_error:
-                return self._end(StopReason.TARGET_REACHED)
-            if limit is not None and state.elapsed >= limit:
-                return self._end(StopReason.MAX_SECONDS)
-            if self.max_evaluations is not None and len(state.steps) >= self.max_evaluations:
-                return self._end(StopReason.MAX_EVALUATIONS)
-            if stale >= PATIENCE and not self.patient:
-                return self._end(StopReason.VALIDATION)
-        return self._end(StopReason.FINISHED)
-
-    def _note(self, result: Result, better: bool) -> None:
-        state, last = self.state, result.history[-1]
-        number = len(state.steps)
-        held_out = result.validation_error
-        state.steps.append(replace(last, index=number, seconds=state.elapsed, validation_error=held_out))
-        add_to_path(state.path, PathPoint(result.network, measure(result)))
-        state.current = Fitted(result.network, last.loss)
-        if better:
-            self.found, state.best = result, state.current
+    method: str
+    fit: Callable[[Structure, float | None], Result]
+    structure: Callable[[int], Structure]
+    ranks: tuple[int, ...] | None
+    max_parameters: int
+    max_evaluations: int | None
 
 
 @dataclass
-class Unused:
-    """The problem of a search that leaves everything to `fit`."""
+class RankState(NetworkState):
+    """Of a `RankSearch`.
 
-    generator: torch.Generator = field(default_factory=torch.Generator)
-    deadline: float = math.inf
+    Attributes
+    ----------
+    size
+        Parameters of the last structure.
+    stale
+        Ranks since the held-out error fell.
+    last, winner
+        What the last fit returned, and the fit with the smallest held-out error.
+    """
+
+    size: int = 0
+    stale: int = 0
+    last: Result | None = None
+    winner: Result | None = None
 
 
-def measure(result: Result) -> float:
+class RankSearch(NetworkSearch[RankProblem, RankState]):
+    """Fits one rank after the other and keeps the one with the smallest held-out error; see `Search`."""
+
+    @property
+    def patience(self) -> int | None:
+        """Ranks without a lower held-out error after which the run ends."""
+        return PATIENCE if self.problem.ranks is None else None
+
+    @property
+    def _phases(self) -> Mapping[str, Callable[[], None]]:
+        return {"start": self._fit_next, "rise": self._fit_next}
+
+    def _fit_next(self) -> None:
+        state, problem, number = self.state, self.problem, len(self.state.steps)
+        if problem.ranks is not None and number == len(problem.ranks):
+            return self._end(StopReason.FINISHED)
+        structure = problem.structure(number + 1 if problem.ranks is None else problem.ranks[number])
+        size = structure.num_parameters
+        if size > problem.max_parameters:
+            return self._end(StopReason.MAX_PARAMETERS)
+        if size == state.size and problem.ranks is None:
+            return self._end(StopReason.SATURATED)
+        left = self.context.seconds_left
+        result = problem.fit(structure, None if left is None else max(left, 0.0))
+        state.phase, state.size, state.last = "rise", size, result
+        state.current = Fitted(result.network, result.history[-1].loss, result.validation_error)
+        state.stale += 1
+        if state.winner is None or _measure(result) < _measure(state.winner):
+            state.winner, state.best, state.stale = result, state.current, 0
+        self._record(result.history[-1].kind)
+        return self._stop_if_done(result)
+
+    def _stop_if_done(self, result: Result) -> None:
+        state, problem = self.state, self.problem
+        if result.stop is StopReason.INTERRUPTED:  # the fit ended early, and so must the run
+            self._end(StopReason.INTERRUPTED)
+        elif self.limits.max_error is not None and _measure(result) <= self.limits.max_error:
+            self._end(StopReason.TARGET_REACHED)
+        elif self.context.is_out_of_time:
+            self._end(StopReason.MAX_SECONDS)
+        elif problem.max_evaluations is not None and len(state.steps) >= problem.max_evaluations:
+            self._end(StopReason.MAX_EVALUATIONS)
+        elif problem.ranks is None and state.stale >= PATIENCE:
+            self._end(StopReason.VALIDATION)
+
+    def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
+        assert self.state.last is not None
+        return self.state.last.history[-1].relative_error, fitted.validation
+
+
+class RankTask(Task[RankSearch, Result]):
+    """A completion at rising rank."""
+
+    def __init__(self, problem: RankProblem, limits: Limits, generator: torch.Generator) -> None:
+        self.problem = problem
+        self.limits = limits
+        self.generator = generator
+
+    def search(self) -> RankSearch:
+        """A search over ranks."""
+        return RankSearch(self.problem, self.limits, RankState(), Context(self.generator))
+
+    def identity(self, search: RankSearch) -> NoReturn:
+        """Refuse a checkpoint."""
+        refuse_checkpoint(self.problem.method)
+
+    def finish(self, search: RankSearch) -> Result:
+        """The best fit, with the history of all."""
+        state = search.state
+        if state.winner is None or state.stop is None:
+            raise OptionError(
+                "nothing was fitted: ranks is empty, or the smallest rank is above max_parameters"
+            )
+        about = {"method": self.problem.method, "evaluations": len(state.steps), "seconds": state.elapsed}
+        return replace(
+            state.winner,
+            history=tuple(state.steps),
+            path=tuple(state.path),
+            stop=state.stop,
+            info={**state.winner.info, **about},
+        )
+
+
+def _measure(result: Result) -> float:
     """Held-out error, else the error on what was fitted."""
     return result.relative_error if result.validation_error is None else result.validation_error
 

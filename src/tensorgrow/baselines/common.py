@@ -1,50 +1,44 @@
-"""The door of the baselines: the keywords they share, and from data through a strategy to a `Result`."""
+"""What the baselines share: their keywords, and the way from a tensor through a strategy to a `Result`."""
 
 from __future__ import annotations
 
 import builtins
-import time
-from collections.abc import Callable
-from typing import Any, TypedDict
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypedDict, cast
 
 import numpy as np
 import torch
 
-from ..callbacks.base import as_callbacks, progress_callback
-from ..data.arrays import as_dtype
-from ..data.devices import memory_for
+from ..callbacks.base import Callbacks
 from ..errors import MissingPackageError, OptionError, check_positive, check_whole
-from ..network import RandomState, as_generator
-from ..results import Result
-from ..search import Limits
-from ..structure import Structure
-from ..tasks.task import (
-    all_zero,
-    bring_home,
-    describe,
-    exact_error,
-    history_of,
-    path_of,
-    prepare,
-    run,
-    seed_of,
-)
-from .exploration import Exploration, ExplorationProblem, Goal, Map, Strategy
-from .inner_fit import Fit, InnerFit, as_fit_options
+from ..network import RandomState, TensorNetwork
+from ..results import Errors, PathPoint, Result
+from ..search import Context, GreedyOptions
+from ..tasks.decompose import TensorTask
+from ..tasks.request import Keywords, Request
+from ..tasks.task import describe, run_task, seed_of
+from ..tasks.tensor_data import DenseTensor
+from .exploration import Exploration, ExplorationProblem, Goal, Map, Outcome, Strategy
+from .inner_fit import Fit, FitOptions, InnerFit, as_fit_options
 
-__all__ = ["Common", "Setting", "explore", "missing"]
-
-# Stands for "no limit of steps": the rounds of the method end it.
-NO_LIMIT = 10**9
+__all__ = [
+    "Common",
+    "DenseKeywords",
+    "Setting",
+    "explore",
+    "missing_package",
+    "parse_request",
+    "refuse_checkpoint",
+]
 
 
 class Common(TypedDict, total=False):
-    """Keywords of every baseline for dense tensors.
+    """Keywords of every baseline that searches.
 
-    `max_error`, `max_parameters`, `max_seconds`, `random_state`, `device`, `dtype`, `memory_limit`,
-    `progress` and `callbacks` mean what they mean for `decompose`. `max_evaluations` is the number of
-    structures that may be fitted. `map` fits the structures of a round: `map` of any executor, say, to do it
-    in parallel.
+    They mean what they mean for `decompose`, and `max_evaluations` is the number of structures that may be
+    fitted.
     """
 
     max_error: float | None
@@ -56,124 +50,202 @@ class Common(TypedDict, total=False):
     dtype: Any
     memory_limit: float | None
     progress: bool | None
-    callbacks: Any
+    callbacks: Callbacks
+
+
+class DenseKeywords(Common, total=False):
+    """Keywords of every baseline for dense tensors.
+
+    `map` fits the structures of a round: `map` of any executor, say, to do it in parallel.
+    """
+
     map: Map
 
 
+def parse_request(method: str, keywords: Mapping[str, Any], known: type) -> Request:
+    """Check the keywords of a baseline; those that it shares with `decompose` become a request.
+
+    Parameters
+    ----------
+    known
+        The `TypedDict` that names all keywords. A checkpoint is refused when the run starts.
+    """
+    unknown = set(keywords) - set(known.__annotations__) - {"checkpoint"}
+    if unknown:
+        raise OptionError(f"{method} does not know {', '.join(sorted(unknown))}")
+    if keywords.get("max_evaluations") is not None:
+        check_whole("max_evaluations", keywords["max_evaluations"])
+    shared = cast(Keywords, {k: v for k, v in keywords.items() if k in Keywords.__annotations__})
+    return Request.parse(GreedyOptions.for_effort, limited=False, **shared)
+
+
+def refuse_checkpoint(method: str) -> NoReturn:
+    """Raise the error for a checkpoint of a run that cannot be resumed."""
+    raise OptionError(f"{method} takes no checkpoint: its runs cannot be resumed")
+
+
+@dataclass(frozen=True)
 class Setting:
     """What a strategy may know: the data, the goal, and where random numbers come from."""
 
-    def __init__(self, target: torch.Tensor, goal: Goal, rng: np.random.Generator, deadline: float) -> None:
-        self.target = target
-        self.goal = goal
-        self.rng = rng
-        self.deadline = deadline
+    data: DenseTensor
+    goal: Goal
+    rng: np.random.Generator
+    context: Context
+
+    @property
+    def target(self) -> torch.Tensor:
+        """The tensor."""
+        return self.data.target
+
+    @property
+    def double(self) -> torch.Tensor:
+        """The tensor in double precision, for closed forms: their rounding is never repaired by a sweep."""
+        return self.target.to(torch.complex128 if self.target.is_complex() else torch.float64)
 
     @property
     def dims(self) -> tuple[int, ...]:
         """Shape of the tensor."""
-        return tuple(self.target.shape)
+        return self.data.shape
 
     @property
     def order(self) -> int:
         """Number of its axes."""
         return len(self.dims)
 
-    def array(self) -> np.ndarray:
-        """The tensor as a NumPy array."""
-        return self.target.cpu().numpy()
+    def refuse_vectors(self, method: str) -> None:
+        """Raise `OptionError` where there is only one axis."""
+        if self.order < 2:
+            raise OptionError(f"{method} needs a tensor with at least two axes")
+
+    def outcome(self, network: TensorNetwork, counted: int | None = None) -> Outcome:
+        """A network in the precision of the data, with its error recomputed."""
+        network = network.to(self.target.device, self.target.dtype)
+        return Outcome(network.structure, self.data.error(network), network, counted)
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a baseline is, besides its keywords.
+
+    Attributes
+    ----------
+    strategy
+        Makes the generator of rounds from the setting.
+    error_weight
+        ``lambda`` of the fitness; None for methods that have none.
+    notes
+        What else goes into ``Result.info``.
+    """
+
+    name: str
+    strategy: Callable[[Setting], Strategy]
+    fit: FitOptions
+    error_weight: float | None
+    notes: Mapping[str, Any]
 
 
 def explore(
     x: Any,
     method: str,
     strategy: Callable[[Setting], Strategy],
-    common: Common,
+    keywords: DenseKeywords,
     *,
     fit: Fit = "als",
     error_weight: float | None = None,
     needs_goal: bool = False,
-    **described: Any,
+    **notes: Any,
 ) -> Result:
     """Run a strategy on a dense tensor.
 
     Parameters
     ----------
-    strategy
-        Makes the generator of rounds from the setting.
-    error_weight
-        ``lambda`` of the fitness; None for methods that have none.
     needs_goal
         Whether `max_error` or `max_parameters` must say when to stop.
-    described
-        What else goes into ``Result.info``.
+    strategy, fit, error_weight, notes
+        See `Method`.
     """
-    unknown = set(common) - set(Common.__annotations__)
-    if unknown:
-        raise OptionError(f"{method} does not know {', '.join(sorted(unknown))}")
-    goal, limits = _limits(method, common, error_weight, needs_goal)
-    target, home, scale = prepare(x, as_dtype(common.get("dtype")), common.get("device"))
-    limits.check_size(sum(target.shape))
-    if not bool(target.any()):
-        return all_zero(Structure.rank_one(target.shape), target, home)
-    options = as_fit_options(fit)
-    generator = as_generator(common.get("random_state"))
-    asked = common.get("memory_limit")
-    begin = time.perf_counter()
-    setting = Setting(
-        target,
-        goal,
-        np.random.default_rng(int(torch.randint(2**62, (), generator=generator))),
-        begin + (limits.max_seconds or float("inf")),
-    )
-    problem = ExplorationProblem(
-        InnerFit(target, options),
-        goal,
-        generator,
-        map=common.get("map") or builtins.map,
-        memory_limit=memory_for(target.device, asked),
-        max_evaluations=common.get("max_evaluations"),
-    )
-    search = Exploration(problem, limits, strategy(setting))
-    run(search, [*as_callbacks(common.get("callbacks")), *progress_callback(common.get("progress"))])
-    best, stop = search.best, search.state.stop
-    if best is None or best.network is None:
-        raise OptionError(
-            f"{method} proposed no structure that fits in: all are larger than the data, max_parameters or "
-            "memory_limit. Allow more, or smaller ranks"
-        )
-    assert stop is not None
-    error = exact_error(target, best.network)
-    details = describe(
-        target,
-        method=method,
-        fit=options.method,
-        evaluations=search.evaluations,
-        seed=seed_of(common.get("random_state"), generator),
-        rounds=search.rounds,
-        seconds=search.state.elapsed,
-        **({} if error_weight is None else {"error_weight": error_weight, "fitness": goal.fitness(best)}),
-        **({} if best.counted is None else {"num_parameters": best.counted}),
-        **described,
-    )
-    history = history_of(search, scale)
-    return Result(
-        bring_home(best.network, scale, home), error, history, stop, path_of(search, scale, home), details
-    )
-
-
-def _limits(method: str, common: Common, error_weight: float | None, needs_goal: bool) -> tuple[Goal, Limits]:
-    error, size = common.get("max_error"), common.get("max_parameters")
-    if needs_goal and error is None and size is None:
+    request = parse_request(method, keywords, DenseKeywords)
+    if needs_goal and request.limits.max_error is None and request.limits.max_parameters is None:
         raise OptionError(f"nothing says when {method} should stop: give max_error or max_parameters")
     if error_weight is not None:
         check_positive("error_weight", error_weight)
-    if common.get("max_evaluations") is not None:
-        check_whole("max_evaluations", common["max_evaluations"])
-    limits = Limits(error, size, NO_LIMIT, common.get("max_seconds"))
-    return Goal(limits.max_error, limits.max_parameters, error_weight), limits
+    data = DenseTensor(x, request)
+    about = Method(method, strategy, as_fit_options(fit), error_weight, notes)
+    return run_task(ExplorationTask(data, about, keywords), request.audience)
 
 
-def missing(package: str, method: str) -> MissingPackageError:
+class ExplorationTask(TensorTask[Exploration]):
+    """A baseline on a dense tensor."""
+
+    data: DenseTensor
+
+    def __init__(self, data: DenseTensor, method: Method, keywords: DenseKeywords) -> None:
+        super().__init__(data)
+        self.method = method
+        self.keywords = keywords
+
+    def search(self) -> Exploration:
+        """A search that drives the strategy."""
+        data, method, limits = self.data, self.method, self.request.limits
+        goal = Goal(limits.max_error, limits.max_parameters, method.error_weight)
+        rng = np.random.default_rng(int(torch.randint(2**62, (), generator=self.generator)))
+        context = Context(self.generator)
+        problem = ExplorationProblem(
+            InnerFit(data.target, method.fit),
+            goal,
+            data.error,
+            map=self.keywords.get("map") or builtins.map,
+            memory_limit=data.memory_limit,
+            max_evaluations=self.keywords.get("max_evaluations"),
+        )
+        return Exploration(problem, limits, method.strategy(Setting(data, goal, rng, context)), context)
+
+    def identity(self, search: Exploration) -> NoReturn:
+        """Refuse a checkpoint."""
+        refuse_checkpoint(self.method.name)
+
+    def threads(self) -> AbstractContextManager[None]:
+        """No limit: fits set their own, and closed forms have work for all threads."""
+        return nullcontext()
+
+    def finish(self, search: Exploration) -> Result:
+        """The winner with its error recomputed in double precision."""
+        method, state = self.method, search.state
+        winner, stop = state.winner, state.stop
+        if winner is None or winner.network is None:
+            raise OptionError(
+                f"{method.name} proposed no structure that fits in: all are larger than the data, "
+                "max_parameters or memory_limit. Allow more, or smaller ranks"
+            )
+        assert stop is not None
+        weight = method.error_weight
+        info = describe(
+            self.probe,
+            method=method.name,
+            fit=method.fit.method,
+            evaluations=state.evaluations,
+            seed=seed_of(self.request.random_state, self.generator),
+            rounds=state.rounds,
+            seconds=state.elapsed,
+            **(
+                {}
+                if weight is None
+                else {"error_weight": weight, "fitness": search.problem.goal.fitness(winner)}
+            ),
+            **({} if winner.counted is None else {"num_parameters": winner.counted}),
+            **method.notes,
+        )
+        return Result(
+            self.bring_home(winner.network),
+            Errors(self.data.error(winner.network)),
+            self.history(search),
+            stop,
+            tuple(PathPoint(self.bring_home(p.network), p.error, p.counted) for p in state.path),
+            info,
+        )
+
+
+def missing_package(package: str, method: str) -> MissingPackageError:
     """The error for an optional package that is not installed."""
     return MissingPackageError(f"{method} needs {package}: pip install 'tensorgrow[baselines]'")

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import builtins
 import math
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
 from ..network import TensorNetwork
-from ..results import PathPoint, Step, StopReason, add_to_path
-from ..search import Fitted, Limits, Search
+from ..results import StopReason
+from ..search import Context, Fitted, Limits, NetworkSearch, NetworkState
 from ..structure import Edge, Structure
 from .inner_fit import FitTask, InnerFit
 
-__all__ = ["Exploration", "Goal", "Outcome", "Proposal", "Strategy"]
+__all__ = ["Exploration", "ExplorationProblem", "ExplorationState", "Goal", "Outcome", "Proposal", "Strategy"]
 
 Map = Callable[..., Iterable[Any]]
 
@@ -98,7 +97,7 @@ class Goal:
         most = structure.num_entries if self.max_parameters is None else self.max_parameters
         return structure.num_parameters <= most
 
-    def reached(self, outcome: Outcome) -> bool:
+    def is_reached(self, outcome: Outcome) -> bool:
         """Whether the error is met."""
         return self.max_error is not None and outcome.relative_error <= self.max_error
 
@@ -106,172 +105,190 @@ class Goal:
         """Order of preference: smallest within the error; else best error within the budget; else best F."""
         if self.max_parameters is not None and outcome.num_parameters > self.max_parameters:
             return (2, self.fitness(outcome))
-        if self.reached(outcome):
+        if self.is_reached(outcome):
             return (0, outcome.num_parameters)
         only_budget = self.max_error is None and self.max_parameters is not None
         return (1, outcome.relative_error if only_budget else self.fitness(outcome))
 
 
 @dataclass(frozen=True)
-class _Counted(Fitted):
-    """A fitted network whose parameters are counted apart."""
-
-    counted: int = 0
-
-    @property
-    def size(self) -> int:
-        """Free parameters."""
-        return self.counted
-
-
-@dataclass
 class ExplorationProblem:
-    """What an exploration works on."""
+    """What an exploration works on.
+
+    Attributes
+    ----------
+    fit
+        Fits one structure.
+    error
+        The relative error of a network, in double precision.
+    map
+        Fits the structures of a round.
+    """
 
     fit: InnerFit
     goal: Goal
-    generator: torch.Generator
+    error: Callable[[TensorNetwork], float]
     map: Map = field(default=builtins.map, repr=False)
     memory_limit: float = math.inf
     max_evaluations: int | None = None
-    deadline: float = math.inf
+
+    @property
+    def norm(self) -> float:
+        """Of the data; 1 where that is zero."""
+        return self.fit.objective.norm or 1.0
 
 
-class Exploration(Search):
-    """Drives a strategy; see `Search`."""
+@dataclass
+class ExplorationState(NetworkState):
+    """Of an `Exploration`.
 
-    problem: ExplorationProblem
+    Attributes
+    ----------
+    winner
+        The best outcome by the goal.
+    evaluations
+        Structures fitted.
+    rounds
+        Sweeps or gradient steps, over all fits.
+    """
 
-    def __init__(self, problem: ExplorationProblem, limits: Limits, strategy: Strategy) -> None:
-        super().__init__(problem, limits)
-        self.strategy = strategy
-        self.known: dict[Structure, Outcome] = {}
-        self.best: Outcome | None = None
-        self.evaluations = 0
-        self.rounds = 0  # sweeps or gradient steps, over all fits
+    winner: Outcome | None = None
+    evaluations: int = 0
+    rounds: int = 0
 
-    def __iter__(self) -> Iterator[Step]:
-        """Advance until done; every structure that was fitted is yielded."""
-        state, begin = self.state, time.perf_counter()
-        limit = self.limits.max_seconds
-        self.problem.deadline = math.inf if limit is None else begin + limit
-        outcomes: list[Outcome] | None = None
-        while state.stop is None:
+
+class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
+    """Drives a strategy, one new structure per move; see `Search`.
+
+    It can be paused, but neither packed nor resumed after a move that broke off: the strategy is a generator.
+    """
+
+    def __init__(
+        self, problem: ExplorationProblem, limits: Limits, strategy: Strategy, context: Context
+    ) -> None:
+        super().__init__(problem, limits, ExplorationState(), context)
+        self._strategy = strategy
+        self._known: dict[Structure, Outcome] = {}
+        self._round: Iterator[tuple[Outcome, bool]] | None = None
+        self._outcomes: list[Outcome] | None = None  # of the round under way
+
+    @property
+    def _phases(self) -> Mapping[str, Callable[[], None]]:
+        # Limits do not end the first phase: it lasts until there is a network to return.
+        return {"start": self._advance_round, "explore": self._advance_round}
+
+    def _advance_round(self) -> None:
+        """Go on to the next new outcome, or to the end of the round."""
+        if self._round is None:
             try:
                 # The first value sent to a generator that has just started must be None.
-                proposals = self.strategy.send(outcomes)  # type: ignore[arg-type]
+                proposals = self._strategy.send(self._outcomes)  # type: ignore[arg-type]
             except StopIteration:
                 self._end(StopReason.FINISHED)
                 return
-            outcomes = []
-            for outcome, is_new in self._outcomes(list(proposals)):
-                outcomes.append(outcome)
-                if is_new and outcome.network is not None:
-                    state.elapsed = time.perf_counter() - begin
-                    yield self._note(outcome, begin)
-            if self.is_spent:
-                self._end(StopReason.MAX_EVALUATIONS)
-            elif time.perf_counter() >= self.problem.deadline:
-                self._end(StopReason.MAX_SECONDS)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether no further structure may be fitted."""
+            self._outcomes, self._round = [], self._evaluate(list(proposals))
+        assert self._outcomes is not None
+        for outcome, is_new in self._round:
+            self._outcomes.append(outcome)
+            if is_new and outcome.network is not None:
+                self._note(outcome, outcome.network)
+                return
+        self._round = None
         most = self.problem.max_evaluations
-        return most is not None and self.evaluations >= most
+        if most is not None and self.state.evaluations >= most:
+            self._end(StopReason.MAX_EVALUATIONS)
+        elif self.context.is_out_of_time:
+            self._end(StopReason.MAX_SECONDS)
 
-    def _outcomes(self, proposals: list[Proposal | Outcome]) -> Iterator[tuple[Outcome, bool]]:
-        """Outcomes in order, fewer where a limit is met; and whether each is news."""
-        fits = self._to_fit(proposals)
-        found = iter(self.problem.map(self.problem.fit, (self._task(p) for p in fits)))
-        waiting = {id(p) for p in fits}
+    def _evaluate(self, proposals: list[Proposal | Outcome]) -> Iterator[tuple[Outcome, bool]]:
+        """Outcomes in order, fewer where a limit is met; and whether each is new."""
+        state, problem = self.state, self.problem
+        to_fit = self._select(proposals)
+        fits = iter(problem.map(problem.fit, (self._task(p) for p in to_fit)))
+        waiting = {id(p) for p in to_fit}
         for p in proposals:
             if isinstance(p, Outcome):
-                self.evaluations += 1
+                state.evaluations += 1
                 yield p, True
             elif id(p) in waiting:
-                if time.perf_counter() >= self.problem.deadline and self.best is not None:
-                    return
-                cores, loss, rounds = next(found)
-                self.evaluations += 1
-                self.rounds += rounds
+                cores, loss, rounds = next(fits)
+                state.evaluations += 1
+                state.rounds += rounds
                 network = TensorNetwork(p.structure, cores)
-                error = loss / (self.problem.fit.objective.norm or 1.0)
-                outcome = Outcome(p.structure, error, network, kind=p.kind, edge=p.edge)
+                outcome = self._verify(
+                    Outcome(p.structure, loss / problem.norm, network, kind=p.kind, edge=p.edge), network
+                )
                 if p.init is None:
-                    self.known[p.structure] = outcome
+                    self._known[p.structure] = outcome
                 yield outcome, True
-            elif p.structure in self.known:
-                yield self.known[p.structure], False
+            elif p.structure in self._known:
+                yield self._known[p.structure], False
             else:
                 return
 
-    def _to_fit(self, proposals: list[Proposal | Outcome]) -> list[Proposal]:
-        """Those to be fitted now: new ones, once each, as many as are allowed; the others become known."""
-        chosen: list[Proposal] = []
+    def _verify(self, outcome: Outcome, network: TensorNetwork) -> Outcome:
+        """Recompute an error that reaches the goal: the loss of a fit has the precision of the data."""
+        if not self.problem.goal.is_reached(outcome):
+            return outcome
+        return replace(outcome, relative_error=self.problem.error(network))
+
+    def _select(self, proposals: list[Proposal | Outcome]) -> list[Proposal]:
+        """Those to fit now: new ones, once each, as many as are allowed; the others become known."""
+        selected: list[Proposal] = []
         seen: set[Structure] = set()
         most = self.problem.max_evaluations
-        room = math.inf if most is None else most - self.evaluations
+        room = math.inf if most is None else most - self.state.evaluations
         for p in proposals:
             if isinstance(p, Outcome):
                 continue
-            if p.init is None and (p.structure in seen or p.structure in self.known):
+            if p.init is None and (p.structure in seen or p.structure in self._known):
                 continue
-            if not self._worth_fitting(p.structure):
-                self.known[p.structure] = Outcome(p.structure, 1.0)
-            elif len(chosen) < room:
+            if not self._is_worth_fitting(p.structure):
+                self._known[p.structure] = Outcome(p.structure, 1.0)
+            elif len(selected) < room:
                 seen.add(p.structure)
-                chosen.append(p)
-        return chosen
+                selected.append(p)
+        return selected
 
-    def _worth_fitting(self, structure: Structure) -> bool:
-        goal = self.problem.goal
-        if not goal.admits(structure):
+    def _is_worth_fitting(self, structure: Structure) -> bool:
+        problem = self.problem
+        if not problem.goal.admits(structure):
             return False
         # Even an exact fit would lose against a network without edges, which costs nothing to fit.
-        if goal.fitness(Outcome(structure, 0.0)) > self._without_edges:
+        if problem.goal.fitness(Outcome(structure, 0.0)) > self._without_edges:
             return False
-        needed = self.problem.fit.objective.memory_needed(structure)
-        return needed <= self.problem.memory_limit
+        return problem.fit.objective.memory_needed(structure) <= problem.memory_limit
 
     @cached_property
     def _without_edges(self) -> float:
         """Fitness of rank one; infinite where the error alone counts."""
-        if self.problem.goal.error_weight is None:
+        problem = self.problem
+        if problem.goal.error_weight is None:
             return math.inf
-        fit = self.problem.fit
-        structure = Structure.rank_one(fit.target.shape)
-        _, loss, _ = fit(FitTask(structure, seed=0))
-        return self.problem.goal.fitness(Outcome(structure, loss / (fit.objective.norm or 1.0)))
+        structure = Structure.rank_one(problem.fit.target.shape)
+        _, loss, _ = problem.fit(FitTask(structure, seed=0))
+        return problem.goal.fitness(Outcome(structure, loss / problem.norm))
 
     def _task(self, p: Proposal) -> FitTask:
-        seed = int(torch.randint(2**62, (), generator=self.problem.generator))
-        left = max(self.problem.deadline - time.perf_counter(), 0.0)
-        return FitTask(p.structure, seed, None if p.init is None else p.init.cores, left)
+        seed = int(torch.randint(2**62, (), generator=self.context.generator))
+        left = self.context.seconds_left
+        seconds = math.inf if left is None else max(left, 0.0)
+        return FitTask(p.structure, seed, None if p.init is None else p.init.cores, seconds)
 
-    def _note(self, outcome: Outcome, begin: float) -> Step:
+    def _note(self, outcome: Outcome, network: TensorNetwork) -> None:
         state, goal = self.state, self.problem.goal
-        assert outcome.network is not None
-        loss = outcome.relative_error * self.problem.fit.objective.norm
-        state.current = _Counted(outcome.network, loss, counted=outcome.num_parameters)
-        if self.best is None or goal.rank(outcome) < goal.rank(self.best):
-            self.best, state.best = outcome, state.current
-        step = Step(
-            index=len(state.steps),
-            kind=outcome.kind,
-            edge=outcome.edge,
-            num_parameters=outcome.num_parameters,
-            loss=loss,
-            relative_error=outcome.relative_error,
-            validation_error=None,
-            seconds=time.perf_counter() - begin,
-            structure=outcome.structure,
-        )
-        state.steps.append(step)
-        add_to_path(state.path, PathPoint(outcome.network, outcome.relative_error, outcome.counted))
-        return step
+        loss = outcome.relative_error * self.problem.norm
+        state.current = Fitted(network, loss, counted=outcome.counted)
+        if state.winner is None or goal.rank(outcome) < goal.rank(state.winner):
+            state.winner, state.best = outcome, state.current
+        self._record(outcome.kind, outcome.edge)
+        state.phase = "explore"
+
+    def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
+        return fitted.loss / self.problem.norm, None
 
     def _end(self, reason: StopReason) -> None:
-        if self.best is not None and self.problem.goal.reached(self.best):
+        winner = self.state.winner
+        if winner is not None and self.problem.goal.is_reached(winner):
             reason = StopReason.TARGET_REACHED
         super()._end(reason)

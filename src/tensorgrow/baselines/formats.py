@@ -15,20 +15,20 @@ __all__ = ["capped_train", "cp_network", "cp_size", "train_network", "tucker_net
 
 
 def train_network(cores: Sequence[Any], order: Sequence[int]) -> TensorNetwork:
-    """A tensor train over the legs in the given order, from cores ``(rank, dim, rank)``."""
+    """A tensor train over the legs in this order, from cores ``(rank, dim, rank)``."""
     tensors = [torch.as_tensor(c) for c in cores]
     dims = [0] * len(order)
     for leg, c in zip(order, tensors):
         dims[leg] = c.shape[1]
     ranks = {(order[k], order[k + 1]): tensors[k].shape[2] for k in range(len(order) - 1)}
     structure = Structure(dims, {(min(e), max(e)): r for e, r in ranks.items()})
-    made: list[torch.Tensor] = [tensors[0]] * len(order)
+    ordered: list[torch.Tensor] = [tensors[0]] * len(order)
     for k, leg in enumerate(order):
         left, right = order[k - 1] if k else -1, order[k + 1] if k + 1 < len(order) else len(order)
         # The leg first, then the edges by ascending neighbour; the ends of the chain have rank 1.
         axes = (1, 0, 2) if left < right else (1, 2, 0)
-        made[leg] = tensors[k].permute(axes).reshape(structure.core_shape(leg)).contiguous()
-    return TensorNetwork(structure, made)
+        ordered[leg] = tensors[k].permute(axes).reshape(structure.core_shape(leg)).contiguous()
+    return TensorNetwork(structure, ordered)
 
 
 def tucker_network(core: Any, factors: Sequence[Any]) -> TensorNetwork:

@@ -8,20 +8,20 @@ from ..network import TensorNetwork
 from ..results import Result
 from ..search import EdgePolicy, GreedyOptions
 from ..structure import Structure
-from ..tasks.api import decompose
-from .common import Common, Setting, explore
+from ..tasks.decompose import decompose
+from .common import DenseKeywords, Setting, explore
 from .exploration import Proposal, Strategy
 from .inner_fit import Fit, FitOptions
 
 __all__ = ["greedy", "random_walk"]
 
 
-def greedy(x: Any, *, split_nodes: bool = True, **common: Unpack[Common]) -> Result:
+def greedy(x: Any, *, split_nodes: bool = True, **common: Unpack[DenseKeywords]) -> Result:
     """Greedy-TN to the letter (``GreedyOptions.paper()``); with `split_nodes` the paper's Greedy-int."""
-    given = {k: v for k, v in common.items() if k not in ("max_evaluations", "map")}
+    shared = {k: v for k, v in common.items() if k not in ("max_evaluations", "map")}
     return decompose(
         x,
-        **given,  # type: ignore[arg-type]
+        **shared,  # type: ignore[arg-type]
         max_steps=common.get("max_evaluations"),
         split_nodes=split_nodes,
         options=GreedyOptions.paper(),
@@ -33,7 +33,7 @@ def random_walk(
     *,
     noise: float = 1e-2,
     fit: Fit = FitOptions(sweeps=100, tolerance=1e-4),  # noqa: B008 - frozen
-    **common: Unpack[Common],
+    **common: Unpack[DenseKeywords],
 ) -> Result:
     """Greedy-TN with the edge drawn uniformly at every step; weights are kept, new slices are small noise.
 
@@ -47,8 +47,7 @@ def random_walk(
         goal, policy = setting.goal, EdgePolicy(None)
         start = yield [Proposal(Structure.rank_one(setting.dims), kind="start")]
         now = start[0]
-        while not goal.reached(now):
-            assert now.network is not None
+        while now.network is not None and not goal.is_reached(now):  # None: it outgrew the data
             edges = policy.growable(now.structure, goal.max_parameters)
             if not edges:
                 return

@@ -20,7 +20,7 @@ from ..objectives import DenseLeastSquares
 from ..solvers import ALSSettings, TrainingOptions, als
 from ..solvers.gradient import train
 from ..structure import Structure
-from ..tasks.task import scaled
+from ..tasks.task import rescale
 
 __all__ = ["Fit", "FitOptions", "FitTask", "InnerFit", "as_fit_options"]
 
@@ -105,9 +105,9 @@ class InnerFit:
 
     def __call__(self, task: FitTask) -> tuple[list[Any], float, int]:
         """Fit one structure: cores, loss, sweeps or steps."""
-        lean = without_surplus(task.structure) if task.cores is None else task.structure
+        lean = drop_surplus(task.structure) if task.cores is None else task.structure
         cores, loss, rounds = self._fit(replace(task, structure=lean))
-        whole = padded_cores(lean, task.structure, cores)
+        whole = pad_cores(lean, task.structure, cores)
         return [c.numpy() if c.device.type == "cpu" else c for c in whole], loss, rounds
 
     def _fit(self, task: FitTask) -> tuple[tuple[torch.Tensor, ...], float, int]:
@@ -117,10 +117,10 @@ class InnerFit:
         rounds = 0
         with one_thread() if self.objective.use_numpy else nullcontext():
             for _ in range(1 if task.cores is not None else self.options.restarts):
-                found, loss, made = self._once(self._start(task, generator), deadline)
-                rounds += made
+                network, loss, more = self._fit_from(self._start(task, generator), deadline)
+                rounds += more
                 if best is None or loss < best[1]:
-                    best = found, loss
+                    best = network, loss
                 if best[1] <= EXACT * self.objective.norm or time.perf_counter() > deadline:
                     break
         assert best is not None
@@ -134,11 +134,9 @@ class InnerFit:
         network = TensorNetwork.random(
             task.structure, random_state=generator, dtype=like.dtype, device=like.device
         )
-        start = scaled(network, self.objective.norm / (network.norm() or 1.0))
-        assert start is not None
-        return start
+        return rescale(network, self.objective.norm / (network.norm() or 1.0))
 
-    def _once(self, start: TensorNetwork, deadline: float) -> tuple[TensorNetwork, float, int]:
+    def _fit_from(self, start: TensorNetwork, deadline: float) -> tuple[TensorNetwork, float, int]:
         o = self.options
         if o.method == "adam":
             return self._adam(start, deadline)
@@ -163,13 +161,13 @@ class InnerFit:
             patience=steps,
             keep_state=False,
         )
-        made = train(leaves, lambda: (None,), loss, options, measure=None, whole=True, deadline=deadline)
+        done = train(leaves, lambda: (None,), loss, options, measure=None, whole=True, deadline=deadline)
         network = TensorNetwork(start.structure, [c.detach() for c in leaves])
         arrays = self.objective.to_arrays(network)
-        return network, self.objective.loss(network.structure, arrays), made.epochs
+        return network, self.objective.loss(network.structure, arrays), done.epochs
 
 
-def without_surplus(structure: Structure) -> Structure:
+def drop_surplus(structure: Structure) -> Structure:
     """Ranks lowered to what their ends can use: the same tensors, and fewer numbers to fit.
 
     Searches with one rank for all edges put, say, rank 6 on a leaf of dimension 4; the normal equations of
@@ -181,13 +179,11 @@ def without_surplus(structure: Structure) -> Structure:
     return structure
 
 
-def padded_cores(
-    lean: Structure, structure: Structure, cores: Sequence[torch.Tensor]
-) -> Iterator[torch.Tensor]:
+def pad_cores(lean: Structure, structure: Structure, cores: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Cores of a structure of larger ranks for the same tensor: zeros beyond the lean ones."""
     for node, core in enumerate(cores):
-        shape = [lean.leg_dim(node)] if not lean.is_internal(node) else []
-        shape += [lean.rank(node, k) for k in structure.neighbours[node]]
+        # Every core has an axis for its leg, of size 1 where the node is internal.
+        shape = [lean.leg_dim(node), *(lean.rank(node, k) for k in structure.neighbours[node])]
         whole = core.new_zeros(structure.core_shape(node))
         whole[tuple(slice(n) for n in shape)] = core.reshape(shape)
         yield whole

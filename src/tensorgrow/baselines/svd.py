@@ -13,20 +13,19 @@ from ..algebra.linalg import tail_norms
 from ..errors import OptionError
 from ..network import TensorNetwork
 from ..results import Result
-from .common import Common, Setting, explore
+from .common import DenseKeywords, Setting, explore
 from .exploration import Goal, Outcome, Strategy
 from .formats import train_network, tucker_network
 
-__all__ = ["hosvd", "interleaved", "train_of_ranks", "truncated_train", "tt_svd"]
+__all__ = ["hosvd", "interleave", "train_of_ranks", "truncated_train", "tt_svd"]
 
-BISECTIONS = 30
 # Singular values below this share of the norm are rounding.
 ROUNDING = 1e-14
 
 Orders = Literal["stored", "interleaved", "best"] | Sequence[int]
 
 
-def tt_svd(x: Any, *, order: Orders = "stored", tries: int = 8, **common: Unpack[Common]) -> Result:
+def tt_svd(x: Any, *, order: Orders = "stored", tries: int = 8, **common: Unpack[DenseKeywords]) -> Result:
     """Tensor train by successive SVDs that drop the same norm at every cut.
 
     That norm is bisected until the error or the size asked for is met.
@@ -34,58 +33,46 @@ def tt_svd(x: Any, *, order: Orders = "stored", tries: int = 8, **common: Unpack
     Parameters
     ----------
     order
-        Order of the modes along the chain: "stored", "interleaved" (see `interleaved`), a permutation, or
+        Order of the modes along the chain: "stored", "interleaved" (see `interleave`), a permutation, or
         "best": the better of these two and of `tries` random ones.
     """
 
     def strategy(setting: Setting) -> Strategy:
-        for chain in _orders(order, tries, setting):
-            yield [_bisected(setting, partial(truncated_train, setting.target.permute(chain), chain))]
+        x = setting.double
+        for chain in _chains(order, tries, setting):
+            yield [_bisect(setting, partial(truncated_train, x.permute(chain), chain))]
 
     return explore(x, "tt_svd", strategy, common, needs_goal=True, order=order)
 
 
-def hosvd(x: Any, **common: Unpack[Common]) -> Result:
+def hosvd(x: Any, **common: Unpack[DenseKeywords]) -> Result:
     """Tucker by a truncated higher-order SVD that drops the same norm in every mode (bisected)."""
 
     def strategy(setting: Setting) -> Strategy:
-        target = setting.target
+        x = setting.double
         bases = [
-            torch.linalg.svd(target.movedim(k, 0).reshape(d, -1), full_matrices=False)[:2]
+            torch.linalg.svd(x.movedim(k, 0).reshape(d, -1), full_matrices=False)[:2]
             for k, d in enumerate(setting.dims)
         ]
-        yield [_bisected(setting, partial(_truncated_tucker, target, bases))]
+        yield [_bisect(setting, partial(_truncated_tucker, x, bases))]
 
     return explore(x, "hosvd", strategy, common, needs_goal=True)
 
 
-def interleaved(order: int) -> tuple[int, ...]:
+def interleave(order: int) -> tuple[int, ...]:
     """``0, h, 1, h + 1, ...`` with ``h`` half the modes: row and column digits of the same scale meet."""
     half = (order + 1) // 2
     pairs = [(k, k + half) for k in range(half)]
     return tuple(k for pair in pairs for k in pair if k < order)
 
 
-def truncated_train(x: torch.Tensor, chain: Sequence[int], threshold: float) -> tuple[TensorNetwork, float]:
-    """Train over the axes of `x`, which are the legs `chain`, dropping a norm of `threshold` at every cut.
-
-    Also returns the norm of the error, which is the root of the sum of what was dropped.
-    """
-    squared = 0.0
-
-    def rank_of(_: int, singular_values: torch.Tensor) -> int:
-        nonlocal squared
-        tails = tail_norms(singular_values)
-        rank = max(1, int((tails[:-1] > threshold).sum()))
-        squared += float(tails[rank]) ** 2
-        return rank
-
-    cores = _train(x, rank_of)
-    return train_network(cores, chain), math.sqrt(squared)
+def truncated_train(x: torch.Tensor, chain: Sequence[int], threshold: float) -> TensorNetwork:
+    """Train over the axes of `x`, which are the legs `chain`, dropping a norm of `threshold` at every cut."""
+    return train_network(_train(x, lambda _, singular_values: _rank(singular_values, threshold)), chain)
 
 
 def train_of_ranks(x: torch.Tensor, ranks: Sequence[int]) -> list[torch.Tensor]:
-    """Cores ``(rank, dim, rank)`` of a train with at most the given ranks."""
+    """Cores ``(rank, dim, rank)`` of a train with at most these ranks."""
     return _train(x, lambda k, singular_values: min(ranks[k], len(singular_values)))
 
 
@@ -103,23 +90,26 @@ def _train(x: torch.Tensor, rank_of: Callable[[int, torch.Tensor], int]) -> list
 
 def _truncated_tucker(
     x: torch.Tensor, bases: Sequence[tuple[torch.Tensor, torch.Tensor]], threshold: float
-) -> tuple[TensorNetwork, float]:
+) -> TensorNetwork:
     core, factors = x, []
     for mode, (u, s) in enumerate(bases):
-        rank = max(1, int((tail_norms(s)[:-1] > threshold).sum()))
-        factors.append(u[:, :rank])
-        core = torch.tensordot(u[:, :rank].mH, core, ([1], [mode])).movedim(0, mode)
-    network = tucker_network(core, factors)
-    squared = float(torch.linalg.vector_norm(x)) ** 2 - float(torch.linalg.vector_norm(core)) ** 2
-    return network, math.sqrt(max(squared, 0.0))
+        basis = u[:, : _rank(s, threshold)]
+        factors.append(basis)
+        core = torch.tensordot(basis.mH, core, ([1], [mode])).movedim(0, mode)
+    return tucker_network(core, factors)
 
 
-def _orders(order: Orders, tries: int, setting: Setting) -> list[tuple[int, ...]]:
+def _rank(singular_values: torch.Tensor, threshold: float) -> int:
+    """The smallest rank that drops at most a norm of `threshold`."""
+    return max(1, int((tail_norms(singular_values)[:-1] > threshold).sum()))
+
+
+def _chains(order: Orders, tries: int, setting: Setting) -> list[tuple[int, ...]]:
     p = setting.order
-    named = {"stored": tuple(range(p)), "interleaved": interleaved(p)}
+    named = {"stored": tuple(range(p)), "interleaved": interleave(p)}
     if order == "best":
-        drawn = [tuple(int(k) for k in setting.rng.permutation(p)) for _ in range(tries)]
-        return list(dict.fromkeys([*named.values(), *drawn]))
+        random = [tuple(int(k) for k in setting.rng.permutation(p)) for _ in range(tries)]
+        return list(dict.fromkeys([*named.values(), *random]))
     if isinstance(order, str):
         if order not in named:
             raise OptionError(f"order={order!r} is not 'stored', 'interleaved', 'best' or a permutation")
@@ -130,28 +120,21 @@ def _orders(order: Orders, tries: int, setting: Setting) -> list[tuple[int, ...]
     return [chain]
 
 
-def _bisected(setting: Setting, make: Callable[[float], tuple[TensorNetwork, float]]) -> Outcome:
-    """The best outcome met while the threshold is bisected, on the error where one is asked for."""
-    goal, norm = setting.goal, float(torch.linalg.vector_norm(setting.target))
-
-    def at(threshold: float) -> Outcome:
-        network, dropped = make(threshold * norm)
-        return Outcome(network.structure, dropped / norm, network)
-
+def _bisect(setting: Setting, truncate: Callable[[float], TensorNetwork]) -> Outcome:
+    """The best outcome met while the threshold is bisected, on the error where the user set one."""
+    goal, norm = setting.goal, float(torch.linalg.vector_norm(setting.double))
     best: Outcome | None = None
-    for aim, least in _aims(goal, setting.order):
+    for may_drop_more, least in _aims(goal, setting.order):
         # Thresholds in logarithms: errors of interest span many orders of magnitude.
         low, high = math.log(max(least, ROUNDING)), 0.0
-        for _ in range(BISECTIONS):
+        while best is None or high - low >= 1e-4:
             middle = (low + high) / 2
-            found = at(math.exp(middle))
-            best = found if best is None or goal.rank(found) < goal.rank(best) else best
-            if aim(found):
+            outcome = setting.outcome(truncate(math.exp(middle) * norm))
+            best = outcome if best is None or goal.rank(outcome) < goal.rank(best) else best
+            if may_drop_more(outcome):
                 low = middle
             else:
                 high = middle
-            if high - low < 1e-4:
-                break
         assert best is not None
         if goal.rank(best)[0] < 2:
             break
@@ -163,12 +146,12 @@ def _aims(goal: Goal, cuts: int) -> list[tuple[Callable[[Outcome], bool], float]
     """Whether more may be dropped, and a threshold at which it surely may.
 
     By the error; and by the budget, where the error does not fit into it. Errors of the cuts add up in
-    squares, so that the error asked for, shared out evenly, is always met.
+    squares, so that the error, shared out evenly, is always met.
     """
     aims: list[tuple[Callable[[Outcome], bool], float]] = []
     if goal.max_error is not None:
-        aims.append((goal.reached, goal.max_error / math.sqrt(cuts)))
+        aims.append((goal.is_reached, goal.max_error / math.sqrt(cuts)))
     if goal.max_parameters is not None:
         most = goal.max_parameters
-        aims.append((lambda found: found.num_parameters > most, 0.0))
+        aims.append((lambda outcome: outcome.num_parameters > most, 0.0))
     return aims

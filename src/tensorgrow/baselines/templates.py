@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
+import numpy as np
+
 from ..errors import OptionError
 from ..structure import Edge, Structure
 
-__all__ = ["Point", "Template", "TemplateName", "make_template"]
+__all__ = ["Point", "Template", "TemplateName", "make_template", "name_of"]
 
 TemplateName = Literal["ring", "chain", "lattice", "tree", "complete"] | Iterable[Edge]
+"""A template by its name, or the pairs of vertices it joins."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Point:
         """The same with another rank on one edge."""
         return Point((*self.ranks[:edge], rank, *self.ranks[edge + 1 :]), self.modes)
 
-    def swapped(self, a: int, b: int) -> Point:
+    def swap(self, a: int, b: int) -> Point:
         """The same with two modes exchanged."""
         modes = list(self.modes)
         modes[a], modes[b] = modes[b], modes[a]
@@ -55,6 +58,13 @@ class Template:
             i, j = point.modes[a], point.modes[b]
             ranks[(min(i, j), max(i, j))] = rank
         return Structure(self.dims, ranks)
+
+    def random_point(self, rng: np.random.Generator) -> Point:
+        """Ranks uniform in ``1..max_rank``, modes in random order."""
+        return Point(
+            tuple(int(r) for r in rng.integers(1, self.max_rank + 1, len(self.edges))),
+            tuple(int(k) for k in rng.permutation(len(self.dims))),
+        )
 
     def clip(self, rank: float) -> int:
         """The nearest rank that is allowed."""
@@ -86,6 +96,11 @@ def make_template(name: TemplateName, dims: tuple[int, ...], max_rank: int) -> T
             f"template={name!r} is not known; choose 'ring', 'chain', 'lattice', 'tree', 'complete' or pairs"
         )
     return Template(dims, tuple(edges), max_rank)
+
+
+def name_of(template: TemplateName) -> str:
+    """What to call a template in ``Result.info``."""
+    return template if isinstance(template, str) else "pairs"
 
 
 def _lattice(p: int) -> list[Edge]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,13 +13,12 @@ import numpy as np
 from ..network import TensorNetwork
 from ..results import Result
 from ..structure import Structure
-from .common import Common, Setting, explore, missing
-from .exploration import Outcome, Strategy
+from .common import DenseKeywords, Setting, explore, missing_package
+from .exploration import Strategy
 from .formats import capped_train, cp_network, cp_size, train_network, tucker_network, tucker_ranks
 
 __all__ = ["cp", "tensorly_backend", "tensorly_tt", "tucker"]
 
-MAX_RANK = 10_000
 # Without a budget ranks rise until a decomposition has so many parameters per entry.
 BEYOND = 4
 
@@ -30,7 +29,7 @@ def tensorly_backend(method: str) -> Iterator[Any]:
     try:
         import tensorly
     except ImportError as error:
-        raise missing("tensorly", method) from error
+        raise missing_package("tensorly", method) from error
     with tensorly.backend_context("numpy"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield tensorly
@@ -42,7 +41,7 @@ def cp(
     ranks: Iterable[int] | None = None,
     iterations: int = 500,
     tolerance: float = 1e-8,
-    **common: Unpack[Common],
+    **common: Unpack[DenseKeywords],
 ) -> Result:
     """CP by alternating least squares (TensorLy's `parafac`), rank by rank.
 
@@ -57,8 +56,23 @@ def cp(
     -----
     ``num_parameters`` counts the factors; ``network`` also has copy tensors of fixed zeros and ones.
     """
-    strategy = _rising(cp_size, lambda s, rank: _cp(s, rank, iterations, tolerance), ranks)
-    return explore(x, "cp", strategy, common, needs_goal=ranks is None)
+
+    def fit(setting: Setting, rank: int) -> TensorNetwork:
+        with tensorly_backend("cp"):
+            from tensorly.decomposition import parafac
+
+            weights, factors = parafac(
+                setting.target.cpu().numpy(),
+                rank,
+                n_iter_max=iterations,
+                tol=tolerance,
+                init="random",
+                random_state=int(setting.rng.integers(2**31)),
+                callback=lambda *_: setting.context.is_out_of_time,
+            )
+        return cp_network([factors[0] * weights, *factors[1:]])
+
+    return explore(x, "cp", _raise_rank("cp", cp_size, fit, ranks), common, needs_goal=ranks is None)
 
 
 def tucker(
@@ -67,90 +81,68 @@ def tucker(
     ranks: Iterable[int] | None = None,
     iterations: int = 100,
     tolerance: float = 1e-10,
-    **common: Unpack[Common],
+    **common: Unpack[DenseKeywords],
 ) -> Result:
     """Tucker by orthogonal iteration (TensorLy's `tucker`) with one rank for all modes, rising."""
 
     def size(dims: Sequence[int], rank: int) -> int:
         return Structure.tucker(dims, tucker_ranks(dims, rank)).num_parameters
 
-    strategy = _rising(size, lambda s, rank: _tucker(s, rank, iterations, tolerance), ranks)
-    return explore(x, "tucker", strategy, common, needs_goal=ranks is None)
+    def fit(setting: Setting, rank: int) -> TensorNetwork:
+        with tensorly_backend("tucker"):
+            from tensorly.decomposition import tucker as decompose
+
+            modes = list(tucker_ranks(setting.dims, rank))
+            core, factors = decompose(
+                setting.target.cpu().numpy(), modes, n_iter_max=iterations, tol=tolerance
+            )
+        return tucker_network(core, factors)
+
+    return explore(x, "tucker", _raise_rank("tucker", size, fit, ranks), common, needs_goal=ranks is None)
 
 
-def tensorly_tt(x: Any, *, ranks: Iterable[int] | None = None, **common: Unpack[Common]) -> Result:
+def tensorly_tt(x: Any, *, ranks: Iterable[int] | None = None, **common: Unpack[DenseKeywords]) -> Result:
     """Tensor train (TensorLy's `tensor_train`) with one rank for all edges, rising; see also `tt_svd`."""
 
     def size(dims: Sequence[int], rank: int) -> int:
         return capped_train(dims, rank).num_parameters
 
-    return explore(x, "tt", _rising(size, _train, ranks), common, needs_goal=ranks is None)
+    def fit(setting: Setting, rank: int) -> TensorNetwork:
+        with tensorly_backend("tt"):
+            from tensorly.decomposition import tensor_train
+
+            structure = capped_train(setting.dims, rank)
+            inner = [structure.rank(k, k + 1) for k in range(setting.order - 1)]
+            train = tensor_train(setting.double.cpu().numpy(), [1, *inner, 1])
+        return train_network([np.array(f) for f in train.factors], range(setting.order))
+
+    return explore(x, "tt", _raise_rank("tt", size, fit, ranks), common, needs_goal=ranks is None)
 
 
-def _rising(
+def _raise_rank(
+    method: str,
     size: Callable[[Sequence[int], int], int],
-    decompose: Callable[[Setting, int], TensorNetwork],
+    fit: Callable[[Setting, int], TensorNetwork],
     ranks: Iterable[int] | None,
 ) -> Callable[[Setting], Strategy]:
     """Strategy that raises a rank until the error is reached, the budget is used up or nothing is gained."""
 
     def strategy(setting: Setting) -> Strategy:
-        x = setting.array()
-        norm = float(np.linalg.norm(x))
-        budget = setting.goal.max_parameters
-        most = BEYOND * x.size if budget is None else budget
+        setting.refuse_vectors(method)
+        goal = setting.goal
+        most = BEYOND * setting.target.numel() if goal.max_parameters is None else goal.max_parameters
         before = 0
-        for rank in range(1, MAX_RANK) if ranks is None else ranks:
+        for rank in count(1) if ranks is None else ranks:
             parameters = size(setting.dims, rank)
             if parameters > most or (ranks is None and parameters == before):
                 return
-            network = decompose(setting, rank)
-            error = float(np.linalg.norm(network.to_dense().numpy() - x)) / norm
-            outcome = Outcome(
-                network.structure,
-                error,
-                network,
-                counted=None if network.num_parameters == parameters else parameters,
+            network = fit(setting, rank)
+            outcome = setting.outcome(
+                network, counted=None if network.num_parameters == parameters else parameters
             )
             yield [outcome]
-            if setting.goal.reached(outcome):
+            if goal.is_reached(outcome):
                 return
             before = parameters
 
     return strategy
-
-
-def _cp(setting: Setting, rank: int, iterations: int, tolerance: float) -> TensorNetwork:
-    with tensorly_backend("cp"):
-        from tensorly.decomposition import parafac
-
-        weights, factors = parafac(
-            setting.array(),
-            rank,
-            n_iter_max=iterations,
-            tol=tolerance,
-            init="random",
-            random_state=int(setting.rng.integers(2**31)),
-            callback=lambda *_: time.perf_counter() > setting.deadline,
-        )
-    return cp_network([factors[0] * weights, *factors[1:]])
-
-
-def _tucker(setting: Setting, rank: int, iterations: int, tolerance: float) -> TensorNetwork:
-    with tensorly_backend("tucker"):
-        from tensorly.decomposition import tucker as decompose
-
-        ranks = list(tucker_ranks(setting.dims, rank))
-        core, factors = decompose(setting.array(), ranks, n_iter_max=iterations, tol=tolerance)
-    return tucker_network(core, factors)
-
-
-def _train(setting: Setting, rank: int) -> TensorNetwork:
-    with tensorly_backend("tt"):
-        from tensorly.decomposition import tensor_train
-
-        structure = capped_train(setting.dims, rank)
-        inner = [structure.rank(k, k + 1) for k in range(setting.order - 1)]
-        train = tensor_train(setting.array(), [1, *inner, 1])
-        cores = [np.array(f) for f in train.factors]
-    return train_network(cores, range(setting.order))

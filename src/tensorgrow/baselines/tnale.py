@@ -9,10 +9,10 @@ from typing import Any, Unpack
 
 from ..errors import OptionError
 from ..results import Result
-from .common import Common, Setting, explore
+from .common import DenseKeywords, Setting, explore
 from .exploration import Goal, Outcome, Proposal, Strategy
 from .inner_fit import Fit
-from .templates import Point, Template, TemplateName, make_template
+from .templates import Point, Template, TemplateName, make_template, name_of
 
 __all__ = ["tnale"]
 
@@ -28,7 +28,7 @@ def tnale(
     first_rounds: int = 1,
     rounds: int = 20,
     fit: Fit = "als",
-    **common: Unpack[Common],
+    **common: Unpack[DenseKeywords],
 ) -> Result:
     """Ranks of a template and the modes on its vertices, one variable at a time.
 
@@ -57,11 +57,7 @@ def tnale(
 
     def strategy(setting: Setting) -> Strategy:
         shape = make_template(template, setting.dims, max_rank)
-        rng = setting.rng
-        start = Point(
-            tuple(int(r) for r in rng.integers(1, max_rank + 1, len(shape.edges))),
-            tuple(int(k) for k in rng.permutation(setting.order)),
-        )
+        start = shape.random_point(setting.rng)
         walk = _Walk(shape, setting.goal, start, (yield [Proposal(shape.structure(start))])[0])
         for _ in range(first_rounds):
             yield from walk.round(first_radius, coarse=True)
@@ -71,8 +67,9 @@ def tnale(
             if walk.point == before:
                 return
 
-    named = template if isinstance(template, str) else "pairs"
-    return explore(x, "tnale", strategy, common, fit=fit, error_weight=error_weight, template=named)
+    return explore(
+        x, "tnale", strategy, common, fit=fit, error_weight=error_weight, template=name_of(template)
+    )
 
 
 class _Walk:
@@ -91,7 +88,7 @@ class _Walk:
             yield from self._edge(edge, radius, coarse)
         if self.shape.permutes:
             pairs = combinations(range(len(self.shape.dims)), 2)
-            yield from self._take_best([self.point.swapped(a, b) for a, b in pairs])
+            yield from self._take_best([self.point.swap(a, b) for a, b in pairs])
         for edge in reversed(edges):
             yield from self._edge(edge, radius, coarse)
 

@@ -14,13 +14,13 @@ import numpy as np
 from ..errors import OptionError
 from ..results import Result
 from ..structure import Structure
-from .common import Common, Setting, explore, missing
+from .common import DenseKeywords, Setting, explore, missing_package
 from .exploration import Goal, Outcome, Proposal, Strategy
 from .inner_fit import Fit
 
 __all__ = ["genetic"]
 
-# A generation is fitted in so many parts.
+# A generation is fitted in so many parts: the earlier ones show which of the later cannot have children.
 PARTS = 8
 
 
@@ -36,7 +36,7 @@ def genetic(
     mutation: float = 0.05,
     density: float = 0.5,
     fit: Fit = "als",
-    **common: Unpack[Common],
+    **common: Unpack[DenseKeywords],
 ) -> Result:
     """Which edges to have, all at one rank, by a genetic algorithm.
 
@@ -77,6 +77,7 @@ def genetic(
         raise OptionError(f"rank={rank} gives no edges; at least 2 is needed")
 
     def strategy(setting: Setting) -> Strategy:
+        setting.refuse_vectors("genetic")
         pairs = list(combinations(range(setting.order), 2))
         algorithm = settings.algorithm(len(pairs), setting.rng)
         for _ in range(settings.generations):
@@ -102,8 +103,8 @@ def _generation(
 ) -> Generator[Sequence[Proposal | Outcome], list[Outcome], list[float]]:
     """Fitness of all, the smallest fitted first.
 
-    Those whose size alone is above the fitness of as many others as have children are not fitted: they would
-    have none, however well they fit.
+    Those whose size alone is above the fitness of as many others as may have children are not fitted: they
+    would have none, however well they fit.
     """
     least = [goal.fitness(Outcome(s, 0.0)) for s in structures]
     most = [goal.fitness(Outcome(s, 1.0)) for s in structures]
@@ -142,7 +143,7 @@ class Evolution:
 
     @property
     def parents(self) -> int:
-        """How many have children."""
+        """How many may have children."""
         return max(1, round((1.0 - self.removed) * self.population))
 
     def algorithm(self, bits: int, rng: np.random.Generator) -> Any:
@@ -155,7 +156,7 @@ class Evolution:
                 from pymoo.operators.crossover.ux import UniformCrossover
                 from pymoo.operators.mutation.bitflip import BitflipMutation
             except ImportError as error:
-                raise missing("pymoo", "genetic") from error
+                raise missing_package("pymoo", "genetic") from error
             algorithm = GeneticAlgorithm(
                 pop_size=self.population,
                 n_offsprings=self.population - self.elites,
@@ -201,7 +202,7 @@ class Evolution:
             def _do(self, _: Any, pop: Any, *args: Any, n_survive: int, **keywords: Any) -> Any:
                 newest = max(i.get("n_gen") for i in pop)
                 parents = sorted((i for i in pop if i.get("n_gen") < newest), key=lambda i: i.F[0])
-                kept = [*parents[:elites], *(i for i in pop if i.get("n_gen") == newest)]
-                return Population.create(*sorted(kept, key=lambda i: i.F[0])[:n_survive])
+                survivors = [*parents[:elites], *(i for i in pop if i.get("n_gen") == newest)]
+                return Population.create(*sorted(survivors, key=lambda i: i.F[0])[:n_survive])
 
         return Replacement(filter_infeasible=False)

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..errors import OptionError
 from ..results import Result
-from .common import Common, Setting, explore
+from .common import DenseKeywords, Setting, explore
 from .exploration import Proposal, Strategy
 from .inner_fit import Fit
-from .templates import Point, Template, TemplateName, make_template
+from .templates import Point, Template, TemplateName, make_template, name_of
 
 __all__ = ["tnls"]
 
@@ -28,7 +28,7 @@ def tnls(
     shrink: float = 0.9,
     swaps: float = 1.0,
     fit: Fit = "als",
-    **common: Unpack[Common],
+    **common: Unpack[DenseKeywords],
 ) -> Result:
     """Ranks of a template and the modes on its vertices, by sampling around the best point so far.
 
@@ -62,10 +62,7 @@ def tnls(
     def strategy(setting: Setting) -> Strategy:
         shape = make_template(template, setting.dims, max_rank)
         rng, goal = setting.rng, setting.goal
-        best = Point(
-            tuple(int(r) for r in rng.integers(1, max_rank + 1, len(shape.edges))),
-            tuple(int(k) for k in rng.permutation(setting.order)),
-        )
+        best = shape.random_point(rng)
         lowest = goal.fitness((yield [Proposal(shape.structure(best))])[0])
         for iteration in range(iterations):
             factor = shrink**iteration
@@ -76,7 +73,9 @@ def tnls(
             if values[first] < lowest:
                 best, lowest = points[first], values[first]
 
-    return explore(x, "tnls", strategy, common, fit=fit, error_weight=error_weight, template=_named(template))
+    return explore(
+        x, "tnls", strategy, common, fit=fit, error_weight=error_weight, template=name_of(template)
+    )
 
 
 def _near(center: Point, shape: Template, width: float, swaps: float, rng: np.random.Generator) -> Point:
@@ -85,9 +84,5 @@ def _near(center: Point, shape: Template, width: float, swaps: float, rng: np.ra
     if shape.permutes:
         for _ in range(int(rng.poisson(swaps))):
             a, b = rng.choice(len(shape.dims), 2, replace=False)
-            point = point.swapped(int(a), int(b))
+            point = point.swap(int(a), int(b))
     return point
-
-
-def _named(template: TemplateName) -> str:
-    return template if isinstance(template, str) else "pairs"

@@ -240,4 +240,4 @@ class NetworkSearch(Search[P_co, N_co]):
             start=state.start,
         )
         state.steps.append(step)
-        add_to_path(state.path, PathPoint(fitted.network, step.measure))
+        add_to_path(state.path, PathPoint(fitted.network, step.measure, fitted.counted))

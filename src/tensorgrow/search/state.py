@@ -38,11 +38,18 @@ for _class in (Step, PathPoint):
 @packable
 @dataclass(frozen=True)
 class Fitted:
-    """A network with its loss on the fitted data, and on the held-out data where there is some."""
+    """A network with its loss on the fitted data, and on the held-out data where there is some.
+
+    Attributes
+    ----------
+    counted
+        Parameters, where the network also holds fixed numbers.
+    """
 
     network: TensorNetwork
     loss: float
     validation: float | None = None
+    counted: int | None = None
 
     @property
     def measure(self) -> float:
@@ -52,7 +59,7 @@ class Fitted:
     @property
     def size(self) -> int:
         """Number of parameters."""
-        return self.network.num_parameters
+        return self.network.num_parameters if self.counted is None else self.counted
 
 
 @dataclass

@@ -1,12 +1,9 @@
-"""TT-ALS, TR-ALS, CP and Tucker on tensors with missing entries."""
+"""TT-ALS and TR-ALS on tensors with missing entries."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-import torch
 
 import tensorgrow as tg
 from tensorgrow import baselines
@@ -52,17 +49,3 @@ def test_budget_patience_and_callbacks_end_the_rise():
     assert baselines.tt_als(x, mask, max_evaluations=2, random_state=0).stop == tg.StopReason.MAX_EVALUATIONS
     with pytest.raises(tg.OptionError, match="nothing was fitted"):
         baselines.tt_als(x, mask, max_parameters=3)
-
-
-@pytest.mark.parametrize("name", ["cp", "tucker"])
-def test_cp_and_tucker_impute(name):
-    rng = np.random.default_rng(1)
-    x = np.einsum("az,bz,cz->abc", *(rng.standard_normal((6, 2)) for _ in range(3)))
-    mask = rng.random(x.shape) < 0.7
-    r = baselines.run(name, x, mask, rank=2, truth=x, random_state=0)
-    assert r.num_parameters == (36 if name == "cp" else 44)
-    assert r.test_error < 0.1
-    rest = (r.network.to_dense() - torch.tensor(x))[torch.tensor(mask)]
-    assert math.isclose(float(rest.norm()) / np.linalg.norm(x[mask]), r.relative_error, rel_tol=1e-9)
-    hurried = baselines.run(name, x, mask, rank=2, max_seconds=0.0, random_state=0)
-    assert hurried.stop == tg.StopReason.MAX_SECONDS

@@ -85,6 +85,8 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
     are dozens of edges, training each of them, or growing one at a time, would take too long.
     """
 
+    uses = frozenset({"edge_score", "slice_noise", "rank_increment", "transfer", "max_degree", "patience"})
+
     def __init__(
         self,
         problem: GradientProblem,

@@ -24,6 +24,7 @@ from .edges import EdgePolicy
 from .grow import Care, grow_once, refit
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
 from .limits import Limits
+from .options import GreedyOptions
 from .problem import Problem
 from .reduce import merge_internal, prune_once, split_exactly
 from .regrow import regrow
@@ -56,6 +57,8 @@ class GreedyState(NetworkState):
 
 class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     """Greedy-TN on a least-squares problem; see `Search`."""
+
+    uses = GreedyOptions.names() - {"ridge", "patience", "overshoot"}
 
     def __init__(
         self, problem: Problem, limits: Limits, start: Start | None = None, state: GreedyState | None = None

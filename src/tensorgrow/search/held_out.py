@@ -86,6 +86,8 @@ class HeldOutState(NetworkState):
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     """Greedy-TN that goes by held-out data, and chooses the ridge by it; see `Search`."""
 
+    uses = GreedyOptions.names() - {"terms", "certify", "split_threshold", "split_while_growing"}
+
     def __init__(
         self,
         problem: HeldOutProblem,

@@ -11,7 +11,7 @@ import torch
 
 from ..objectives import LeastSquares
 from ..structure import Edge, Structure
-from .options import GreedyOptions
+from .options import GrowthOptions
 
 __all__ = ["Pace"]
 
@@ -63,7 +63,7 @@ class Pace:
         least = self.seconds(Structure.rank_one(self.objective.dims))
         return self.seconds(structure) > max(COSTLY, WIDE_CUTS * least)
 
-    def increment(self, structure: Structure, edge: Edge, options: GreedyOptions) -> int:
+    def increment(self, structure: Structure, edge: Edge, options: GrowthOptions) -> int:
         """Ranks to add at once where held-out data guards against too many."""
         several = self.seconds(structure) > VERY_SLOW
         return max(options.rank_increment, structure.rank(*edge) // RANKS_PER_STEP if several else 1)

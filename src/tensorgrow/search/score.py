@@ -13,7 +13,7 @@ import torch
 from ..network import TensorNetwork
 from ..objectives import LeastSquares, PairProblem, SliceFit
 from ..structure import Edge, Structure
-from .options import GreedyOptions
+from .options import ScoreOptions
 
 __all__ = ["Candidate", "Gains", "ScoreMemory", "grown_by", "score_edges", "score_of"]
 
@@ -47,7 +47,7 @@ class Candidate:
     gain: float
 
 
-def score_of(options: GreedyOptions, before: float, after: float, added: int, cost: float) -> float:
+def score_of(options: ScoreOptions, before: float, after: float, added: int, cost: float) -> float:
     """Score of a growth; the largest wins."""
     if callable(options.edge_score):
         return float(options.edge_score(before, after, added))
@@ -68,7 +68,7 @@ def score_edges(
     network: TensorNetwork,
     loss: float,
     edges: Sequence[Edge],
-    options: GreedyOptions,
+    options: ScoreOptions,
     generator: torch.Generator,
 ) -> list[Candidate]:
     """Optimise the new slices of every edge on the residual; best score first."""
@@ -137,7 +137,7 @@ class ScoreMemory:
         return max(c.gain / c.cost for c in found)
 
 
-def _fit_slices(problem: PairProblem, options: GreedyOptions, generator: torch.Generator) -> SliceFit:
+def _fit_slices(problem: PairProblem, options: ScoreOptions, generator: torch.Generator) -> SliceFit:
     right = None
     if options.slice_init == "random":
         gradient = problem.gradient

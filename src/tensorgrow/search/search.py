@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 
@@ -66,9 +66,13 @@ class Search(ABC, Generic[P_co, S_co]):
 
     Attributes
     ----------
+    uses
+        Names of the `GreedyOptions` that the search reads; a task refuses others.
     hit_limit
         Whether steps or time ended the run, so that more of them would continue it.
     """
+
+    uses: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, problem: P_co, limits: Limits, state: S_co, context: Context) -> None:
         self.problem = problem

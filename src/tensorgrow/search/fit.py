@@ -19,7 +19,6 @@ __all__ = ["FitProblem", "FitSearch", "FitState"]
 REST_SHARE = 0.1
 
 
-
 @dataclass(frozen=True)
 class FitProblem:
     """A structure and what it is fitted to.
@@ -68,9 +67,7 @@ class FitSearch(NetworkSearch[FitProblem, FitState]):
             network = Start(None, self.start.dtype).random(problem.structure, self.context.generator)
         network = network.to(self.start.device, self.start.dtype)
         for objective, rest in problem.objectives:
-            settings = ALSSettings(
-                max_sweeps=problem.max_sweeps - state.sweeps, tolerance=problem.tolerance
-            )
+            settings = ALSSettings(max_sweeps=problem.max_sweeps - state.sweeps, tolerance=problem.tolerance)
             goal = None if limits.max_error is None else limits.max_error * objective.norm
             fit = als(
                 objective,

@@ -19,6 +19,9 @@ from .state import Fitted, Json, NetworkState, SearchState
 
 __all__ = ["AnySearch", "Context", "NetworkSearch", "Search", "Start"]
 
+# A lower error counts as a gain from this share on: less than that another sweep may gain as well.
+LEAST_GAIN = 1e-4
+
 P_co = TypeVar("P_co", covariant=True)
 S_co = TypeVar("S_co", bound=SearchState, covariant=True)
 N_co = TypeVar("N_co", bound=NetworkState, covariant=True)
@@ -138,7 +141,7 @@ class Search(ABC, Generic[P_co, S_co]):
         state = self.state
         if state.phase != "start":
             made = sum(s.kind != "start" for s in state.steps)
-            limit = self.limits.reached(made, self.seconds)
+            limit = self.limits.stop_reason(made, self.seconds)
             if limit is not None:
                 self.hit_limit = True
                 self._end(limit)

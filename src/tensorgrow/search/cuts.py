@@ -19,9 +19,11 @@ import torch
 
 from ..algebra.linalg import tail_norms
 from ..structure import Edge, Structure
+from .pace import flops_in
 
 __all__ = ["CutBounds"]
 
+# There are 2^(order - 1) cuts, and 2^internal ways for an internal node to lie on one side of each.
 MAX_ORDER = 10
 MAX_INTERNAL = 8
 
@@ -35,8 +37,8 @@ class CutBounds:
         The tensor.
     max_error
         Relative error up to which singular values may be dropped.
-    flop_limit
-        Cuts that would cost more than this in total are left out: the bounds stay valid, only weaker.
+    seconds
+        Spectra that would take longer than this in total are left out: the bounds stay valid, only weaker.
     bases
         Where the target is given in orthonormal bases: one matrix per leg, or None. Spectra do not change;
         the sizes of the legs are those of the bases.
@@ -46,7 +48,7 @@ class CutBounds:
         self,
         target: torch.Tensor,
         max_error: float,
-        flop_limit: float = 5e9,
+        seconds: float = 0.5,
         bases: Sequence[torch.Tensor | None] | None = None,
     ) -> None:
         self.target = target
@@ -63,11 +65,11 @@ class CutBounds:
                 small, large = sorted((rows, target.numel() // rows))
                 cuts.append((4.0 * small * small * large, mask))
         cuts.sort()
-        spent = 0.0
+        spent, most = 0.0, flops_in(seconds, target.device)
         self.cuts: list[int] = []
         for flops, mask in cuts:
             spent += flops
-            if spent <= flop_limit:
+            if spent <= most:
                 self.cuts.append(mask)
         self.is_complete = len(self.cuts) == len(cuts) > 0
 

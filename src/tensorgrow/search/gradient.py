@@ -20,13 +20,11 @@ from .edges import EdgePolicy
 from .limits import Limits
 from .options import GreedyOptions
 from .score import Gains
-from .search import Context, NetworkSearch, Start
+from .search import LEAST_GAIN, Context, NetworkSearch, Start
 from .state import Fitted, NetworkState
 
 __all__ = ["GradientProblem", "GradientSearch", "GradientState", "fit_by_gradient"]
 
-# What counts as progress, unless the problem says otherwise.
-LEAST_GAIN = 1e-4
 # Steps on batches that show what the new slices of an edge can do.
 CANDIDATE_STEPS = 100
 
@@ -85,6 +83,8 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
     are dozens of edges, training each of them, or growing one at a time, would take too long.
     """
 
+    uses = frozenset({"edge_score", "slice_noise", "rank_increment", "transfer", "max_degree", "patience"})
+
     def __init__(
         self,
         problem: GradientProblem,
@@ -124,7 +124,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
             self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
             return
         if isinstance(problem.objective, Screening):
-            self._grow_screened(problem.objective, edges)
+            self._grow_several(problem.objective, edges)
             return
         chosen = self._shortlist(edges)
         shared = problem.objective.around(network, chosen) if isinstance(problem.objective, Sharing) else None
@@ -143,9 +143,9 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
             network = network.grow_edge(i, j, noise=o.slice_noise, random_state=self.context.generator)
         if not o.transfer:
             network = self.start.random(network.structure, self.context.generator)
-        self._train_grown(network, moments, (i, j))
+        self._train_and_record(network, moments, (i, j))
 
-    def _grow_screened(self, objective: Screening, edges: list[Edge]) -> None:
+    def _grow_several(self, objective: Screening, edges: list[Edge]) -> None:
         """Grow the edges that the objective proposes, all at once."""
         state, problem = self.state, self.problem
         network = self.current.network
@@ -157,9 +157,9 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         for i, j in chosen:
             moments = _grow_moments(structure, moments, i, j)
             structure = structure.with_rank(i, j, structure.rank(i, j) + 1)
-        self._train_grown(grown, moments, chosen[0])
+        self._train_and_record(grown, moments, chosen[0])
 
-    def _train_grown(self, network: TensorNetwork, moments: State, edge: Edge) -> None:
+    def _train_and_record(self, network: TensorNetwork, moments: State, edge: Edge) -> None:
         """Train after a growth, record it, and see whether to go on."""
         state, problem, o = self.state, self.problem, self.problem.options
         keep = problem.training.keep_state and o.transfer

@@ -24,6 +24,7 @@ from .edges import EdgePolicy
 from .grow import Care, grow_once, refit
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
 from .limits import Limits
+from .options import GreedyOptions
 from .problem import Problem
 from .reduce import merge_internal, prune_once, split_exactly
 from .regrow import regrow
@@ -56,6 +57,8 @@ class GreedyState(NetworkState):
 
 class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     """Greedy-TN on a least-squares problem; see `Search`."""
+
+    uses = GreedyOptions.names() - {"ridge", "patience", "overshoot"}
 
     def __init__(
         self, problem: Problem, limits: Limits, start: Start | None = None, state: GreedyState | None = None
@@ -160,7 +163,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         """Compare with the smallest tree: before growing for exact targets, else after the first growth."""
         state, problem = self.state, self.problem
         bounds = problem.bounds
-        found = None if bounds is None or not self._trees_allowed() else smallest_tree(bounds)
+        found = None if bounds is None or not self._may_use_trees() else smallest_tree(bounds)
         most = math.inf if problem.max_parameters is None else problem.max_parameters
         if found is not None and found[0] <= most and (state.best is None or found[0] < state.best.size):
             assert bounds is not None
@@ -175,7 +178,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         else:
             self._next_start()
 
-    def _trees_allowed(self) -> bool:
+    def _may_use_trees(self) -> bool:
         return self.problem.policy == EdgePolicy(None) and self.problem.split_nodes
 
     def _next_start(self) -> None:
@@ -183,7 +186,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         state, problem = self.state, self.problem
         more = state.start + 1 < problem.options.starts and self.start.init is None
         timed = problem.options.regrow_cycles is None and self.limits.max_seconds is not None
-        again = (timed and not self._half_time_gone()) or (self._looks_exact() and not self._settled())
+        again = (timed and not self._is_past_half_time()) or (self._looks_exact() and not self._is_settled())
         if more and (again or self._lookahead_pays()):
             state.start += 1
             state.phase = "start"
@@ -197,7 +200,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             return False
         return not problem.pace.is_costly(self.best.network.structure)
 
-    def _half_time_gone(self) -> bool:
+    def _is_past_half_time(self) -> bool:
         assert self.limits.max_seconds is not None
         return self.state.elapsed > HALF_TIME * self.limits.max_seconds
 
@@ -209,7 +212,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         structure = best.network.structure
         return len(bounds.reducible_edges(structure)) < len(structure.edges)
 
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """Whether the best structure is certified, and smallest possible or not beaten in two starts."""
         bounds, best = self.problem.bounds, self.state.best
         assert bounds is not None and best is not None
@@ -219,24 +222,24 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     def _start_regrowing(self, otherwise: StopReason) -> None:
         state = self.state
-        cycles = self._cycles_allowed()
+        cycles = self._max_cycles()
         if cycles == 0 or state.best is None or not state.best.network.structure.edges:
             self._end(otherwise)
             return
         state.current = state.best
         state.phase = "regrow"
 
-    def _cycles_allowed(self) -> float:
+    def _max_cycles(self) -> float:
         o = self.problem.options
         if o.regrow_cycles is None:
             return math.inf
-        if o.regrow_cycles == 0 and o.starts > 1 and self._looks_exact() and not self._settled():
+        if o.regrow_cycles == 0 and o.starts > 1 and self._looks_exact() and not self._is_settled():
             return EXACT_CYCLES
         return o.regrow_cycles
 
     def _regrow(self) -> None:
         state, problem = self.state, self.problem
-        if state.cycles >= self._cycles_allowed():
+        if state.cycles >= self._max_cycles():
             self._end(StopReason.TARGET_REACHED if problem.target else StopReason.MAX_PARAMETERS)
             return
         state.cycles += 1

@@ -137,7 +137,7 @@ def _grow_one_of(
         grown = TensorNetwork.random(
             grown.structure, random_state=problem.context.generator, dtype=grown.dtype, device=grown.device
         )
-    fitted = _fit_grown(problem, grown)
+    fitted = _refit_after_growth(problem, grown)
     held_out = fitted.validation is not None  # there, a step may fail to pay at once
     if o.transfer and not held_out and not fitted.loss < current.loss * (1.0 - LEAST_GAIN):
         return None  # the gain that the slices promised was rounding
@@ -164,7 +164,7 @@ def _most_gaining(candidates: list[Candidate]) -> list[Candidate]:
     return [first, *sorted(rest, key=lambda c: -c.gain)]
 
 
-def _fit_grown(problem: Problem, grown: TensorNetwork) -> Fitted:
+def _refit_after_growth(problem: Problem, grown: TensorNetwork) -> Fitted:
     """Refit after a growth; patiently where the bounds say that this structure may be the exact one.
 
     Close to an exact representation ALS can crawl for hundreds of sweeps. Growing on would end at the target

@@ -32,21 +32,17 @@ from .reduce import prune_once
 from .regrow import exchange, regrow
 from .ridge import RIDGE_GAIN, HeldOutProblem, RidgeChooser
 from .score import Gains, ScoreMemory
-from .search import Context, Start
+from .search import LEAST_GAIN, Context, Start
 from .state import Fitted, NetworkState
 
 __all__ = ["HeldOutSearch", "HeldOutState"]
 
-# Distance of the first cores from constant ones.
-START_NOISE = 0.1
 # Within this share of the budget, stop after so many growths without a gain.
 NEAR_BUDGET, LAST_GROWTHS = 0.95, 2
 # Ranks are exchanged where more than this share of the budget is left over: what would help does not fit in.
 # An exchange must lower the held-out error by that share to be accepted.
 LEFT_OVER, EXCHANGE_GAIN = 0.02, 3e-3
-# A lower held-out error counts as a gain from this share on.
-LEAST_GAIN = 1e-4
-# Completed tensors up to this size are decomposed once more when the fit is exact.
+# Completed tensors up to this size are decomposed once more: larger ones take longer than the completion.
 DENSE_ENTRIES = 2_000_000
 # Edges refitted beside the best-scored one: none in small networks, in slow ones only every so many growths.
 DOUBT, DOUBT_EVERY = 2, 3
@@ -85,6 +81,8 @@ class HeldOutState(NetworkState):
 
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     """Greedy-TN that goes by held-out data, and chooses the ridge by it; see `Search`."""
+
+    uses = GreedyOptions.names() - {"terms", "certify", "split_threshold", "split_while_growing"}
 
     def __init__(
         self,
@@ -144,7 +142,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _try_ones(self) -> None:
         """Start from nearly constant cores where that is better: random signs can be beyond ALS's reach."""
         random = self.start.random(self.current.network.structure, self.context.generator)
-        even = TensorNetwork(random.structure, [1.0 + START_NOISE * c for c in random.cores])
+        even = TensorNetwork(random.structure, [1.0 + 0.1 * c for c in random.cores])
         trial = refit(self._now, even, sweeps=RANK_ONE_SWEEPS)
         if trial.measure < self.current.measure:
             self.state.current = trial

@@ -67,8 +67,8 @@ class Limits:
                 "parameters (one vector per mode). Give at least that many"
             )
 
-    def reached(self, steps: int, seconds: float) -> StopReason | None:
-        """Whether the number of steps or the time says stop."""
+    def stop_reason(self, steps: int, seconds: float) -> StopReason | None:
+        """Why a run must stop after so many steps and so long; None where it may continue."""
         if self.max_steps is not None and steps >= self.max_steps:
             return StopReason.MAX_STEPS
         if self.max_seconds is not None and seconds >= self.max_seconds:

@@ -1,24 +1,80 @@
-"""Options of the greedy search: one frozen dataclass, presets by effort, and the paper's choices."""
+"""Options of the searches: groups of frozen dataclasses, presets by effort, and the paper's choices.
+
+A function that needs one group asks for that group; users give `GreedyOptions`, which is all of them.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import OptionError, check_choice
 
-__all__ = ["Effort", "GreedyOptions"]
+if TYPE_CHECKING:
+    from .search import AnySearch
+
+__all__ = [
+    "Effort",
+    "EffortOptions",
+    "FitOptions",
+    "GreedyOptions",
+    "GrowthOptions",
+    "ReductionOptions",
+    "ScoreOptions",
+]
 
 Effort = Literal["fast", "balanced", "thorough"]
 EdgeScore = Literal["per_parameter", "drop"] | Callable[[float, float, int], float]
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
-class GreedyOptions:
-    """Everything rarer about the search.
+
+def _number(default: T, least: float, *, off: T | None = None, none: bool = False) -> T:
+    """An option with a smallest value, and a whole number if that is one.
+
+    Parameters
+    ----------
+    off
+        The value that does without what the option is about; a search that never does it accepts that.
+    none
+        Whether None has a meaning.
+    """
+    off = default if off is None else off
+    return field(default=default, metadata={"least": least, "off": off, "none": none})
+
+
+def _switch(default: bool) -> bool:
+    return field(default=default, metadata={"off": False})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value, least = getattr(self, option.name), option.metadata.get("least")
+            if least is None or (value is None and option.metadata["none"]):
+                continue
+            number = float(value) if isinstance(value, Real) else math.nan
+            if not (number >= least and math.isfinite(number)):
+                raise OptionError(
+                    f"{option.name}={value!r} is too small or not a number; at least {least} is needed"
+                )
+            if isinstance(least, int) and not number.is_integer():
+                raise OptionError(f"{option.name}={value!r} must be a whole number")
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Names of the options in this group."""
+        return frozenset(f.name for f in fields(cls))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(_Options):
+    """How the next edge is chosen.
 
     Attributes
     ----------
@@ -27,8 +83,9 @@ class GreedyOptions:
         decrease of the loss, as in the paper. Or a function of (loss before, loss after, added parameters);
         the largest value wins.
     least_growth
-        For gains per parameter, every growth counts as this share of the network at least. An edge that costs
-        next to nothing may gain next to nothing, again and again, and each time everything is refitted.
+        For gains per parameter, every growth counts as at least this share of the network. An edge that
+        costs next to nothing may gain next to nothing, again and again, and each time everything is
+        refitted.
     scoring
         ``"slices"`` optimises only the new slices of each candidate edge; ``"full"`` refits everything.
     slice_init
@@ -37,12 +94,40 @@ class GreedyOptions:
         Size of random slices.
     slice_sweeps
         Sweeps over the two new slices while scoring.
+    score_noise
+        Log-normal noise on the scores of later starts.
     lookahead
         How many of the best-scored candidates are refitted and ranked again by the same score; 1 is off.
         None: the first growth goes without; where sweeps stay cheap and the error target is above
-        `exact_below`, a second growth uses 8 and the better result is kept.
+        `exact_below`, a second growth uses 8 and the better result is returned.
     lookahead_sweeps
         Full sweeps of a refit during lookahead.
+    """
+
+    edge_score: EdgeScore = "per_parameter"
+    least_growth: float = _number(0.0, 0.0)
+    scoring: Literal["slices", "full"] = "slices"
+    slice_init: Literal["spectral", "random"] = "spectral"
+    slice_noise: float = _number(1e-2, 0.0)
+    slice_sweeps: int = _number(2, 1)
+    score_noise: float = _number(0.1, 0.0)
+    lookahead: int | None = _number(None, 1, off=1, none=True)
+    lookahead_sweeps: int = _number(6, 1)
+
+    def __post_init__(self) -> None:
+        if not callable(self.edge_score):
+            check_choice("edge_score", self.edge_score, ("per_parameter", "drop"))
+        check_choice("scoring", self.scoring, ("slices", "full"))
+        check_choice("slice_init", self.slice_init, ("spectral", "random"))
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(_Options):
+    """How a network is fitted.
+
+    Attributes
+    ----------
     sweeps, tolerance
         Full sweeps after each growth at most, and the relative decrease per sweep below which they stop.
     absolute_tolerance
@@ -55,12 +140,32 @@ class GreedyOptions:
         None: chosen on the held-out entries.
     rounding_ridge
         Added to the unit diagonal of every scaled Gram matrix, against rounding.
-    patience
-        Of a completion: growths in a row that may fail to lower the held-out error before it stops.
     balance_every
         Sweeps between two gauge balancings.
     accelerate
         Extrapolate between sweeps where the target is not exact (near exact solutions it can degenerate).
+    exact_below
+        Error targets below this are taken for exact representations.
+    """
+
+    sweeps: int = _number(30, 1)
+    tolerance: float = _number(1e-4, 0.0)
+    absolute_tolerance: float = _number(0.0, 0.0)
+    final_sweeps: int = _number(60, 1)
+    final_tolerance: float = _number(1e-5, 0.0)
+    ridge: float | None = _number(None, 0.0, none=True)
+    rounding_ridge: float = _number(1e-14, 0.0)
+    balance_every: int = _number(5, 1)
+    accelerate: bool = _switch(True)
+    exact_below: float = _number(1e-4, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowthOptions(_Options):
+    """How a network grows, and when growth ends.
+
+    Attributes
+    ----------
     transfer
         Keep the weights when an edge grows. Off: every growth starts from random cores (for ablations).
     rank_increment
@@ -72,8 +177,26 @@ class GreedyOptions:
     thicken_costly
         Once a sweep costs about 0.05 s or more, and 16 times that of a network of rank one, raise edges that
         exist; new ones where none of these helps.
+    patience
+        Where held-out data or a loss decides: growths in a row that may fail to lower it before growth ends.
+    """
+
+    transfer: bool = _switch(True)
+    rank_increment: int = _number(1, 1)
+    terms: bool = _switch(True)
+    max_degree: int | None = _number(None, 1, none=True)
+    thicken_costly: bool = _switch(True)
+    patience: int = _number(8, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReductionOptions(_Options):
+    """How a network gets smaller.
+
+    Attributes
+    ----------
     split_threshold
-        Splits may drop this much, relative to the error target.
+        Splits while growing may drop this much, relative to the error target.
     split_while_growing
         Look for splits after every growth, as the paper does, instead of only while pruning.
     max_internal_nodes
@@ -85,13 +208,27 @@ class GreedyOptions:
     certify
         Use singular values of the target's matricizations as lower bounds on the rank across every cut, to
         skip hopeless removals, to propose tree structures and to know when more starts are pointless.
+    """
+
+    split_threshold: float = _number(0.1, 0.0)
+    split_while_growing: bool = _switch(False)
+    max_internal_nodes: int = _number(4, 0, off=0)
+    prune: bool = _switch(True)
+    prune_candidates: int = _number(5, 1)
+    certify: bool = _switch(True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffortOptions(_Options):
+    """What is tried beyond one growth.
+
+    Attributes
+    ----------
     starts
         Growths from scratch, the later ones with randomised scores. Without a time limit the later ones are
         only made while the target looks exactly representable and the best structure is not certified. Where
         entries are missing, only where refits are cheap or `regrow_cycles` are made, and not once the fit is
         exact.
-    score_noise
-        Log-normal noise on the scores of later starts.
     overshoot
         Where held-out entries guide a search within a budget and some of it is left over at its end: grow
         this share beyond the budget and give up other ranks instead, if that helps; 0: do not.
@@ -99,60 +236,17 @@ class GreedyOptions:
         Ruin-and-regrow cycles after the starts; None: until the time is spent.
     regrow_depth
         Ranks dropped per cycle at most.
-    exact_below
-        Error targets below this are taken for exact representations.
     """
 
-    edge_score: EdgeScore = "per_parameter"
-    least_growth: float = 0.0
-    scoring: Literal["slices", "full"] = "slices"
-    slice_init: Literal["spectral", "random"] = "spectral"
-    slice_noise: float = 1e-2
-    slice_sweeps: int = 2
-    lookahead: int | None = None
-    lookahead_sweeps: int = 6
-    sweeps: int = 30
-    tolerance: float = 1e-4
-    absolute_tolerance: float = 0.0
-    final_sweeps: int = 60
-    final_tolerance: float = 1e-5
-    ridge: float | None = None
-    rounding_ridge: float = 1e-14
-    patience: int = 8
-    balance_every: int = 5
-    accelerate: bool = True
-    transfer: bool = True
-    rank_increment: int = 1
-    terms: bool = True
-    max_degree: int | None = None
-    thicken_costly: bool = True
-    split_threshold: float = 0.1
-    split_while_growing: bool = False
-    max_internal_nodes: int = 4
-    prune: bool = True
-    prune_candidates: int = 5
-    certify: bool = True
-    starts: int = 4
-    score_noise: float = 0.1
-    overshoot: float = 0.0
-    regrow_cycles: int | None = 0
-    regrow_depth: int = 8
-    exact_below: float = 1e-4
+    starts: int = _number(4, 1, off=1)
+    overshoot: float = _number(0.0, 0.0)
+    regrow_cycles: int | None = _number(0, 0, none=True)
+    regrow_depth: int = _number(8, 1)
 
-    def __post_init__(self) -> None:
-        if not callable(self.edge_score):
-            check_choice("edge_score", self.edge_score, ("per_parameter", "drop"))
-        check_choice("scoring", self.scoring, ("slices", "full"))
-        check_choice("slice_init", self.slice_init, ("spectral", "random"))
-        for name, low in _LOWEST.items():
-            value = getattr(self, name)
-            if value is None and name in _MAY_BE_NONE:
-                continue
-            number = float(value) if isinstance(value, Real) else math.nan
-            if not (number >= low and math.isfinite(number)):
-                raise OptionError(f"{name}={value!r} is too small or not a number; at least {low} is needed")
-            if isinstance(low, int) and not number.is_integer():
-                raise OptionError(f"{name}={value!r} must be a whole number")
+
+@dataclass(frozen=True, kw_only=True)
+class GreedyOptions(ScoreOptions, FitOptions, GrowthOptions, ReductionOptions, EffortOptions):
+    """Everything rarer about the search. A task refuses options that its search ignores."""
 
     @classmethod
     def for_effort(cls, effort: Effort) -> GreedyOptions:
@@ -230,32 +324,37 @@ class GreedyOptions:
             values["edge_score"] = f"callable {getattr(self.edge_score, '__name__', 'score')}"
         return values
 
+    def check_for(self, search: type[AnySearch], task: str) -> None:
+        """Refuse options that a search would ignore: those set to something else than the default.
 
-_MAY_BE_NONE = ("lookahead", "ridge", "max_degree", "regrow_cycles")
-_LOWEST: dict[str, float] = {
-    "least_growth": 0.0,
-    "slice_noise": 0.0,
-    "slice_sweeps": 1,
-    "lookahead": 1,
-    "lookahead_sweeps": 1,
-    "sweeps": 1,
-    "tolerance": 0.0,
-    "absolute_tolerance": 0.0,
-    "final_sweeps": 1,
-    "final_tolerance": 0.0,
-    "ridge": 0.0,
-    "rounding_ridge": 0.0,
-    "patience": 1,
-    "balance_every": 1,
-    "rank_increment": 1,
-    "max_degree": 1,
-    "split_threshold": 0.0,
-    "max_internal_nodes": 0,
-    "prune_candidates": 1,
-    "starts": 1,
-    "score_noise": 0.0,
-    "overshoot": 0.0,
-    "regrow_cycles": 0,
-    "regrow_depth": 1,
-    "exact_below": 0.0,
-}
+        Values that switch something off which the search does not do anyway are accepted.
+
+        Parameters
+        ----------
+        search
+            The class that is going to run; it names the options it uses.
+        task
+            What the user called, for the message.
+        """
+        ignored = {
+            f.name: value
+            for f in fields(self)
+            if f.name not in search.uses
+            and (value := getattr(self, f.name)) not in (f.default, f.metadata.get("off", f.default))
+        }
+        if ignored:
+            listed = ", ".join(f"{name}={value!r}" for name, value in ignored.items())
+            raise OptionError(
+                f"{task} ignores {listed}: its search uses {', '.join(sorted(search.uses))}. Leave out what "
+                "it ignores, or start from the preset of the task: GreedyOptions.for_effort of decompose, "
+                "for_completion of complete, for_learning of learn"
+            )
+
+
+def _collect_docs(cls: type) -> None:
+    """List the options of all groups where users look them up."""
+    sections = [(inspect.getdoc(group) or "").split("----------\n", 1)[-1] for group in cls.__bases__]
+    cls.__doc__ = f"{cls.__doc__}\n\nAttributes\n----------\n" + "\n".join(sections)
+
+
+_collect_docs(GreedyOptions)

@@ -1,4 +1,4 @@
-"""How long a sweep takes on this device, and what a search can afford at that pace.
+"""How long computations take on a device, and what a search can afford at that pace.
 
 Every rule here asks for seconds, not for flops: what one core needs a second for is nothing to a GPU.
 """
@@ -11,22 +11,28 @@ import torch
 
 from ..objectives import LeastSquares
 from ..structure import Edge, Structure
-from .options import GreedyOptions
+from .options import GrowthOptions
 
-__all__ = ["Pace"]
+__all__ = ["Pace", "flops_in"]
 
-# What sweeps of some size reach in double precision: one core of a Xeon or EPYC makes 8 to 20 GFlop/s. The
-# figure is nominal, so that a run can be repeated on another machine of the same kind.
+# What sweeps reach in double precision: one core of a Xeon or EPYC makes 8 to 20 GFlop/s. The figure is
+# nominal, so that a run can be repeated on another machine of the same kind. Devices without an entry count
+# as CPUs: their searches then make the same choices.
 FLOPS_PER_SECOND = {"cpu": 1e10}
 # Seconds of a sweep. Cheap: a refit may continue until it converges, as held-out data guards against too many
 # sweeps. Costly: refitting several candidates takes longer than another growth. Slow: only edges that may win
 # are scored. Very slow: ranks grow by several at once.
 CHEAP, COSTLY, SLOW, VERY_SLOW = 0.01, 0.05, 0.3, 1.0
-# Cuts are wide where a sweep takes this many times the flops of a sweep over a network of rank one, which
-# does little more than read the data.
+# Cuts are wide where a sweep takes this many times as long as one over a network of rank one, which does
+# little more than read the data.
 WIDE_CUTS = 16
 # In very slow networks an edge of rank 12 grows by 2, of rank 18 by 3.
 RANKS_PER_STEP = 6
+
+
+def flops_in(seconds: float, device: torch.device | str) -> float:
+    """Arithmetic that a device does in some time."""
+    return seconds * FLOPS_PER_SECOND.get(torch.device(device).type, FLOPS_PER_SECOND["cpu"])
 
 
 @dataclass(frozen=True)
@@ -34,17 +40,11 @@ class Pace:
     """What sweeps over one objective cost on the device that computes them."""
 
     objective: LeastSquares
-    flops_per_second: float = FLOPS_PER_SECOND["cpu"]
-
-    @classmethod
-    def on(cls, objective: LeastSquares, device: torch.device | str) -> Pace:
-        """The pace of a device."""
-        kind = torch.device(device).type
-        return cls(objective, FLOPS_PER_SECOND.get(kind, FLOPS_PER_SECOND["cpu"]))
+    device: torch.device | str = "cpu"
 
     def seconds(self, structure: Structure) -> float:
         """Of one sweep."""
-        return self.objective.sweep_flops(structure) / self.flops_per_second
+        return self.objective.sweep_flops(structure) / flops_in(1.0, self.device)
 
     def is_cheap(self, structure: Structure) -> bool:
         """Whether a refit may take as many sweeps as it needs."""
@@ -63,7 +63,7 @@ class Pace:
         least = self.seconds(Structure.rank_one(self.objective.dims))
         return self.seconds(structure) > max(COSTLY, WIDE_CUTS * least)
 
-    def increment(self, structure: Structure, edge: Edge, options: GreedyOptions) -> int:
+    def increment(self, structure: Structure, edge: Edge, options: GrowthOptions) -> int:
         """Ranks to add at once where held-out data guards against too many."""
         several = self.seconds(structure) > VERY_SLOW
         return max(options.rank_increment, structure.rank(*edge) // RANKS_PER_STEP if several else 1)

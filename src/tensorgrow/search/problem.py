@@ -21,8 +21,6 @@ __all__ = ["Problem"]
 
 # Candidates that are refitted before one is chosen, where sweeps are cheap and the target is not exact.
 LOOKAHEAD = 8
-# Refits that are cut short converge slowly: they begin with longer extrapolations than ALS by itself does.
-SHORT_MOMENTUM = 0.8
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Problem:
     @cached_property
     def pace(self) -> Pace:
         """What sweeps cost here."""
-        return Pace.on(self.objective, self.device)
+        return Pace(self.objective, self.device)
 
     @property
     def is_exact(self) -> bool:
@@ -83,9 +81,13 @@ class Problem:
         return self.is_patient and self.holds_out and self.pace.is_cheap(structure)
 
     def momentum(self, structure: Structure) -> float:
-        """What refits extrapolate with at first; full ones would stop too soon after a step too long."""
-        short = self.holds_out and not self.refits_fully(structure)
-        return SHORT_MOMENTUM if short else ALSSettings.momentum
+        """What refits extrapolate with at first.
+
+        Those that are cut short converge slowly and begin with longer steps than ALS by itself does; full
+        ones would stop too soon after a step too long.
+        """
+        is_short = self.holds_out and not self.refits_fully(structure)
+        return 0.8 if is_short else ALSSettings.momentum
 
     def lookahead(self, structure: Structure) -> int:
         """Candidates to refit before one is chosen."""

@@ -27,11 +27,6 @@ __all__ = [
     "split_exactly",
 ]
 
-# Log-normal noise on the order of removals in a randomised prune.
-PRUNE_NOISE = 0.2
-# Share of the memory that looking for splits may take.
-SPLIT_SHARE = 0.5
-
 
 @dataclass(frozen=True)
 class Reduction:
@@ -88,7 +83,7 @@ def _may_split(problem: Problem, structure: Structure) -> bool:
 def _splittable(problem: Problem, network: TensorNetwork) -> list[int]:
     """Nodes whose environment Gram, which weighs the error of a split, fits in memory."""
     structure, item = network.structure, network.cores[0].element_size()
-    most = SPLIT_SHARE * problem.memory_limit / item
+    most = 0.5 * problem.memory_limit / item  # the other half is for the split itself
     if structure.num_nodes == 1:  # nothing around the node, and nothing to split it between
         return []
     plans = (gram_plan(structure, k, network.is_complex).program for k in range(structure.num_nodes))
@@ -176,13 +171,11 @@ def prune_once(
     ]
 
     def order(reduction: Reduction) -> float:
-        noise = problem.context.noise(PRUNE_NOISE) if randomise else 1.0
+        noise = problem.context.noise(0.2) if randomise else 1.0
         return removal_score(reduction, problem.target) * noise
 
     ordered = sorted(reductions, key=order)[: o.prune_candidates]
-    if (
-        problem.holds_out
-    ):  # a split that fits noise cannot be undone: first lower ranks for as long as possible
+    if problem.holds_out:  # a split that fits noise cannot be undone: first lower ranks as long as possible
         ordered.sort(key=lambda r: r.kind == "split")
     for reduction in ordered:
         smaller = merge_internal(reduction.make())

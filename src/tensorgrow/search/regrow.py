@@ -12,12 +12,8 @@ from .state import Fitted
 
 __all__ = ["exchange", "regrow"]
 
-# Log-normal noise on the choice of what to ruin.
-RUIN_NOISE = 0.7
 # A ruined network may grow this much beyond the best before the cycle is given up.
 REGROW_ROOM = 1.3
-# Sweeps after each rank that an exchange gives up.
-TRIM_SWEEPS = 2
 
 
 def regrow(problem: Problem, current: Fitted, best: Fitted, care: Care = PLAIN) -> Fitted | None:
@@ -70,7 +66,7 @@ def exchange(problem: Problem, current: Fitted, care: Care) -> Fitted | None:
             replace(r, saved=min(r.saved, excess)) for r in propose_shrinks(problem, state.network, None)
         ]
         least = min(shrinks, key=lambda r: removal_score(r, state.measure))
-        state = refit(problem, least.make(), sweeps=TRIM_SWEEPS, tolerance=0.0)
+        state = refit(problem, least.make(), sweeps=2, tolerance=0.0)  # more follow below
     return refit(problem, state.network) if state.size <= budget else None
 
 
@@ -79,7 +75,7 @@ def _ruin(problem: Problem, current: Fitted) -> Fitted:
     for _ in range(problem.context.choose(problem.options.regrow_depth)):
         reference = problem.target or current.loss
         options = [
-            (max(removal_score(r, reference), 1e-12) * problem.context.noise(RUIN_NOISE), k, r)
+            (max(removal_score(r, reference), 1e-12) * problem.context.noise(0.7), k, r)
             for k, r in enumerate(propose_shrinks(problem, current.network, None))
         ]
         if not options:

@@ -13,7 +13,7 @@ import torch
 from ..network import TensorNetwork
 from ..objectives import LeastSquares, PairProblem, SliceFit
 from ..structure import Edge, Structure
-from .options import GreedyOptions
+from .options import ScoreOptions
 
 __all__ = ["Candidate", "Gains", "ScoreMemory", "grown_by", "score_edges", "score_of"]
 
@@ -47,7 +47,7 @@ class Candidate:
     gain: float
 
 
-def score_of(options: GreedyOptions, before: float, after: float, added: int, cost: float) -> float:
+def score_of(options: ScoreOptions, before: float, after: float, added: int, cost: float) -> float:
     """Score of a growth; the largest wins."""
     if callable(options.edge_score):
         return float(options.edge_score(before, after, added))
@@ -68,13 +68,13 @@ def score_edges(
     network: TensorNetwork,
     loss: float,
     edges: Sequence[Edge],
-    options: GreedyOptions,
+    options: ScoreOptions,
     generator: torch.Generator,
 ) -> list[Candidate]:
     """Optimise the new slices of every edge on the residual; best score first."""
     structure = network.structure
     arrays = objective.to_arrays(network)
-    found = []
+    candidates = []
     for problem in objective.pair_problems(structure, arrays, edges):
         left, right, explained = _fit_slices(problem, options, generator)
         after = math.sqrt(max(loss**2 - explained, 0.0))
@@ -82,9 +82,9 @@ def score_edges(
         cost = cost_of(structure, problem.edge, options.least_growth)
         score = score_of(options, loss, after, added, cost)
         gain = math.log(max(loss, TINY) / max(after, TINY))
-        found.append(Candidate(problem.edge, left, right, after, added, cost, score, gain))
-    found.sort(key=lambda c: -c.score)
-    return found
+        candidates.append(Candidate(problem.edge, left, right, after, added, cost, score, gain))
+    candidates.sort(key=lambda c: -c.score)
+    return candidates
 
 
 Gains = dict[Edge, tuple[float, int]]
@@ -95,8 +95,7 @@ class ScoreMemory:
     """Scores edges lazily: an edge that promised little a few steps ago is not looked at again.
 
     What an edge would gain changes slowly while others grow, and mostly falls. Edges are scored in the order
-    of their last known gain per parameter, until what remains cannot win any more; gains older than
-    `oldest` steps are not trusted.
+    of their last known gain per parameter, until what remains cannot win any more.
 
     Attributes
     ----------
@@ -104,6 +103,12 @@ class ScoreMemory:
         Last gain, the logarithm of (loss before / loss after), and its age by edge.
     least
         Share of the network that a growth counts as at least.
+    batch
+        Edges scored at once.
+    oldest
+        Steps after which a gain is not trusted any more.
+    slack
+        Share of the best gain per parameter below which an old one cannot win.
     """
 
     gains: Gains = field(default_factory=dict)
@@ -120,24 +125,20 @@ class ScoreMemory:
         fresh = [e for e in edges if self.gains.get(e, (0.0, self.oldest))[1] >= self.oldest]
         rest = {e: self.gains[e][0] / cost_of(structure, e, self.least) for e in edges if e not in fresh}
         queue = sorted(rest, key=lambda e: -rest[e])
-        found = self._note(score(fresh)) if fresh else []
-        while queue and (not found or rest[queue[0]] > self.slack * self._best(found)):
+        candidates = score(fresh) if fresh else []
+        while queue and not self._has_winner(candidates, rest[queue[0]]):
             now, queue = queue[: self.batch], queue[self.batch :]
-            found += self._note(score(now))
-        found.sort(key=lambda c: -c.score)
-        return found
+            candidates += score(now)
+        self.gains |= {c.edge: (c.gain, 0) for c in candidates}
+        candidates.sort(key=lambda c: -c.score)
+        return candidates
 
-    def _note(self, found: list[Candidate]) -> list[Candidate]:
-        for c in found:
-            self.gains[c.edge] = (c.gain, 0)
-        return found
-
-    @staticmethod
-    def _best(found: Sequence[Candidate]) -> float:
-        return max(c.gain / c.cost for c in found)
+    def _has_winner(self, candidates: Sequence[Candidate], promise: float) -> bool:
+        """Whether what the next edge promises per parameter cannot beat the best candidate."""
+        return bool(candidates) and not promise > self.slack * max(c.gain / c.cost for c in candidates)
 
 
-def _fit_slices(problem: PairProblem, options: GreedyOptions, generator: torch.Generator) -> SliceFit:
+def _fit_slices(problem: PairProblem, options: ScoreOptions, generator: torch.Generator) -> SliceFit:
     right = None
     if options.slice_init == "random":
         gradient = problem.gradient

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 
@@ -18,6 +18,9 @@ from .limits import Limits
 from .state import Fitted, Json, NetworkState, SearchState
 
 __all__ = ["AnySearch", "Context", "NetworkSearch", "Search", "Start"]
+
+# A lower error counts as a gain from this share on: less than that another sweep may gain as well.
+LEAST_GAIN = 1e-4
 
 P_co = TypeVar("P_co", covariant=True)
 S_co = TypeVar("S_co", bound=SearchState, covariant=True)
@@ -66,9 +69,13 @@ class Search(ABC, Generic[P_co, S_co]):
 
     Attributes
     ----------
+    uses
+        Names of the `GreedyOptions` that the search reads; a task refuses others.
     hit_limit
         Whether steps or time ended the run, so that more of them would continue it.
     """
+
+    uses: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, problem: P_co, limits: Limits, state: S_co, context: Context) -> None:
         self.problem = problem
@@ -134,7 +141,7 @@ class Search(ABC, Generic[P_co, S_co]):
         state = self.state
         if state.phase != "start":
             made = sum(s.kind != "start" for s in state.steps)
-            limit = self.limits.reached(made, self.seconds)
+            limit = self.limits.stop_reason(made, self.seconds)
             if limit is not None:
                 self.hit_limit = True
                 self._end(limit)

@@ -17,15 +17,10 @@ from ..solvers import ALSSettings, als
 from ..structure import Edge, Structure
 from .grow import refit
 from .problem import Problem
+from .search import LEAST_GAIN
 from .state import Fitted
 
 __all__ = ["add_term"]
-
-# Of the rank-one fit to what is left.
-TERM_SWEEPS = 50
-TERM_TOLERANCE = 1e-3
-# A term must lower the loss by this share; it is not looked for where rounding may be all that is left.
-LEAST_GAIN = 1e-4
 
 
 def add_term(problem: Problem, current: Fitted) -> Fitted | None:
@@ -36,7 +31,7 @@ def add_term(problem: Problem, current: Fitted) -> Fitted | None:
     network = current.network
     structure = network.structure
     if current.loss <= math.sqrt(problem.objective.epsilon) * problem.objective.norm:
-        return None
+        return None  # rounding may be all that is left
     tree = _cheapest_tree(structure, problem.policy.growable(structure))
     if tree is None:
         return None
@@ -46,7 +41,7 @@ def add_term(problem: Problem, current: Fitted) -> Fitted | None:
         dtype=network.dtype,
         device=network.device,
     )
-    settings = ALSSettings(max_sweeps=TERM_SWEEPS, tolerance=TERM_TOLERANCE)
+    settings = ALSSettings(max_sweeps=50, tolerance=1e-3)  # roughly: everything is refitted with it
     term = als(problem.objective.residual(network), start, settings).network
     inner = [torch.ones(1)] * (structure.num_nodes - structure.order)
     grown = TensorNetwork(*moves.add_term(structure, network.cores, [*term.cores, *inner], tree))

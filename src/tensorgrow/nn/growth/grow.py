@@ -257,7 +257,7 @@ class GrowRun:
             return StopReason.TARGET_REACHED
         if self.patience is not None and last.index - self.best_step.index >= self.patience:
             return StopReason.VALIDATION
-        return self.limits.reached(last.index, self.elapsed)
+        return self.limits.stop_reason(last.index, self.elapsed)
 
     def _room(self) -> float:
         if self.limits.max_parameters is None:

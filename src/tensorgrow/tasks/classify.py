@@ -128,6 +128,8 @@ def classify(
     features = FeatureMap.fit(x, feature_map, map_size)
     check_choice("effort", effort, tuple(EFFORTS))
     request = Request.parse(
+        "classify",
+        GradientSearch,
         lambda effort: GreedyOptions.for_learning(effort).replace(patience=EFFORTS[effort][2]),
         limited=False,
         max_error=max_error,

@@ -13,7 +13,7 @@ from ..data.partitions.tables import as_partitions
 from ..losses import EntryLoss, as_loss
 from ..network import RandomState, TensorNetwork
 from ..results import Result
-from ..search import Effort, GreedyOptions
+from ..search import Effort, GreedyOptions, HeldOutSearch
 from ..structure import Edge, Structure
 from .entry_task import EntryTask
 from .observation_task import HELD_OUT, ObservationTask, Observed
@@ -105,6 +105,8 @@ def complete(
     True
     """
     request = Request.parse(
+        "complete",
+        HeldOutSearch,
         GreedyOptions.for_completion,
         limited=False,
         max_error=max_error,

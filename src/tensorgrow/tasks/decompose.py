@@ -98,6 +98,8 @@ def decompose(
     12
     """
     request = Request.parse(
+        "decompose",
+        GreedySearch,
         GreedyOptions.for_effort,
         max_error=max_error,
         max_parameters=max_parameters,

@@ -155,6 +155,8 @@ def learn_density(
     sizes = _check_dims(rows, dims)
     noise = BORN_NOISE if kind == "born" else NONNEGATIVE_NOISE
     request = Request.parse(
+        "learn_density",
+        GradientSearch,
         lambda effort: GreedyOptions.for_learning(effort).replace(slice_noise=noise),
         limited=False,
         max_parameters=max_parameters,

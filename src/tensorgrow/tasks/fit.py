@@ -17,7 +17,7 @@ from ..errors import DataError, OptionError, StructureError, check_whole
 from ..losses import EntryLoss, as_loss
 from ..network import RandomState, TensorNetwork
 from ..results import PathPoint, Result
-from ..search import Context, FitProblem, FitSearch, GreedyOptions
+from ..search import Context, FitProblem, FitSearch, GreedyOptions, HeldOutSearch
 from ..structure import Structure
 from .complete import as_observation_task
 from .decompose import TensorTask, as_tensor_data
@@ -98,6 +98,8 @@ def fit(
     if tolerance is not None and not tolerance >= 0:
         raise OptionError(f"tolerance={tolerance!r} must not be negative")
     request = Request.parse(
+        "fit",
+        HeldOutSearch,
         GreedyOptions.for_completion,
         limited=False,
         max_error=max_error,

@@ -102,6 +102,8 @@ def learn(
         raise OptionError(f"batches must be a DataLoader or a list of batches, not {batches!r:.80}")
     sizes = _check_dims(dims)
     request = Request.parse(
+        "learn",
+        GradientSearch,
         GreedyOptions.for_learning,
         limited=validation is None,
         signed=True,

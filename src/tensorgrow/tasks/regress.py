@@ -109,6 +109,8 @@ def regress(
         Errors in its result are relative to the norm of the responses, less their mean with an intercept.
     """
     request = Request.parse(
+        "regress",
+        HeldOutSearch,
         GreedyOptions.for_completion,
         limited=False,
         max_error=max_error,

@@ -15,7 +15,7 @@ from ..data.arrays import as_dtype
 from ..data.devices import memory_for, parse_memory_limit
 from ..errors import check_kind
 from ..network import RandomState, TensorNetwork, as_generator
-from ..search import EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
+from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
 from ..solvers import TrainingOptions
 
 __all__ = ["Audience", "Keywords", "Request"]
@@ -97,6 +97,8 @@ class Request:
     @classmethod
     def parse(
         cls,
+        task: str,
+        search: type[AnySearch],
         preset: Callable[[Effort], GreedyOptions],
         *,
         limited: bool = True,
@@ -107,6 +109,8 @@ class Request:
 
         Parameters
         ----------
+        task, search
+            Name of the task for messages, and what it runs: options that this ignores are refused.
         preset
             The options that an effort stands for.
         limited
@@ -118,6 +122,7 @@ class Request:
         training = keywords.get("training")
         if options is not None:
             check_kind("options", options, GreedyOptions)
+            options.check_for(search, task)
         if training is not None:
             check_kind("training", training, TrainingOptions)
         by_effort = preset(effort)

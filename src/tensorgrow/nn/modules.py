@@ -11,7 +11,14 @@ from torch import nn
 
 from ..errors import DataError, OptionError
 
-__all__ = ["copy_architecture", "count_bytes", "count_parameters", "model_tensors", "replace_module", "switch_mode"]
+__all__ = [
+    "copy_architecture",
+    "count_bytes",
+    "count_parameters",
+    "model_tensors",
+    "replace_module",
+    "switch_mode",
+]
 
 
 def copy_architecture(model: nn.Module | None) -> nn.Module:

@@ -14,7 +14,7 @@ from ...network import TensorNetwork
 from ...results import PathPoint, Result, StopReason
 from ...search import Context, Effort, packable
 from ...structure import Structure
-from ...tasks.api import decompose
+from ...tasks.decompose import decompose
 from ..layer.layout import Layout, digits
 from .calibration import Metric
 

@@ -109,7 +109,7 @@ class GrowResult:
         return self.best.validation_error
 
     def save(self, path: str | Path) -> None:
-        """Write model, history and options to one safetensors file; `tensorgrow.load(path, model)` reads it."""
+        """Write model, history and options to a safetensors file; `tensorgrow.load(path, model)` reads it."""
         header = {
             "history": [s.to_dict() for s in self.history],
             "stop": self.stop.name,

@@ -15,7 +15,7 @@ from ...algebra import moves
 from ...errors import DataError, OptionError, StructureError
 from ...network import RandomState, TensorNetwork, as_generator
 from ...structure import Structure
-from ...tasks.api import fit
+from ...tasks.fit import fit
 from .layout import Layout, decode, encode
 from .plans import dense_plan
 from .products import Plan, run, run_rows

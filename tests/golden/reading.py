@@ -72,9 +72,9 @@ def read_grown(result: Any) -> dict[str, Any]:
     return {
         "num_parameters": result.num_parameters,
         "layers": {n: read_structure(m.structure) for n, m in tg.nn.tn_layers(result.model).items()},
-        "validation": result.validation,
-        "scores": [s.validation for s in result.history],
-        "train_losses": [s.train_loss if math.isfinite(s.train_loss) else None for s in result.history],
+        "validation": result.validation_error,
+        "scores": [s.validation_error for s in result.history],
+        "train_losses": [s.loss if math.isfinite(s.loss) else None for s in result.history],
         "stop": result.stop.name,
         "steps": steps,
     }

@@ -15,7 +15,7 @@ from ..callbacks.base import Callbacks
 from ..errors import MissingPackageError, OptionError, check_positive, check_whole
 from ..network import RandomState, TensorNetwork
 from ..results import Errors, PathPoint, Result
-from ..search import Context, GreedyOptions
+from ..search import Context, GreedyOptions, GreedySearch
 from ..tasks.decompose import TensorTask
 from ..tasks.request import Keywords, Request
 from ..tasks.task import describe, run_task, seed_of
@@ -76,7 +76,7 @@ def parse_request(method: str, keywords: Mapping[str, Any], known: type) -> Requ
     if keywords.get("max_evaluations") is not None:
         check_whole("max_evaluations", keywords["max_evaluations"])
     shared = cast(Keywords, {k: v for k, v in keywords.items() if k in Keywords.__annotations__})
-    return Request.parse(GreedyOptions.for_effort, limited=False, **shared)
+    return Request.parse(method, GreedySearch, GreedyOptions.for_effort, limited=False, **shared)
 
 
 def refuse_checkpoint(method: str) -> NoReturn:

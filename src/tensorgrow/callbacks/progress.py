@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from ..errors import OptionError
 from ..results import Record
 from ..search import AnySearch
-from .base import Callback
 from .forecast import outlook
 
-__all__ = ["ProgressBar", "progress_callbacks"]
+__all__ = ["ProgressBar", "live_line", "progress_callbacks"]
 
 
 class ProgressBar:
@@ -74,7 +73,22 @@ def describe_step(search: AnySearch, step: Record) -> str:
     return f"step {step.index}: {size}, {name} {step.measure:.4g}{aim}, {step.move()}"
 
 
-def progress_callbacks(progress: bool | None) -> list[Callback]:
+@contextmanager
+def live_line(progress: bool | None) -> Iterator[Callable[[str], None]]:
+    """A live line for work that is not only a run, where one is wanted; call it with a text to show."""
+    bars = progress_callbacks(progress)
+    with ExitStack() as stack:
+        for bar in bars:
+            stack.enter_context(bar.showing())
+
+        def say(text: str) -> None:
+            for bar in bars:
+                bar.say(text)
+
+        yield say
+
+
+def progress_callbacks(progress: bool | None) -> list[ProgressBar]:
     """The progress display: on, off, or (None) on when a person watches and rich is installed."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return []

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..callbacks.base import Callbacks
 from ..errors import MissingPackageError
+from ..network import TensorNetwork
+from ..results import Result, Step
+from ..search import Effort, GreedyOptions
+from ..structure import Edge, Structure
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
@@ -20,16 +26,14 @@ except ImportError as error:
     ) from error
 
 __all__ = [
-    "BaseEstimator",
     "ClassifierMixin",
     "MultiOutputMixin",
+    "NetworkEstimator",
     "RegressorMixin",
     "as_array",
-    "as_seed",
     "check_array",
     "check_classification_targets",
     "check_is_fitted",
-    "validate_data",
 ]
 
 
@@ -40,8 +44,65 @@ def as_array(data: Any) -> Any:
     return np.asarray(data) if isinstance(data, list | tuple) else data
 
 
-def as_seed(random_state: Any) -> Any:
-    """A seed from the kinds of random state scikit-learn knows; others are for tensorgrow to judge."""
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(np.iinfo(np.int32).max))
-    return random_state
+class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
+    """What estimators with a learned network share.
+
+    scikit-learn reads the parameters of an estimator from the signature of its own ``__init__``, so that each
+    class lists them all.
+    """
+
+    max_parameters: int | None
+    max_error: float | None
+    max_steps: int | None
+    max_seconds: float | None
+    edges: str | Iterable[Edge]
+    validation: Any
+    effort: Effort
+    structure: Structure | None
+    device: torch.device | str | None
+    dtype: Any
+    random_state: Any
+    progress: bool | None
+    callbacks: Callbacks
+    options: GreedyOptions | None
+
+    network_: TensorNetwork
+    result_: Result
+    n_features_in_: int
+
+    @property
+    def structure_(self) -> Structure:
+        """Structure of the learned network."""
+        return self.network_.structure
+
+    @property
+    def history_(self) -> tuple[Step, ...]:
+        """One `Step` per move of the search."""
+        return self.result_.history
+
+    def _keywords(self) -> dict[str, Any]:
+        """What `regress` and `classify` both take."""
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):  # others are for tensorgrow to judge
+            seed = int(seed.randint(np.iinfo(np.int32).max))
+        return {
+            "structure": self.structure,
+            "validation": self.validation,
+            "max_error": self.max_error,
+            "max_parameters": self.max_parameters,
+            "max_steps": self.max_steps,
+            "max_seconds": self.max_seconds,
+            "edges": self.edges,
+            "effort": self.effort,
+            "random_state": seed,
+            "device": self.device,
+            "dtype": self.dtype,
+            "progress": self.progress,
+            "callbacks": self.callbacks,
+            "options": self.options,
+        }
+
+    def _validate(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Arrays that scikit-learn accepts, of single or double precision."""
+        data = [as_array(part) for part in (X, *y)]
+        return validate_data(self, *data, dtype=[np.float64, np.float32], **how)

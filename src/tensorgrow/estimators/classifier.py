@@ -8,31 +8,20 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ..callbacks.base import Callbacks
 from ..data.features import FeatureMap, FeatureMapName
 from ..errors import DataError
-from ..network import TensorNetwork
 from ..objectives import logits
-from ..results import Result, Step
-from ..search import Effort
+from ..search import Effort, GreedyOptions
 from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
 from ..tasks.classify import HELD_OUT, classify
-from ._sklearn import (
-    BaseEstimator,
-    ClassifierMixin,
-    as_array,
-    as_seed,
-    check_classification_targets,
-    check_is_fitted,
-    validate_data,
-)
+from ._sklearn import ClassifierMixin, NetworkEstimator, check_classification_targets, check_is_fitted
 
 __all__ = ["TNClassifier"]
 
-ALLOWED = {"dtype": [np.float64, np.float32]}
 
-
-class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     r"""A classifier whose weights over products of local features are a learned network.
 
     .. math:: f_c(x) = \sum_{i_1 \dots i_d} W_{i_1 \dots i_d c} \prod_j \phi_j(x_j)_{i_j}
@@ -40,8 +29,8 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Every feature goes through a map to a short vector; the network ``W`` has a leg for each of them and one
     for the classes, whose probabilities are the softmax of ``f``. It starts as the linear classifier, ridge
     included, that cross-validation chooses, and grows along the gradient of the cross-entropy until that of
-    held-out samples no longer falls. Where products do not help there, the linear classifier is what is kept.
-    Last, all samples are fitted.
+    held-out samples no longer falls. Where products do not help there, it stays linear. In the end it is
+    fitted to all samples.
 
     Parameters
     ----------
@@ -76,6 +65,8 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Seed, NumPy or torch generator. With None the same samples are held out each time.
     progress, callbacks
         As for `tensorgrow.decompose`.
+    options
+        Everything rarer about the search; overrides what `effort` stands for.
 
     Attributes
     ----------
@@ -101,10 +92,7 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     classes_: Any
-    network_: TensorNetwork
     features_: FeatureMap
-    result_: Result
-    n_features_in_: int
 
     def __init__(
         self,
@@ -123,7 +111,8 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         dtype: Any = None,
         random_state: Any = None,
         progress: bool | None = False,
-        callbacks: Any = None,
+        callbacks: Callbacks = None,
+        options: GreedyOptions | None = None,
     ) -> None:
         self.max_parameters = max_parameters
         self.max_error = max_error
@@ -141,38 +130,27 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.progress = progress
         self.callbacks = callbacks
+        self.options = options
 
     def fit(self, X: Any, y: Any) -> TNClassifier:
         """Learn the weights from samples ``(n, d)`` and labels ``(n,)``, which may be numbers or strings."""
-        x, y = validate_data(self, as_array(X), as_array(y), **ALLOWED)
+        x, y = self._validate(X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise DataError(f"y has one class, {self.classes_[0]!r}; a classifier needs at least 2 classes")
-        found = classify(
+        model = classify(
             x,
             labels.reshape(-1),
             len(self.classes_),
             feature_map=self.feature_map,
             map_size=self.map_size,
-            structure=self.structure,
-            validation=self.validation,
-            max_error=self.max_error,
-            max_parameters=self.max_parameters,
-            max_steps=self.max_steps,
-            max_seconds=self.max_seconds,
-            edges=self.edges,
-            effort=self.effort,
             training=self.training,
-            random_state=as_seed(self.random_state),
-            device=self.device,
-            dtype=self.dtype,
-            progress=self.progress,
-            callbacks=self.callbacks,
+            **self._keywords(),
         )
-        self.result_ = found.result
-        self.network_ = found.network
-        self.features_ = found.features
+        self.result_ = model.result
+        self.network_ = model.network
+        self.features_ = model.features
         return self
 
     def predict(self, X: Any) -> Any:
@@ -190,22 +168,12 @@ class TNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Any:
         """Values ``f_c(x)``; for two classes the difference of the second and the first."""
-        found = self._logits(X).cpu().numpy()
-        return found[:, 1] - found[:, 0] if len(self.classes_) == 2 else found
-
-    @property
-    def structure_(self) -> Structure:
-        """Structure of the weights."""
-        return self.network_.structure
-
-    @property
-    def history_(self) -> tuple[Step, ...]:
-        """One `Step` per growth."""
-        return self.result_.history
+        values = self._logits(X).cpu().numpy()
+        return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
 
     def _logits(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
-        x = validate_data(self, as_array(X), reset=False, **ALLOWED)
+        x = self._validate(X, reset=False)
         network = self.network_
         # In double precision softmax sums to one to the last digit, whatever the cores were trained in.
         return logits(network, self.features_(x, network.dtype).to(network.device)).double()

@@ -10,30 +10,25 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ..callbacks.base import Callbacks
 from ..data.arrays import as_dtype
 from ..errors import DataError, OptionError
-from ..network import TensorNetwork
-from ..results import Result, Step
-from ..search import Effort
+from ..search import Effort, GreedyOptions
 from ..structure import Edge, Structure
 from ..tasks.regress import HELD_OUT, regress
 from ._sklearn import (
-    BaseEstimator,
     MultiOutputMixin,
+    NetworkEstimator,
     RegressorMixin,
     as_array,
-    as_seed,
     check_array,
     check_is_fitted,
-    validate_data,
 )
 
 __all__ = ["TNRegressor"]
 
-ALLOWED = {"dtype": [np.float64, np.float32], "allow_nd": True}
 
-
-class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: ignore[misc]
     r"""Linear regression on tensors whose coefficient tensor is a learned network.
 
     .. math:: y_i = b + \langle X_i, W \rangle
@@ -71,6 +66,8 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         Seed, NumPy or torch generator. With None the same samples are held out each time.
     progress, callbacks
         As for `tensorgrow.decompose`.
+    options
+        Everything rarer about the search; overrides what `effort` stands for. `ridge` goes first.
 
     Attributes
     ----------
@@ -94,10 +91,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     (9, 1.0)
     """
 
-    network_: TensorNetwork
     intercept_: Any
-    result_: Result
-    n_features_in_: int
 
     def __init__(
         self,
@@ -116,7 +110,8 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         dtype: Any = None,
         random_state: Any = None,
         progress: bool | None = False,
-        callbacks: Any = None,
+        callbacks: Callbacks = None,
+        options: GreedyOptions | None = None,
     ) -> None:
         self.max_parameters = max_parameters
         self.max_error = max_error
@@ -134,6 +129,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.random_state = random_state
         self.progress = progress
         self.callbacks = callbacks
+        self.options = options
 
     def fit(self, X: Any, y: Any) -> TNRegressor:
         """Learn the coefficients.
@@ -145,7 +141,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         y
             Responses, ``(n,)`` or ``(n, q)``.
         """
-        x, y = validate_data(self, as_array(X), as_array(y), multi_output=True, y_numeric=True, **ALLOWED)
+        x, y = self._validate(X, y, multi_output=True, y_numeric=True, allow_nd=True)
         dtype = as_dtype(self.dtype)
         if dtype is not None and dtype.is_complex:
             raise OptionError(
@@ -154,28 +150,16 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         self._shape = self._fold(x)
         self._outputs = y.shape[1:]
         self.n_features_in_ = math.prod(self._shape)
-        found = regress(
+        model = regress(
             x.reshape(len(x), *self._shape),
             y[:, 0] if self._outputs == (1,) else y,
-            structure=self.structure,
-            validation=self.validation,
             fit_intercept=self.fit_intercept,
-            max_error=self.max_error,
-            max_parameters=self.max_parameters,
-            max_steps=self.max_steps,
-            max_seconds=self.max_seconds,
-            edges=self.edges,
             ridge=self.ridge,
-            effort=self.effort,
-            random_state=as_seed(self.random_state),
-            device=self.device,
-            dtype=dtype,
-            progress=self.progress,
-            callbacks=self.callbacks,
+            **self._keywords(),
         )
-        self.result_ = found.result
-        self.network_ = found.network
-        intercept = found.intercept.cpu().numpy()
+        self.result_ = model.result
+        self.network_ = model.network
+        intercept = model.intercept.cpu().numpy()
         self.intercept_ = intercept if self._outputs else float(intercept[0])
         return self
 
@@ -183,32 +167,23 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         """Responses of new samples."""
         check_is_fitted(self)
         x = as_array(X)
-        # The number of features of a tensor is not its second axis: scikit-learn compares those of matrices.
-        matrix = getattr(x, "ndim", 0) <= 2
-        x = validate_data(self, x, reset=False, **ALLOWED) if matrix else check_array(x, **ALLOWED)
+        if getattr(x, "ndim", 0) <= 2:
+            x = self._validate(x, reset=False)
+        else:  # the number of features is not the second axis, which scikit-learn would compare
+            x = check_array(x, dtype=[np.float64, np.float32], allow_nd=True)
         if math.prod(x.shape[1:]) != self.n_features_in_ or (x.ndim > 2 and x.shape[1:] != self._shape):
             raise DataError(
                 f"X has samples of shape {x.shape[1:]}, but {type(self).__name__} was fitted to samples of "
                 f"shape {self._shape}; give the same"
             )
         coefficients = self.coef_.reshape(self.n_features_in_, -1)
-        found = x.reshape(len(x), -1).astype(coefficients.dtype, copy=False) @ coefficients + self.intercept_
-        return found if self._outputs else found[:, 0]
+        y = x.reshape(len(x), -1).astype(coefficients.dtype, copy=False) @ coefficients + self.intercept_
+        return y if self._outputs else y[:, 0]
 
     @property
     def coef_(self) -> Any:
         """The coefficients as an array, formed each time it is asked for."""
         return self.network_.to_dense().cpu().numpy()
-
-    @property
-    def structure_(self) -> Structure:
-        """Structure of the coefficients."""
-        return self.network_.structure
-
-    @property
-    def history_(self) -> tuple[Step, ...]:
-        """One `Step` per move of the search."""
-        return self.result_.history
 
     # -- input -----------------------------------------------------------------------------------------
 

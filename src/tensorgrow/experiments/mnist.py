@@ -97,7 +97,7 @@ def work(params: Row, settings: Settings) -> Row:
         "size": size,
         "error": 1.0 - right,
         "accuracy": right,
-        "validation": result.validation,
+        "validation": result.validation_error,
         "seconds": result.info["seconds"],
         "points": watcher.points,
     }

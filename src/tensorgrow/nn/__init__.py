@@ -2,18 +2,15 @@
 
 from ..solvers import TrainingOptions
 from .compression.compress import compress
-from .compression.result import CompressResult, LayerReport, load_compressed
-from .compression.search import CompressRun, LayerSearch
-from .growth.grow import GrowRun, grow
+from .compression.result import CompressResult, LayerReport, LayerSearch, load_compressed
+from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
 from .layer.layout import Layout
 from .layer.linear import TNLinear, tn_layers
 
 __all__ = [
     "CompressResult",
-    "CompressRun",
     "GrowResult",
-    "GrowRun",
     "GrowStep",
     "LayerReport",
     "LayerSearch",

@@ -38,7 +38,7 @@ def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
         try:
             for step in search:
                 answers = [listener.on_step(search, step) for listener in listeners]  # all of them are told
-                if any(answers):
+                if any(answers) and search.wind_down():
                     stop = StopReason.CALLBACK
                     break
         except KeyboardInterrupt:

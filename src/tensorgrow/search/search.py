@@ -132,6 +132,10 @@ class Search(ABC, Generic[P_co, S_co]):
         """The best result so far in a few words."""
         return ""
 
+    def wind_down(self) -> bool:
+        """Told that a listener wants to stop; True: the run ends here, False: after what it must still do."""
+        return True
+
     @property
     @abstractmethod
     def _phases(self) -> Mapping[str, Callable[[], None]]:

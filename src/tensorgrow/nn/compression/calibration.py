@@ -12,8 +12,9 @@ from torch import nn
 
 from ...data.arrays import as_tensor
 from ...errors import DataError
+from ..modules import switch_mode
 
-__all__ = ["Inputs", "Metric", "apply", "calibration_batches", "input_moments"]
+__all__ = ["Inputs", "Metric", "apply", "calibration_batches", "input_moments", "shrink"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Inputs:
     mean
         Whose effect on the outputs the bias makes up for; None for a layer without one.
     moment
-        Second moment about the mean where there is one, else about zero; shrunk (see `shrunk`).
+        Second moment about the mean where there is one, else about zero; see `shrink`.
     """
 
     mean: torch.Tensor | None
@@ -52,8 +53,13 @@ class Metric:
             self.scale = moment.diagonal().sqrt()
         self.norm = float((weight if self.root is None else weight @ self.root).norm())
 
+    @classmethod
+    def of(cls, layer: nn.Linear, inputs: Inputs | None) -> Metric:
+        """The error that matters of a layer. It is as large as the weight: make it anew when it is needed."""
+        return cls(layer.weight.detach().double(), None if inputs is None else inputs.moment)
+
     def error(self, weight: torch.Tensor) -> float:
-        """Relative error of another weight; 0 for a zero weight that is kept."""
+        """Relative error of another weight; of a zero weight, whether the other one is not zero."""
         rest = self.weight - weight.to(self.weight)
         size = float((rest if self.root is None else rest @ self.root).norm())
         return size / self.norm if self.norm > 0 else float(size > 0)
@@ -75,15 +81,15 @@ def apply(model: nn.Module, batch: Any) -> Any:
     """Call a model on a batch of inputs; a mapping holds named ones."""
     like = next(model.parameters(), torch.empty(0))
     if isinstance(batch, Mapping):
-        return model(**{k: _moved(v, like) for k, v in batch.items()})
-    return model(_moved(batch, like))
+        return model(**{k: _move(v, like) for k, v in batch.items()})
+    return model(_move(batch, like))
 
 
-def _moved(value: Any, like: torch.Tensor) -> Any:
+def _move(value: Any, like: torch.Tensor) -> Any:
     """An input where the model is. Arrays are mostly double, and get the model's precision."""
     if isinstance(value, np.ndarray):
-        found = as_tensor(value)
-        return found.to(like.device, like.dtype if found.is_floating_point() else None)
+        tensor = as_tensor(value)
+        return tensor.to(like.device, like.dtype if tensor.is_floating_point() else None)
     return value.to(like.device) if isinstance(value, torch.Tensor) else value
 
 
@@ -94,15 +100,20 @@ def input_moments(
     batches: Iterable[Any],
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Inputs]:
-    """Moments over the rows that come into each layer, in evaluation mode and double precision."""
+    """Moments over the rows that come into each layer, in evaluation mode and double precision.
+
+    Parameters
+    ----------
+    tell
+        Gets a line of text with every batch.
+    """
     sums: dict[str, torch.Tensor] = {}
     squares: dict[str, torch.Tensor] = {}
     rows: dict[str, int] = {}
 
     def listen(name: str) -> Any:
         def hook(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-            x = inputs[0].detach().reshape(-1, inputs[0].shape[-1])
-            x = x.to(torch.float64)
+            x = inputs[0].detach().reshape(-1, inputs[0].shape[-1]).to(torch.float64)
             sums[name] = x.sum(0) + sums.get(name, 0.0)
             squares[name] = x.T @ x + squares.get(name, 0.0)
             rows[name] = rows.get(name, 0) + len(x)
@@ -110,20 +121,18 @@ def input_moments(
         return hook
 
     handles = [layer.register_forward_pre_hook(listen(name)) for name, layer in layers.items()]
-    mode = model.training
-    model.eval()
     try:
-        for number, batch in enumerate(batches, 1):
-            tell(f"calibration: batch {number}")
-            try:
-                apply(model, batch)
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise DataError(
-                    f"the model fails on calibration batch {number}; give batches of inputs as in "
-                    f"`model(batch)`, or as dicts in `model(**batch)`: {error}"
-                ) from error
+        with switch_mode(model, training=False):
+            for number, batch in enumerate(batches, 1):
+                tell(f"calibration: batch {number}")
+                try:
+                    apply(model, batch)
+                except (TypeError, ValueError, RuntimeError) as error:
+                    raise DataError(
+                        f"the model fails on calibration batch {number}; give batches of inputs as in "
+                        f"`model(batch)`, or as dicts in `model(**batch)`: {error}"
+                    ) from error
     finally:
-        model.train(mode)
         for handle in handles:
             handle.remove()
     missing = [n for n in layers if n not in sums]
@@ -131,19 +140,19 @@ def input_moments(
         raise DataError(
             f"the calibration data never reaches the layers {missing}; leave them out of `layers`"
         )
-    found = {}
+    moments = {}
     for name, layer in layers.items():
         moment = squares[name] / rows[name]
         mean = None
         if layer.bias is not None:
             mean = sums[name] / rows[name]
             moment = moment - torch.outer(mean, mean)
-        found[name] = Inputs(mean, shrunk(moment, rows[name]))
-    return found
+        moments[name] = Inputs(mean, shrink(moment, rows[name]))
+    return moments
 
 
-def shrunk(moment: torch.Tensor, rows: int) -> torch.Tensor:
-    """A sample's second moment, moved towards a multiple of the identity by what so few rows leave unknown.
+def shrink(moment: torch.Tensor, rows: int) -> torch.Tensor:
+    """Move a sample's second moment towards a multiple of the identity by what so few rows leave unknown.
 
     Directions that a small sample happens not to have would cost nothing otherwise, and what a layer does
     there would be thrown away. The weight is that of oracle approximating shrinkage (Chen, Wiesel, Eldar and

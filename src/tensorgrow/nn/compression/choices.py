@@ -5,51 +5,29 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from ...errors import MemoryLimitError
 from ...network import TensorNetwork
 from ...results import PathPoint, Result, StopReason
-from ...search import Effort
+from ...search import Context, Effort, packable
 from ...structure import Structure
-from ...tasks.api import decompose
+from ...tasks.decompose import decompose
 from ..layer.layout import Layout, digits
 from .calibration import Metric
 
-__all__ = ["Choice", "Clock", "allocate", "choices_for", "default_layouts", "pareto"]
+__all__ = ["Choice", "Wish", "allocate", "default_layouts", "find_choices", "pareto"]
 
-# Points of a path that are looked at; evenly spread over the logarithm of the size.
+# Points of a path that are looked at, evenly spread over the logarithm of the size: each is contracted to a
+# dense weight to measure its error.
 POINTS = 24
-# A second search aims this much lower than needed, so that it does not just miss.
-AIM = 0.95
-# Larger weights are decomposed in single precision, unless the error asked for is very small.
-SINGLE_ENTRIES = 1 << 16
-SINGLE_ERROR = 1e-4
+
+packable(Layout)
 
 
-class Clock:
-    """Time that is left; it can be ended early."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.perf_counter() + seconds
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether it was ended, not just over."""
-        return self._end == -math.inf
-
-    @property
-    def left(self) -> float:
-        """Seconds, negative when over."""
-        return self._end - time.perf_counter()
-
-    def end(self) -> None:
-        """No time is left."""
-        self._end = -math.inf
-
-
+@packable
 @dataclass(frozen=True)
 class Choice:
     """One way to store a weight.
@@ -65,7 +43,7 @@ class Choice:
     layout
         None for dense.
     rank
-        Of a truncated SVD, which is not kept: it is made again from the layer's metric.
+        Of a truncated SVD, which is computed again when it is used.
     network, scale
         The weight, or the weight divided by an input scale.
     """
@@ -82,62 +60,71 @@ class Choice:
         """The network, and the input scale where one is needed."""
         assert self.layout is not None
         if self.network is None:
-            return _truncated(self.layout, self.rank, metric), None
+            return _truncate(self.layout, self.rank, metric), None
         return self.network, self.scale
 
 
 def default_layouts(in_features: int, out_features: int) -> list[Layout]:
     """Digits near 4 and near 16, paired; digits near 16, separate."""
-    found = []
+    layouts = []
     size = max(in_features, out_features, 2)
     for base, paired in ((4, True), (16, True), (16, False)):
         count = max(2, round(math.log(size, base)))
-        found.append(Layout(digits(in_features, count), digits(out_features, count), paired))
-    return list(dict.fromkeys(found))
+        layouts.append(Layout(digits(in_features, count), digits(out_features, count), paired))
+    return list(dict.fromkeys(layouts))
 
 
-def choices_for(
-    metric: Metric,
-    layouts: Sequence[Layout],
-    *,
-    max_error: float | None,
-    max_parameters: int,
-    effort: Effort,
-    clock: Clock,
-    share: float,
-    seed: int,
-    tell: Callable[[str], None],
-) -> list[Choice]:
-    """Choices that no other beats in size and error, by size; the dense weight is the last.
+@dataclass(frozen=True)
+class Wish:
+    """What forms of a weight are looked for.
 
-    Parameters
+    Attributes
     ----------
     max_error
         None: everything on the way counts. Otherwise only choices within it do.
     max_parameters
         Larger ones are of no use.
-    clock, share
-        Part of the time left that networks may take; truncated SVDs are always made.
+    context
+        Its deadline is for all weights. Ctrl-C within a decomposition moves it to minus infinity.
     tell
         Gets a line of text now and then.
     """
-    mine = Clock(share * clock.left)
-    weight = metric.weight
-    found = [Choice("dense", weight.numel(), 0.0)]
-    tell(f"{weight.shape[1]} to {weight.shape[0]}, truncated SVDs")
-    found += _low_rank(metric, min(max_parameters, weight.numel() - 1))
+
+    max_error: float | None
+    max_parameters: int
+    effort: Effort
+    seed: int
+    context: Context
+    tell: Callable[[str], None]
+
+
+def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: float) -> list[Choice]:
+    """Choices that no other beats in size and error, by size; the dense weight is the last.
+
+    Parameters
+    ----------
+    share
+        Part of the time left that networks may take; truncated SVDs are always made.
+    """
+    weight, context, max_error = metric.weight, wish.context, wish.max_error
+    now = time.perf_counter()
+    end = now + share * (context.deadline - now)
+    choices = [Choice("dense", weight.numel(), 0.0)]
+    wish.tell(f"{weight.shape[1]} to {weight.shape[0]}, truncated SVDs")
+    most = min(wish.max_parameters, weight.numel() - 1)
+    choices += _low_rank(metric, most)
     searches = [(layout, scaling) for layout in layouts for scaling in _scalings(metric, layout)]
     for n, (layout, scaling) in enumerate(searches):
-        left = min(mine.left, clock.left)
+        left = min(end, context.deadline) - time.perf_counter()
         if left <= 0:
             break
-        room = min(max_parameters, weight.numel() - 1)
+        room = most
         if max_error is not None:  # only what is smaller than the best so far is of interest
-            room = min([room, *(c.num_parameters - 1 for c in found if c.error <= max_error)])
-        found += _networks(
-            metric, layout, scaling, max_error, room, effort, left / (len(searches) - n), seed, clock, tell
+            room = min([room, *(c.num_parameters - 1 for c in choices if c.error <= max_error)])
+        choices += _networks(
+            metric, layout, scaling, replace(wish, max_parameters=room), left / (len(searches) - n)
         )
-    return pareto(c for c in found if max_error is None or c.error <= max_error)
+    return pareto(c for c in choices if max_error is None or c.error <= max_error)
 
 
 def pareto(choices: Iterable[Choice]) -> list[Choice]:
@@ -157,18 +144,12 @@ def _low_rank(metric: Metric, max_parameters: int) -> list[Choice]:
     tails = [*s.square().flip(0).cumsum(0).flip(0).sqrt().tolist(), 0.0]
     layout = Layout((columns,), (rows,), paired=False)
     return [
-        Choice(
-            "low rank",
-            rank * (rows + columns),
-            tails[rank] / (metric.norm or 1.0),
-            layout,
-            rank,
-        )
+        Choice("low rank", rank * (rows + columns), tails[rank] / (metric.norm or 1.0), layout, rank)
         for rank in range(1, min(len(s), max_parameters // (rows + columns)) + 1)
     ]
 
 
-def _truncated(layout: Layout, rank: int, metric: Metric) -> TensorNetwork:
+def _truncate(layout: Layout, rank: int, metric: Metric) -> TensorNetwork:
     """The weight projected onto the leading directions of the outputs.
 
     Of all optima this one needs no inverse of the moment, and treats inputs unlike those seen as before.
@@ -237,32 +218,23 @@ def _scalings(metric: Metric, layout: Layout) -> list[_Scaling]:
 
 
 def _networks(
-    metric: Metric,
-    layout: Layout,
-    scaling: _Scaling,
-    max_error: float | None,
-    max_parameters: int,
-    effort: Effort,
-    max_seconds: float,
-    seed: int,
-    clock: Clock,
-    tell: Callable[[str], None],
+    metric: Metric, layout: Layout, scaling: _Scaling, wish: Wish, max_seconds: float
 ) -> list[Choice]:
     """Networks on the path of a decomposition.
 
     The error counts all of the second moment, the search only what its scaling stands for: where it ends
-    short of the target it goes on once.
+    short of the target, it continues once.
     """
-    weight, scale = metric.weight, scaling.vector
-    extra = scaling.extra
-    tensor = layout.to_tensor(weight if scale is None else weight * scale)
-    if tensor.numel() > SINGLE_ENTRIES and (max_error is None or max_error > SINGLE_ERROR):
-        tensor = tensor.float()
-    room = max_parameters - extra
+    max_error, scale = wish.max_error, scaling.vector
+    tensor = layout.to_tensor(metric.weight if scale is None else metric.weight * scale)
+    if tensor.numel() > 1 << 16 and (max_error is None or max_error > 1e-4):
+        tensor = tensor.float()  # large, and single precision is exact enough
+    room = wish.max_parameters - scaling.extra
     if room < sum(layout.dims) or not bool(tensor.any()):
         return []
     begin = time.perf_counter()
-    goal, init, out = max_error, None, []
+    goal, init = max_error, None
+    choices: list[Choice] = []
     for _ in range(1 if scale is None or max_error is None else 2):
         left = max_seconds - (time.perf_counter() - begin)
         if left <= 0:
@@ -273,39 +245,39 @@ def _networks(
                 max_error=goal,
                 max_parameters=room,
                 max_seconds=left,
-                effort=effort,
+                effort=wish.effort,
                 init=init,
-                random_state=seed,
+                random_state=wish.seed,
                 progress=False,
-                callbacks=lambda step: tell(
-                    f"{layout}, {step.num_parameters:,} parameters, error {step.relative_error:.3g}"
+                callbacks=lambda step: wish.tell(
+                    f"{layout}, {step.num_parameters:,} parameters, error {step.error:.3g}"
                 ),
             )
         except MemoryLimitError:
             break  # truncated SVDs need less
-        made = [_choice(metric, layout, scaling, p.network) for p in _thinned(result)]
-        out += made
+        networks = [_measure(metric, layout, scaling, p.network) for p in _thin_out(result)]
+        choices += networks
         if result.stop is StopReason.INTERRUPTED:
-            clock.end()  # whatever is left gets truncated SVDs only
+            wish.context.deadline = -math.inf  # whatever is left gets truncated SVDs only
             break
-        last = min(made, key=lambda c: c.error)
-        if max_error is None or goal is None or last.error <= max_error:
+        least = min(c.error for c in networks)
+        if max_error is None or goal is None or least <= max_error:
             break
-        goal, init = AIM * goal * max_error / last.error, result.network
-    return out
+        goal, init = 0.95 * goal * max_error / least, result.network  # a little lower, so as not to just miss
+    return choices
 
 
-def _thinned(result: Result) -> list[PathPoint]:
+def _thin_out(result: Result) -> list[PathPoint]:
     """Some points of a path, the final network among them."""
     path = [*result.path, PathPoint(result.network, result.relative_error)]
     if len(path) <= POINTS:
         return path
     low, high = (math.log(p.num_parameters) for p in (path[0], path[-1]))
-    kept = {round((math.log(p.num_parameters) - low) / max(high - low, 1e-9) * POINTS): p for p in path}
-    return [*kept.values(), path[-1]]
+    some = {round((math.log(p.num_parameters) - low) / max(high - low, 1e-9) * POINTS): p for p in path}
+    return [*some.values(), path[-1]]
 
 
-def _choice(metric: Metric, layout: Layout, scaling: _Scaling, network: TensorNetwork) -> Choice:
+def _measure(metric: Metric, layout: Layout, scaling: _Scaling, network: TensorNetwork) -> Choice:
     own, scale = scaling.undo(layout, network)
     dense = layout.to_matrix(own.to_dense()).to(metric.weight)
     error = metric.error(dense if scale is None else dense * scale)

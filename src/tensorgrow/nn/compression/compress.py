@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from ...callbacks.base import as_callbacks, listening, progress_callback
-from ...errors import OptionError, check_choice
+from ...callbacks.base import Callbacks
+from ...callbacks.progress import live_line
+from ...errors import DataError, OptionError, check_choice
 from ...network import RandomState, as_generator
-from ...search import Effort, Limits
-from ...tasks.task import describe
-from ..checkpoints import CompressCheckpoint
-from ..layer.linear import TNLinear
-from ..progress import StatusLine
-from .calibration import Metric, apply, calibration_batches, input_moments
-from .choices import Choice, allocate
-from .latency import layer_bytes, median_seconds
-from .layers import Dims, budget_of, layers_to_compress, layouts_of, parameters_that_stay
-from .result import CompressResult, LayerReport, replace
-from .search import CompressRun, Work, metric_of
+from ...results import StopReason
+from ...search import Context, Effort, Limits, Search, SearchState
+from ...search.state import Json
+from ...tasks.request import Audience
+from ...tasks.task import Task, describe, run_task
+from ..layer.layout import Layout
+from ..modules import count_bytes, count_parameters, replace_module
+from .calibration import Inputs, Metric, apply, calibration_batches, input_moments
+from .choices import Choice, Wish, allocate, find_choices
+from .latency import median_seconds
+from .layers import Dims, budget_of, convert, layers_to_compress, layouts_of, parameters_that_stay
+from .result import CompressResult, LayerSearch
 
-__all__ = ["compress"]
-
-# Seconds for one layer where no limit is given.
-SECONDS_PER_LAYER = 60.0
-# Rows of the input that latencies of single layers are measured with.
-LATENCY_ROWS = 32
+__all__ = ["CompressProblem", "CompressSearch", "CompressState", "CompressTask", "compress"]
 
 
 def compress(
@@ -49,15 +48,16 @@ def compress(
     max_seconds: float | None = None,
     random_state: RandomState = 0,
     progress: bool | None = None,
-    callbacks: Any = None,
+    callbacks: Callbacks = None,
     checkpoint: str | Path | None = None,
     measure: bool = True,
 ) -> CompressResult:
     """Replace linear layers of a trained model by tensor networks.
 
-    For every layer truncated SVDs and tensor networks over a few tensorised shapes are found, with the error
-    of each size. Then each layer gets the smallest within `max_error`, or all together get what has the least
-    sum of squared relative errors within the parameter budget. A layer that does not get smaller stays dense.
+    For every layer, truncated SVDs and tensor networks over a few tensorised shapes are computed, with the
+    error of each size. Then each layer gets the smallest within `max_error`, or all together get the forms
+    with the least sum of squared relative errors within the parameter budget. A layer that does not get
+    smaller stays dense.
 
     Parameters
     ----------
@@ -86,18 +86,18 @@ def compress(
     effort
         Of the decompositions.
     max_seconds
-        For everything; by default a minute for each layer. What is not searched by then, or at Ctrl-C, gets
-        truncated SVDs; what was found before is kept.
+        For everything; by default a minute for each layer. Layers that are not searched by then, or at
+        Ctrl-C, get truncated SVDs.
     random_state
         Seed or generator.
     progress
         Show a live line; by default when the terminal is interactive and rich is installed.
     callbacks
-        Functions of a `LayerSearch`, or objects with ``on_start(run)``, ``on_step(run, search)``,
-        ``on_end(run)``; called after every layer. A true answer ends the search as Ctrl-C does.
+        Functions of a `LayerSearch`, or objects with ``on_start(search)``, ``on_step(search, step)``,
+        ``on_end(search)``; called after every layer. A true answer ends the search as Ctrl-C does.
     checkpoint
-        A file that what was found for each layer is kept in. When it exists, layers that were searched are
-        not searched again.
+        A file for the forms of every layer that was searched. When it exists, these layers are not searched
+        again.
     measure
         Whether latencies are measured for the report.
 
@@ -107,186 +107,284 @@ def compress(
         The new model with sizes, errors, latencies and memory before and after; ``print(result.table())``.
     """
     budget = budget_of(model, max_error, max_parameters, max_ratio)
-    Limits(max_error, max_parameters, None, max_seconds, held_out=True)
+    limits = Limits(max_error, max_parameters, None, max_seconds, held_out=True)
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
     own = copy.deepcopy(model)
-    chosen = layers_to_compress(own, layers, min_size)
-    layouts = layouts_of(chosen, dims, paired)
+    picked = layers_to_compress(own, layers, min_size)
+    layouts = layouts_of(picked, dims, paired)
     batches = None if calibration is None else calibration_batches(calibration)
-    others = parameters_that_stay(own, chosen.values())
+    others = parameters_that_stay(own, picked.values())
     room = None if budget is None else budget - others
     if room is not None and room < 0:
         raise OptionError(
             f"the budget of {budget:,} parameters is below the {others:,} that are not to be compressed, or "
             "that other modules use too; raise it, or choose more layers"
         )
-    with _told(progress) as tell:
-        run = CompressRun(
-            chosen,
-            {} if batches is None else input_moments(own, chosen, batches, tell),
-            layouts,
+    if max_seconds is None:
+        limits = replace(limits, max_seconds=60.0 * len(picked))
+    with live_line(progress) as tell:
+        problem = CompressProblem(
+            layers=picked,
+            inputs={} if batches is None else input_moments(own, picked, batches, tell),
+            layouts=layouts,
             max_error=max_error,
             room=room,
             effort=effort,
-            seconds=SECONDS_PER_LAYER * len(chosen) if max_seconds is None else max_seconds,
-            seed=int(torch.randint(2**31, (), generator=as_generator(random_state))),
             tell=tell,
         )
-        listeners: list[Any] = as_callbacks(callbacks)
-        if checkpoint is not None:
-            keeper = CompressCheckpoint(checkpoint, _identity(run))
-            keeper.load(run)
-            listeners.insert(0, keeper)
-        with listening(run, listeners) as wants_to_stop:
-            for found in run:
-                if wants_to_stop(found):
-                    run.stop()
-        works = [run.works[name] for name in chosen]
-        tell("choosing forms and measuring")
-        return _finished(model, own, run, works, batches, budget, measure=measure)
+        task = CompressTask(
+            problem, limits, as_generator(random_state), (model, own), batches, budget, measure
+        )
+        return run_task(task, Audience(False, callbacks, checkpoint))
 
 
-def _finished(
-    model: nn.Module,
-    own: nn.Module,
-    run: CompressRun,
-    works: Sequence[Work],
-    batches: list[Any] | None,
-    budget: int | None,
-    *,
-    measure: bool,
-) -> CompressResult:
-    """The chosen forms put into the copy of the model, and the report."""
-    picks = _pick(works, run)
-    before = None if batches is None or not measure else median_seconds(lambda: apply(own, batches[0]), own)
-    reports = []
-    for work, choice in zip(works, picks):
-        made, report = _made(work, choice, measure=measure)
-        own = replace(own, work.layer, made)
-        reports.append(report)
-    after = None if batches is None or not measure else median_seconds(lambda: apply(own, batches[0]), own)
-    like = next(model.parameters())
-    return CompressResult(
-        own,
-        tuple(reports),
-        sum(p.numel() for p in model.parameters()),
-        _bytes(model),
-        before,
-        after,
-        describe(
-            like,
-            max_error=run.max_error,
-            max_parameters=budget,
-            effort=run.effort,
-            calibrated=batches is not None,
-            seconds=run.elapsed,
-            interrupted=run.is_stopped,
-        ),
-    )
+@dataclass(frozen=True)
+class CompressProblem:
+    """What a `CompressSearch` works on.
+
+    Attributes
+    ----------
+    layers, inputs, layouts
+        By name: the layers, what comes into them, and the tensorised shapes to try.
+    room
+        Parameters that the layers may have together; None: any number.
+    tell
+        Gets a line of text now and then.
+    """
+
+    layers: Mapping[str, nn.Linear]
+    inputs: Mapping[str, Inputs]
+    layouts: Mapping[str, Sequence[Layout]]
+    max_error: float | None
+    room: int | None
+    effort: Effort
+    tell: Callable[[str], None]
 
 
-def _pick(works: Sequence[Work], run: CompressRun) -> list[Choice]:
-    """The choice for every layer."""
-    if run.max_error is not None:
-        picks = [w.choices[0] for w in works]
-        needed = sum(c.num_parameters for c in picks)
-        if run.room is not None and needed > run.room:
+@dataclass
+class CompressState(SearchState):
+    """Of a `CompressSearch`.
+
+    Attributes
+    ----------
+    choices
+        The forms that no other one beats, by the name of the layer.
+    seconds
+        That the search took, by the name of the layer.
+    """
+
+    steps: list[LayerSearch] = field(default_factory=list)
+    choices: dict[str, list[Choice]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class CompressSearch(Search[CompressProblem, CompressState]):
+    """Forms for one layer after the other; see `Search`.
+
+    When the time is over, or somebody wants to stop, the layers that are left get truncated SVDs.
+    """
+
+    def __init__(self, problem: CompressProblem, limits: Limits, generator: torch.Generator) -> None:
+        super().__init__(problem, limits, CompressState(), Context(generator))
+        self.seed = int(torch.randint(2**31, (), generator=generator))
+        self._reason = StopReason.INTERRUPTED
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether every layer has some forms."""
+        return len(self.state.choices) == len(self.problem.layers)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the search was ended before its time."""
+        return self.context.deadline == -math.inf
+
+    def wind_down(self) -> bool:
+        """Stop searching; the layers that are left get truncated SVDs."""
+        self._reason = StopReason.CALLBACK
+        self.context.deadline = -math.inf
+        return False
+
+    def pack(self) -> tuple[dict[str, Json], dict[str, torch.Tensor]]:
+        """Leave out layers whose search was cut short: they are searched again."""
+        state = self.state
+        steps = [s for s in state.steps if s.is_complete]
+        names = [s.name for s in steps]
+        whole = replace(
+            state,
+            stop=None,
+            elapsed=max((s.seconds for s in steps), default=0.0),
+            steps=steps,
+            choices={n: state.choices[n] for n in names},
+            seconds={n: state.seconds[n] for n in names},
+        )
+        header, tensors = whole.pack()
+        return header, {**tensors, "generator": self.context.generator.get_state()}
+
+    @property
+    def _phases(self) -> Mapping[str, Callable[[], None]]:
+        return {"start": self._search_next}  # the only phase, and one that limits do not end
+
+    def _search_next(self) -> None:
+        state, layers = self.state, self.problem.layers
+        left = [n for n in layers if n not in state.choices]
+        if not left:
+            self._end(self._reason if self.is_cut_short else StopReason.FINISHED)
+            return
+        name, begin = left[0], time.perf_counter()
+        layer, has_time = layers[name], not self.context.is_out_of_time
+        try:
+            choices, norm = self._search(name, 1.0 / len(left))
+        except KeyboardInterrupt:  # outside of a decomposition, which would have handled it
+            self.context.deadline = -math.inf
+            choices, norm = self._search(name, 1.0 / len(left))
+        smallest = choices[0]
+        state.choices[name], state.seconds[name] = choices, time.perf_counter() - begin
+        step = LayerSearch(
+            index=list(layers).index(name),
+            kind="layer",
+            edge=None,
+            num_parameters=smallest.num_parameters,
+            loss=smallest.error * norm,
+            relative_error=smallest.error,
+            validation_error=None,
+            seconds=self.seconds,
+            count=len(layers),
+            name=name,
+            in_features=layer.in_features,
+            out_features=layer.out_features,
+            choices=tuple((c.kind, c.num_parameters, c.error) for c in choices),
+            is_complete=has_time and not self.is_cut_short,
+        )
+        state.steps.append(step)
+
+    def _search(self, name: str, share: float) -> tuple[list[Choice], float]:
+        """Forms of a layer, and the norm that their errors are relative to."""
+        problem, layer = self.problem, self.problem.layers[name]
+        if not bool(torch.isfinite(layer.weight).all()):
+            raise DataError(f"the weight of {name} has entries that are not finite; leave it out of `layers`")
+        metric, size = Metric.of(layer, problem.inputs.get(name)), layer.weight.numel()
+        number = list(problem.layers).index(name) + 1
+        title = f"{name or 'model'} ({number} of {len(problem.layers)})"
+        wish = Wish(
+            max_error=problem.max_error,
+            max_parameters=size if problem.room is None else min(problem.room, size),
+            effort=problem.effort,
+            seed=self.seed,
+            context=self.context,
+            tell=lambda text: problem.tell(f"{title}: {text}"),
+        )
+        return find_choices(metric, problem.layouts[name], wish, share), metric.norm
+
+
+class CompressTask(Task[CompressSearch, CompressResult]):
+    """A model that is to be compressed, as a run.
+
+    Parameters
+    ----------
+    models
+        The user's, and the copy whose layers are replaced.
+    batches
+        Inputs of the model; None where there is no calibration data.
+    budget
+        Parameters that the whole model may have; None: any number.
+    measure
+        Whether to measure latencies.
+    """
+
+    def __init__(
+        self,
+        problem: CompressProblem,
+        limits: Limits,
+        generator: torch.Generator,
+        models: tuple[nn.Module, nn.Module],
+        batches: list[Any] | None,
+        budget: int | None,
+        measure: bool,
+    ) -> None:
+        self.problem, self.limits, self.generator = problem, limits, generator
+        self.model, self.own = models
+        self.batches, self.budget, self.measure = batches, budget, measure
+
+    def search(self) -> CompressSearch:
+        """The search, before its first layer."""
+        return CompressSearch(self.problem, self.limits, self.generator)
+
+    def identity(self, search: CompressSearch) -> Mapping[str, object]:
+        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+        problem = self.problem
+        # Six digits: sums depend on the number of threads in the last ones.
+        return {
+            "layers": {n: [*m.weight.shape, f"{_norm(m.weight):.6g}"] for n, m in problem.layers.items()},
+            "calibration": {n: f"{_norm(i.moment):.6g}" for n, i in problem.inputs.items()},
+            "dims": {n: [x.to_dict() for x in listed] for n, listed in problem.layouts.items()},
+            "max_error": problem.max_error,
+            "room for the layers": problem.room,
+            "effort": problem.effort,
+            "seed": search.seed,
+        }
+
+    def finish(self, search: CompressSearch) -> CompressResult:
+        """The model with a form for every layer, and the report."""
+        problem, own = self.problem, self.own
+        problem.tell("choosing forms and measuring")
+        names = list(problem.layers)
+        picks = self._pick([search.state.choices[n] for n in names])
+        before = self._latency(own)
+        reports = []
+        for name, choice in zip(names, picks):
+            layer, seconds = problem.layers[name], search.state.seconds[name]
+            inputs = problem.inputs.get(name)
+            new, report = convert(name, layer, inputs, choice, seconds=seconds, measure=self.measure)
+            own = replace_module(own, layer, new)
+            reports.append(report)
+        return CompressResult(
+            own,
+            tuple(reports),
+            count_parameters(self.model),
+            count_bytes(self.model),
+            before,
+            self._latency(own),
+            describe(
+                next(self.model.parameters()),
+                max_error=problem.max_error,
+                max_parameters=self.budget,
+                effort=problem.effort,
+                calibrated=self.batches is not None,
+                seconds=search.seconds,
+                interrupted=search.is_cut_short,
+            ),
+        )
+
+    def _latency(self, model: nn.Module) -> float | None:
+        """Of the whole model on the first batch."""
+        batches = self.batches
+        if batches is None or not self.measure:
+            return None
+        return median_seconds(lambda: apply(model, batches[0]), model)
+
+    def _pick(self, choices: Sequence[Sequence[Choice]]) -> list[Choice]:
+        """The form of every layer."""
+        max_error, room = self.problem.max_error, self.problem.room
+        if max_error is not None:
+            picks = [c[0] for c in choices]
+            needed = sum(c.num_parameters for c in picks)
+            if room is not None and needed > room:
+                raise OptionError(
+                    f"max_error={max_error} needs {needed:,} parameters in the chosen layers, but only "
+                    f"{room:,} are left for them; give one of the two limits"
+                )
+            return picks
+        assert room is not None
+        at = allocate(choices, room)
+        if at is None:
+            least = sum(min(sum(x.dims) for x in listed) for listed in self.problem.layouts.values())
             raise OptionError(
-                f"max_error={run.max_error} needs {needed:,} parameters in the chosen layers, but only "
-                f"{run.room:,} are left for them; give one of the two limits"
+                f"{room:,} parameters are left for the chosen layers, but their smallest forms need "
+                f"{max(least, room + 1):,}; raise the budget"
             )
-        return picks
-    assert run.room is not None
-    at = allocate([w.choices for w in works], run.room)
-    if at is None:
-        least = sum(min(sum(x.dims) for x in run.layouts[w.name]) for w in works)
-        raise OptionError(
-            f"{run.room:,} parameters are left for the chosen layers, but their smallest forms need "
-            f"{max(least, run.room + 1):,}; raise the budget"
-        )
-    return [w.choices[k] for w, k in zip(works, at)]
-
-
-@torch.no_grad()
-def _made(work: Work, choice: Choice, *, measure: bool) -> tuple[nn.Module, LayerReport]:
-    """The layer in its chosen form, and a report on it."""
-    layer: nn.Linear | TNLinear = work.layer
-    x = torch.randn(LATENCY_ROWS, work.layer.in_features, dtype=torch.float64).to(work.layer.weight)
-    latency = after = median_seconds(lambda: work.layer(x), work.layer) if measure else None
-    metric = metric_of(work.layer, work.inputs)
-    structure = None
-    if choice.layout is not None:
-        network, scale = choice.make(metric)
-        layer = TNLinear.from_linear(
-            work.layer,
-            in_dims=choice.layout.in_dims,
-            out_dims=choice.layout.out_dims,
-            paired=choice.layout.paired,
-            network=network.to(work.layer.weight.device, work.layer.weight.dtype),
-            input_scale=scale,
-        )
-        structure = layer.structure
-        after = median_seconds(lambda: layer(x), layer) if measure else None
-    weight = layer.weight.detach().double()
-    if work.inputs is not None and work.inputs.mean is not None and layer.bias is not None:
-        layer.bias.add_((metric.weight - weight) @ work.inputs.mean.to(weight))
-    plain = Metric(metric.weight, None)
-    report = LayerReport(
-        name=work.name,
-        kind=choice.kind,
-        in_features=work.layer.in_features,
-        out_features=work.layer.out_features,
-        parameters_before=sum(p.numel() for p in work.layer.parameters()),
-        parameters_after=sum(p.numel() for p in layer.parameters()),
-        relative_error=plain.error(weight),
-        weighted_error=None if work.inputs is None else metric.error(weight),
-        latency_before=latency,
-        latency_after=after,
-        bytes_before=layer_bytes(work.layer, LATENCY_ROWS),
-        bytes_after=layer_bytes(layer, LATENCY_ROWS),
-        seconds=work.seconds,
-        layout=None if structure is None else choice.layout,
-        structure=structure,
-    )
-    return layer, report
-
-
-@contextmanager
-def _told(progress: bool | None) -> Iterator[Callable[[str], None]]:
-    """A live line, where one is wanted."""
-    lines = [StatusLine() for _ in progress_callback(progress)]
-    for line in lines:
-        line.start()
-
-    def tell(text: str) -> None:
-        for line in lines:
-            line.say(text)
-
-    try:
-        yield tell
-    finally:
-        for line in lines:
-            line.stop()
-
-
-def _identity(run: CompressRun) -> dict[str, Any]:
-    """What a resumed run must share with the one that wrote the checkpoint."""
-    layers, inputs = run.layers, run.inputs
-    # Six digits: sums depend on the number of threads in the last ones.
-    return {
-        "layers": {n: [*m.weight.shape, f"{_norm(m.weight):.6g}"] for n, m in layers.items()},
-        "calibration": {n: f"{_norm(i.moment):.6g}" for n, i in inputs.items()},
-        "dims": {n: [x.to_dict() for x in listed] for n, listed in run.layouts.items()},
-        "max_error": run.max_error,
-        "room for the layers": run.room,
-        "effort": run.effort,
-        "seed": run.seed,
-    }
+        return [c[k] for c, k in zip(choices, at)]
 
 
 def _norm(tensor: torch.Tensor) -> float:
     return float(tensor.detach().double().norm())
-
-
-def _bytes(model: nn.Module) -> int:
-    return sum(p.numel() * p.element_size() for p in model.parameters())

@@ -12,22 +12,18 @@ from torch import nn
 
 from ..layer.linear import TNLinear
 from ..layer.schedules import peak_entries
+from ..modules import count_parameters, switch_mode
 
 __all__ = ["layer_bytes", "median_seconds"]
-
-REPEATS = 15
-MOST_SECONDS = 0.5
 
 
 @torch.no_grad()
 def median_seconds(call: Callable[[], Any], module: nn.Module) -> float:
-    """Median time of a call in evaluation mode, after two that warm up."""
+    """Median time of up to 15 calls within half a second in evaluation mode, after two that warm up."""
     cuda = any(p.is_cuda for p in module.parameters())
-    mode = module.training
-    module.eval()
     times: list[float] = []
-    try:
-        for _ in range(2 + REPEATS):
+    with switch_mode(module, training=False):
+        for _ in range(2 + 15):
             if cuda:
                 torch.cuda.synchronize()
             begin = time.perf_counter()
@@ -35,17 +31,14 @@ def median_seconds(call: Callable[[], Any], module: nn.Module) -> float:
             if cuda:
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - begin)
-            if len(times) > 3 and sum(times) > MOST_SECONDS:
+            if len(times) > 3 and sum(times) > 0.5:
                 break
-    finally:
-        module.train(mode)
     return statistics.median(times[2:])
 
 
 def layer_bytes(layer: nn.Linear | TNLinear, rows: int) -> int:
     """Bytes of parameters, input, output and everything between while so many rows are applied; counted."""
-    parameters = list(layer.parameters())
-    entries = sum(p.numel() for p in parameters) + rows * layer.in_features
+    entries = count_parameters(layer) + rows * layer.in_features
     if isinstance(layer, TNLinear):
         plan = layer.plan_for(rows)
         entries += peak_entries(layer.layout, layer.structure, plan, rows)
@@ -53,4 +46,4 @@ def layer_bytes(layer: nn.Linear | TNLinear, rows: int) -> int:
             entries += rows * layer.in_features
     else:
         entries += rows * layer.out_features
-    return entries * parameters[0].element_size()
+    return entries * next(layer.parameters()).element_size()

@@ -1,86 +1,24 @@
-"""What to grow or to compress, as users ask for it: checked at the door."""
+"""The layers to compress: which they are, what stays of the model, and a layer in its new form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
-from typing import Any
 
+import torch
 from torch import nn
 
-from ...errors import OptionError, check_kind, check_positive, check_whole
-from ...solvers import TrainingOptions
+from ...errors import OptionError
 from ..layer.layout import Layout
-from ..layer.linear import TNLinear, tn_layers
-from .choices import default_layouts
+from ..layer.linear import TNLinear
+from ..modules import count_parameters
+from .calibration import Inputs, Metric
+from .choices import Choice, default_layouts
+from .latency import layer_bytes, median_seconds
+from .result import LayerReport
 
-__all__ = [
-    "Dims",
-    "budget_of",
-    "check_grow_options",
-    "layers_to_compress",
-    "layers_to_grow",
-    "layouts_of",
-    "parameters_that_stay",
-]
+__all__ = ["Dims", "budget_of", "convert", "layers_to_compress", "layouts_of", "parameters_that_stay"]
 
 Dims = tuple[Sequence[int], Sequence[int]]
-
-
-# -- growing -------------------------------------------------------------------------------------------
-
-
-def check_grow_options(
-    loss: Any, patience: Any, batch_size: Any, noise: Any, training: Any, final_epochs: Any
-) -> None:
-    """Refuse what `grow` cannot work with."""
-    if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
-        raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
-    if loss is not None and not callable(loss):
-        raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
-    if patience is not None:
-        check_whole("patience", patience, more=", or None")
-    check_whole("batch_size", batch_size)
-    check_positive("noise", noise)
-    if training is not None:
-        check_kind("training", training, TrainingOptions)
-
-
-def layers_to_grow(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLinear]:
-    """`TNLinear` layers by name; those that are frozen only when they are named."""
-    found = tn_layers(model)
-    if not found:
-        raise OptionError("the model has no TNLinear layer to grow; put tensorgrow.nn.TNLinear layers in it")
-    shared = _sharing(found)
-    if shared:
-        raise OptionError(
-            f"the layers {shared} have cores in common, so that none can grow alone; use one TNLinear module "
-            "in several places instead"
-        )
-    if not any(p.requires_grad for p in model.parameters()):
-        raise OptionError("all parameters of the model are frozen; set requires_grad where it is trained")
-    if names is None:
-        free = {n: m for n, m in found.items() if any(c.requires_grad for c in m.cores)}
-        if not free:
-            raise OptionError(f"all cores of {list(found)} are frozen: set requires_grad, or name `layers`")
-        return free
-    wanted = [names] if isinstance(names, str) else list(names)
-    unknown = [n for n in wanted if n not in found]
-    if unknown or not wanted:
-        raise OptionError(f"layers={wanted} are not TNLinear layers of the model; it has {list(found)}")
-    return {n: found[n] for n in wanted}
-
-
-def _sharing(layers: Mapping[str, TNLinear]) -> list[str]:
-    """Layers that have a core in common with another one."""
-    owners: dict[int, list[str]] = {}
-    for name, layer in layers.items():
-        for core in layer.cores:
-            owners.setdefault(id(core), []).append(name)
-    return sorted({name for names in owners.values() if len(names) > 1 for name in names})
-
-
-# -- compressing ---------------------------------------------------------------------------------------
 
 
 def budget_of(
@@ -95,37 +33,37 @@ def budget_of(
         raise OptionError("give max_parameters or max_ratio, not both")
     if not 0 < max_ratio <= 1:
         raise OptionError(f"max_ratio={max_ratio!r} must be above 0 and at most 1")
-    return int(max_ratio * sum(p.numel() for p in model.parameters()))
+    return int(max_ratio * count_parameters(model))
 
 
 def layers_to_compress(
     model: nn.Module, layers: Iterable[str] | Callable[[str, nn.Linear], bool] | None, min_size: int
 ) -> dict[str, nn.Linear]:
     """Layers to compress by name, each module once."""
-    found = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if callable(layers):
-        picked = {n: m for n, m in found.items() if layers(n, m)}
+        picked = {n: m for n, m in linear.items() if layers(n, m)}
     elif layers is not None:
         # A module may have several names; it is reported under the first.
-        first = {id(m): n for n, m in reversed(found.items())}
+        first = {id(m): n for n, m in reversed(linear.items())}
         known = {n: m for n, m in model.named_modules(remove_duplicate=False) if isinstance(m, nn.Linear)}
         names = [layers] if isinstance(layers, str) else list(layers)
         unknown = [n for n in names if n not in known]
         if unknown:
-            raise OptionError(f"layers={unknown} are not Linear layers of the model; it has {list(found)}")
+            raise OptionError(f"layers={unknown} are not Linear layers of the model; it has {list(linear)}")
         picked = {first[id(known[n])]: known[n] for n in names}
     else:
         # Subclasses may be read by their owners in ways of their own, and a weight that is also used
         # elsewhere would not go away: both only when asked for by name.
-        uses = _uses(model)
+        uses = _count_uses(model)
         picked = {
             n: m
-            for n, m in found.items()
+            for n, m in linear.items()
             if type(m) is nn.Linear and m.weight.numel() >= min_size and uses[id(m.weight)] == 1
         }
     if not picked:
         raise OptionError(
-            f"no layer to compress: the model has the Linear layers {list(found)}, and min_size={min_size}; "
+            f"no layer to compress: the model has the Linear layers {list(linear)}, and min_size={min_size}; "
             "name some in `layers`"
         )
     if any(m.weight.is_complex() for m in picked.values()):
@@ -133,10 +71,10 @@ def layers_to_compress(
     return picked
 
 
-def parameters_that_stay(model: nn.Module, chosen: Iterable[nn.Linear]) -> int:
+def parameters_that_stay(model: nn.Module, layers: Iterable[nn.Linear]) -> int:
     """Parameters of a model without the weights of some layers; one that others use too does not go away."""
-    left, sizes = _uses(model), {id(p): p.numel() for p in model.parameters()}
-    for layer in chosen:
+    left, sizes = _count_uses(model), {id(p): p.numel() for p in model.parameters()}
+    for layer in layers:
         for module in layer.modules():
             for name, p in module._parameters.items():
                 if p is not None and not (module is layer and name == "bias"):
@@ -144,7 +82,7 @@ def parameters_that_stay(model: nn.Module, chosen: Iterable[nn.Linear]) -> int:
     return sum(size for key, size in sizes.items() if left[key] > 0)
 
 
-def _uses(model: nn.Module) -> dict[int, int]:
+def _count_uses(model: nn.Module) -> dict[int, int]:
     """How many modules have each parameter."""
     uses: dict[int, int] = {}
     for module in model.modules():
@@ -171,3 +109,57 @@ def _layouts(layer: nn.Linear, dims: Dims | None, paired: bool | None) -> list[L
     both = (True, False) if len(dims[0]) == len(dims[1]) else (False,)
     kinds = both if paired is None else (paired,)
     return [Layout.choose(*sizes, dims[0], dims[1], paired=kind) for kind in kinds]
+
+
+@torch.no_grad()
+def convert(
+    name: str, layer: nn.Linear, inputs: Inputs | None, choice: Choice, *, seconds: float, measure: bool
+) -> tuple[nn.Module, LayerReport]:
+    """A layer in its new form, and a report on it.
+
+    Parameters
+    ----------
+    seconds
+        That the search for its forms took.
+    measure
+        Whether to measure latencies.
+    """
+    new: nn.Linear | TNLinear = layer
+    rows = 32  # of the input that latencies and memory are for
+    x = torch.randn(rows, layer.in_features, dtype=torch.float64).to(layer.weight)
+    latency = after = median_seconds(lambda: layer(x), layer) if measure else None
+    metric = Metric.of(layer, inputs)
+    structure = None
+    if choice.layout is not None:
+        network, scale = choice.make(metric)
+        new = TNLinear.from_linear(
+            layer,
+            in_dims=choice.layout.in_dims,
+            out_dims=choice.layout.out_dims,
+            paired=choice.layout.paired,
+            network=network.to(layer.weight.device, layer.weight.dtype),
+            input_scale=scale,
+        )
+        structure = new.structure
+        after = median_seconds(lambda: new(x), new) if measure else None
+    weight = new.weight.detach().double()
+    if inputs is not None and inputs.mean is not None and new.bias is not None:
+        new.bias.add_((metric.weight - weight) @ inputs.mean.to(weight))
+    report = LayerReport(
+        name=name,
+        kind=choice.kind,
+        in_features=layer.in_features,
+        out_features=layer.out_features,
+        parameters_before=count_parameters(layer),
+        parameters_after=count_parameters(new),
+        relative_error=Metric(metric.weight, None).error(weight),
+        weighted_error=None if inputs is None else metric.error(weight),
+        latency_before=latency,
+        latency_after=after,
+        bytes_before=layer_bytes(layer, rows),
+        bytes_after=layer_bytes(new, rows),
+        seconds=seconds,
+        layout=choice.layout,
+        structure=structure,
+    )
+    return new, report

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from ...errors import OptionError
-from ...files import read_file, write_file
+from ...files import loads, read_file, write_file
+from ...results import Record
+from ...search import packable
 from ...structure import Structure
-from ..growth.result import model_tensors
 from ..layer.layout import Layout
-from ..layer.linear import TNLinear, is_trained
+from ..layer.linear import TNLinear
+from ..modules import copy_architecture, count_bytes, count_parameters, model_tensors, replace_module
 
-__all__ = ["CompressResult", "LayerReport", "load_compressed", "replace"]
+__all__ = ["CompressResult", "LayerReport", "LayerSearch", "load_compressed"]
 
 COMPRESSED_KIND = "compressed model"
+
+
+@packable
+@dataclass(frozen=True)
+class LayerSearch(Record):
+    """What was found for a layer.
+
+    Attributes
+    ----------
+    kind
+        "layer".
+    index, count
+        Which of how many layers.
+    num_parameters, loss, relative_error
+        Of the smallest form, without the bias.
+    name
+        Of the layer.
+    choices
+        Kind, parameters without the bias, and relative error of each form that no other one beats, by size.
+    is_complete
+        Whether the search had its time; otherwise there are mostly truncated SVDs.
+    """
+
+    count: int
+    name: str
+    in_features: int
+    out_features: int
+    choices: tuple[tuple[str, int, float], ...]
+    is_complete: bool
+
+    def move(self) -> str:
+        """Which layer it was, for a line of text."""
+        return f"{self.kind} {self.name or 'model'} ({self.index + 1} of {self.count})"
 
 
 @dataclass(frozen=True)
@@ -96,12 +131,12 @@ class CompressResult:
     @property
     def num_parameters(self) -> int:
         """Of the whole model now."""
-        return sum(p.numel() for p in self.model.parameters())
+        return count_parameters(self.model)
 
     @property
     def num_bytes(self) -> int:
         """Memory of its parameters."""
-        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+        return count_bytes(self.model)
 
     @property
     def compression_ratio(self) -> float:
@@ -165,8 +200,13 @@ def load_compressed(path: str | Path, model: nn.Module) -> CompressResult:
     model
         The architecture before compression; weights do not matter. It is not modified.
     """
-    header, tensors = read_file(path, (COMPRESSED_KIND,))
-    own = copy.deepcopy(model)
+    return _unpack(*read_file(path, (COMPRESSED_KIND,)), model)
+
+
+def _unpack(
+    header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module
+) -> CompressResult:
+    own = copy_architecture(model)
     modules = dict(own.named_modules())
     reports = []
     for data in header["layers"]:
@@ -183,23 +223,10 @@ def load_compressed(path: str | Path, model: nn.Module) -> CompressResult:
                 f"model has {old!r:.80} there. Give the model that was compressed, or one made like it"
             )
         prefix = f"{data['name']}." if data["name"] else ""
-        new = TNLinear(
-            *sizes,
-            in_dims=layout.in_dims,
-            out_dims=layout.out_dims,
-            paired=layout.paired,
-            structure=structure,
-            bias=old.bias is not None,
-            input_scale=f"{prefix}input_scale" in tensors,
-            device=old.weight.device,
-            dtype=old.weight.dtype,
-            random_state=0,
-        )
-        new.train(old.training)
-        new.cores.requires_grad_(is_trained(old))
-        if new.bias is not None:
-            new.bias.requires_grad_(old.bias.requires_grad)
-        own = replace(own, old, new)
+        assert structure is not None
+        scaled = f"{prefix}input_scale" in tensors
+        new = TNLinear.untrained(old, layout, structure, input_scale=scaled, random_state=0)
+        own = replace_module(own, old, new)
     own.load_state_dict(tensors)
     return CompressResult(
         own,
@@ -212,15 +239,7 @@ def load_compressed(path: str | Path, model: nn.Module) -> CompressResult:
     )
 
 
-def replace(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """Put `new` wherever the model has `old` (it may have several names); returns the model."""
-    if model is old:
-        return new
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):
-            if child is old:
-                parent._modules[name] = new
-    return model
+loads(COMPRESSED_KIND, _unpack)
 
 
 def _times(before: float | None, after: float | None) -> str:

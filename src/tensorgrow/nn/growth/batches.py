@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from ...data.arrays import as_tensor
 from ...errors import DataError
 
-__all__ = ["Batches", "as_batches", "joined"]
+__all__ = ["Batches", "as_batches", "join"]
 
 Pair = tuple[Any, torch.Tensor]
 
@@ -24,7 +24,7 @@ class Batches:
     inputs, targets
         All the data, on the device; None where it comes from a loader.
     loader
-        Gives pairs itself; what it shuffles is its own business.
+        Yields pairs; whether it shuffles is its own business.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class Batches:
     def in_order(self) -> Iterator[Pair]:
         """One pass without shuffling."""
         if self.inputs is None or self.targets is None:
-            yield from self._loaded()
+            yield from self._load()
             return
         yield from zip(torch.split(self.inputs, self.batch_size), torch.split(self.targets, self.batch_size))
 
-    def shuffled(self, generator: torch.Generator) -> Iterator[Pair]:
+    def shuffle(self, generator: torch.Generator) -> Iterator[Pair]:
         """One pass in random order."""
         if self.inputs is None or self.targets is None:
-            yield from self._loaded()
+            yield from self._load()
             return
         order = torch.randperm(len(self.inputs), generator=generator, device=generator.device)
         parts = list(torch.split(order.to(self.device), self.batch_size))
@@ -67,7 +67,7 @@ class Batches:
         weights = torch.arange(1, len(probe) + 1, dtype=torch.float64, device=probe.device)
         return [list(self.inputs.shape), list(self.targets.shape), float((probe * weights).sum())]
 
-    def _loaded(self) -> Iterator[Pair]:
+    def _load(self) -> Iterator[Pair]:
         assert self.loader is not None
         for batch in self.loader:
             if not isinstance(batch, tuple | list) or len(batch) != 2:
@@ -103,7 +103,7 @@ def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, d
     return Batches(x, y, None, batch_size=batch_size, device=device)
 
 
-def joined(first: Batches, second: Batches) -> Batches:
+def join(first: Batches, second: Batches) -> Batches:
     """All the data of both: shuffled together where it lies in memory, else one after the other."""
     whole = [b for b in (first, second) if b.inputs is not None and b.targets is not None]
     if len(whole) < 2:
@@ -124,10 +124,10 @@ class _Chain(Batches):
         for part in self.parts:
             yield from part.in_order()
 
-    def shuffled(self, generator: torch.Generator) -> Iterator[Pair]:
+    def shuffle(self, generator: torch.Generator) -> Iterator[Pair]:
         """One pass, each part in random order."""
         for part in self.parts:
-            yield from part.shuffled(generator)
+            yield from part.shuffle(generator)
 
 
 def _move(value: Any, device: torch.device) -> Any:

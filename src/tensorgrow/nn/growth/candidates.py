@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
+from torch import nn
 
-from ...errors import check_choice
-from ...search import EdgePolicy
+from ...errors import OptionError
+from ...search import EdgePolicy, GreedyOptions
 from ...structure import Edge
-from ..layer.linear import TNLinear
-from .trainer import Trainer, frozen
+from ..layer.linear import TNLinear, tn_layers
+from .trainer import Trainer, freeze
 
-__all__ = ["Candidate", "EdgeScore", "best_candidate", "growable"]
+__all__ = ["Candidate", "GrowProblem", "best_candidate", "layers_to_grow"]
 
-EdgeScore = Literal["drop", "per_parameter"]
+
+@dataclass(frozen=True)
+class GrowProblem:
+    """What a growing model works on.
+
+    Attributes
+    ----------
+    trainer
+        The model with its data. Whoever searches changes the model, nothing else.
+    layers, policies
+        The layers that may grow, and their edges that may, by name.
+    patience
+        Growths in a row without a better score before the run ends; None: any number.
+    """
+
+    trainer: Trainer
+    layers: Mapping[str, TNLinear]
+    policies: Mapping[str, EdgePolicy]
+    options: GreedyOptions
+    patience: int | None
+
+    def growable(self, room: float) -> Iterator[tuple[str, Edge]]:
+        """Edges that may grow by one within `room` more parameters."""
+        for name, layer in self.layers.items():
+            for edge in self.policies[name].growable(layer.structure):
+                if layer.structure.growth_cost(*edge) <= room:
+                    yield name, edge
 
 
 @dataclass(frozen=True)
@@ -28,59 +54,83 @@ class Candidate:
     edge: Edge
     slices: tuple[torch.Tensor, torch.Tensor]
     added: int
-    validation: float
     score: float
 
 
-def growable(
-    layers: Mapping[str, TNLinear], policies: Mapping[str, EdgePolicy], room: float
-) -> Iterator[tuple[str, Edge]]:
-    """Edges that may grow by one within `room` more parameters."""
-    for name, layer in layers.items():
-        for edge in policies[name].growable(layer.structure):
-            if layer.structure.growth_cost(*edge) <= room:
-                yield name, edge
-
-
 def best_candidate(
-    trainer: Trainer,
-    layers: Mapping[str, TNLinear],
-    edges: list[tuple[str, Edge]],
-    seed: int,
-    before: float,
-    *,
-    edge_score: EdgeScore,
-    noise: float,
-    deadline: float,
+    problem: GrowProblem, edges: Iterable[tuple[str, Edge]], seed: int, before: float, deadline: float
 ) -> Candidate | None:
     """Train the new slices of every edge with everything else frozen; None when the time is over.
 
     All candidates see the same batches and dropout masks, so that their difference is that of the edges. Ties
     go to the cheaper edge, then to the first.
+
+    Parameters
+    ----------
+    before
+        The score without any growth.
     """
-    check_choice("edge_score", edge_score, ("drop", "per_parameter"))
-    found: list[Candidate] = []
+    trainer, options = problem.trainer, problem.options
+    candidates: list[Candidate] = []
     for name, edge in edges:
         if time.perf_counter() > deadline:
             return None
-        layer = layers[name]
-        slices = _new_slices(layer, edge, noise, seed)
-        with frozen(trainer.model), layer.trial(*edge, slices):
+        layer = problem.layers[name]
+        slices = _draw_slices(layer, edge, options.slice_noise, seed)
+        with freeze(trainer.model), layer.trial(*edge, slices):
             done = trainer.fit(slices, seed, epochs=trainer.options.candidate_epochs, deadline=deadline)
         added = layer.structure.growth_cost(*edge)
-        drop = before - done.measure
-        score = drop / added if edge_score == "per_parameter" else drop
-        kept = (slices[0].detach(), slices[1].detach())
-        found.append(Candidate(name, edge, kept, added, done.measure, score))
-    return max(found, key=lambda c: (c.score, -c.added), default=None)
+        score = _score(options, before, done.measure, added)
+        candidates.append(Candidate(name, edge, (slices[0].detach(), slices[1].detach()), added, score))
+    return max(candidates, key=lambda c: (c.score, -c.added), default=None)
 
 
-def _new_slices(layer: TNLinear, edge: Edge, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _score(options: GreedyOptions, before: float, after: float, added: int) -> float:
+    if callable(options.edge_score):
+        return float(options.edge_score(before, after, added))
+    drop = before - after
+    return drop / added if options.edge_score == "per_parameter" else drop
+
+
+def _draw_slices(layer: TNLinear, edge: Edge, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    made = []
+    slices = []
     for node, other in (edge, edge[::-1]):
         core = layer.cores[node]
         count = layer.structure.leg_dim(node) * layer.structure.bond_product(node, without=other)
-        drawn = noise * torch.randn(count, generator=generator, dtype=torch.float64)
-        made.append(drawn.to(core.detach()).requires_grad_())
-    return made[0], made[1]
+        values = noise * torch.randn(count, generator=generator, dtype=torch.float64)
+        slices.append(values.to(core.detach()).requires_grad_())
+    return slices[0], slices[1]
+
+
+def layers_to_grow(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLinear]:
+    """`TNLinear` layers by name; those that are frozen only when they are named."""
+    known = tn_layers(model)
+    if not known:
+        raise OptionError("the model has no TNLinear layer to grow; put tensorgrow.nn.TNLinear layers in it")
+    shared = _find_shared(known)
+    if shared:
+        raise OptionError(
+            f"the layers {shared} have cores in common, so that none can grow alone; use one TNLinear module "
+            "in several places instead"
+        )
+    if not any(p.requires_grad for p in model.parameters()):
+        raise OptionError("all parameters of the model are frozen; set requires_grad where it is trained")
+    if names is None:
+        free = {n: m for n, m in known.items() if any(c.requires_grad for c in m.cores)}
+        if not free:
+            raise OptionError(f"all cores of {list(known)} are frozen: set requires_grad, or name `layers`")
+        return free
+    listed = [names] if isinstance(names, str) else list(names)
+    if not listed or not set(listed) <= set(known):
+        raise OptionError(f"layers={listed} are not TNLinear layers of the model; it has {list(known)}")
+    return {n: known[n] for n in listed}
+
+
+def _find_shared(layers: Mapping[str, TNLinear]) -> list[str]:
+    """Layers that have a core in common with another one."""
+    owners: dict[int, list[str]] = {}
+    for name, layer in layers.items():
+        for core in layer.cores:
+            owners.setdefault(id(core), []).append(name)
+    return sorted({name for names in owners.values() if len(names) > 1 for name in names})

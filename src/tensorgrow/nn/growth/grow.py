@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import copy
-import math
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from ...callbacks.base import as_callbacks, listening, progress_callback
+from ...callbacks.base import Callbacks
 from ...data.devices import choose_device
+from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole
 from ...network import RandomState, as_generator
 from ...results import StopReason
-from ...search import EdgePolicy, Limits
-from ...solvers import TrainingOptions, grown_state
-from ...structure import Edge, Structure
-from ...tasks.task import describe
-from ..checkpoints import GrowCheckpoint
-from ..compression.layers import check_grow_options, layers_to_grow
-from ..layer.linear import TNLinear
-from ..progress import GrowLine
+from ...search import EdgePolicy, GreedyOptions, Limits
+from ...solvers import TrainingOptions
+from ...structure import Edge
+from ...tasks.request import Audience
+from ...tasks.task import Task, describe, run_task
+from ..modules import count_parameters
 from .batches import as_batches
-from .candidates import EdgeScore, best_candidate, growable
-from .result import GrowResult, GrowStep, model_tensors
+from .candidates import GrowProblem, layers_to_grow
+from .result import GrowResult
+from .steps import GrowSearch
 from .trainer import Loss, Score, Trainer
 
-__all__ = ["GrowRun", "grow"]
+__all__ = ["GrowTask", "grow"]
 
 # The paper's choices for this experiment.
 PAPER_TRAINING = TrainingOptions(
@@ -50,7 +50,7 @@ def grow(
     max_seconds: float | None = None,
     edges: Literal["all", "chain", "ring"] | Iterable[Edge] = "all",
     layers: Iterable[str] | None = None,
-    edge_score: EdgeScore = "drop",
+    edge_score: Literal["drop", "per_parameter"] = "drop",
     noise: float = 1e-2,
     patience: int | None = 5,
     training: TrainingOptions | None = None,
@@ -59,8 +59,9 @@ def grow(
     random_state: RandomState = None,
     device: torch.device | str | None = None,
     progress: bool | None = None,
-    callbacks: Any = None,
+    callbacks: Callbacks = None,
     checkpoint: str | Path | None = None,
+    options: GreedyOptions | None = None,
 ) -> GrowResult:
     """Train a model and grow its `TNLinear` layers, one edge rank at a time.
 
@@ -94,15 +95,15 @@ def grow(
     noise
         Size of the random slices that a candidate starts from.
     patience
-        Stop after so many growths in a row without a better score; None: never.
+        Stop after this many growths in a row without a better score; None: never.
     training
         Optimiser, epochs and more. By default Adam at 1e-3, 50 epochs, 5 for candidates, best epoch kept.
     final_epochs
-        After the growth, train the chosen model for so many epochs more on training and validation data
+        After the growth, train the best model for this many epochs more on training and validation data
         together, and keep the last where the loss on all of them fell. Nothing is left to judge that by:
-        `validation` is that of before. A schedule that ends at a small rate suits it, such as "cosine".
+        `validation_error` is that of before. A schedule that ends at a small rate suits it, such as "cosine".
     batch_size
-        Where the data is given whole.
+        For data that is not in a DataLoader.
     random_state
         One seed reproduces a run on the same machine, dropout included.
     device
@@ -110,10 +111,13 @@ def grow(
     progress
         Show a live line; by default when the terminal is interactive and rich is installed.
     callbacks
-        Functions of a `GrowStep`, or objects with ``on_start(run)``, ``on_step(run, step)``, ``on_end(run)``
-        where ``run.model`` is the model after the step; a true answer stops.
+        Functions of a `GrowStep`, or objects with ``on_start(search)``, ``on_step(search, step)``,
+        ``on_end(search)`` where ``search.model`` is the model after the step; a true answer stops.
     checkpoint
-        A file the state is kept in after every step. When it exists the run resumes from it.
+        A file that the state is kept in. When it exists the run resumes from it.
+    options
+        `edge_score`, `slice_noise` and `patience` in place of the three keywords above, `rank_increment`,
+        `max_degree` and `transfer` (off: layers start from random cores after every growth, for ablations).
 
     Returns
     -------
@@ -122,225 +126,125 @@ def grow(
         far.
     """
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=True)
-    check_grow_options(loss, patience, batch_size, noise, training, final_epochs)
-    options = PAPER_TRAINING if training is None else training
+    _check(loss, training, final_epochs=final_epochs, patience=patience, batch_size=batch_size, noise=noise)
+    if options is None:
+        check_choice("edge_score", edge_score, ("drop", "per_parameter"))
+        options = GreedyOptions(edge_score=edge_score, slice_noise=noise)
+    else:
+        _check_options(options, edge_score=edge_score, noise=noise, patience=patience)
+        patience = options.patience
     own = copy.deepcopy(model)
-    chosen = layers_to_grow(own, layers)
+    growing = layers_to_grow(own, layers)
     like = next(own.parameters())
     where = choose_device(device, like, gpu_from=0)
     own.to(where)
-    made: dict[str, Any] = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
+    kind: dict[str, Any] = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
     trainer = Trainer(
         own,
-        as_batches(train_data, "train_data", **made),
-        as_batches(validation_data, "validation_data", **made),
+        as_batches(train_data, "train_data", **kind),
+        as_batches(validation_data, "validation_data", **kind),
         loss,
         score,
-        options,
+        PAPER_TRAINING if training is None else training,
     )
-    policies = {n: EdgePolicy.parse(edges, m.structure.order) for n, m in chosen.items()}
-    limits.check_size(sum(p.numel() for p in own.parameters()))
-    run = GrowRun(trainer, chosen, policies, limits, as_generator(random_state), edge_score, noise, patience)
-    listeners: list[Any] = [*as_callbacks(callbacks), *(GrowLine() for _ in progress_callback(progress))]
-    if checkpoint is not None:
-        keeper = GrowCheckpoint(checkpoint, _identity(run, batch_size))
-        keeper.load(run)
-        listeners.insert(0, keeper)
-    _drive(run, listeners)
-    assert run.best is not None and run.stop is not None
-    own.load_state_dict(run.best)
-    if final_epochs and run.stop != StopReason.INTERRUPTED:
-        run.finish(final_epochs)
-    details = describe(
-        like,
-        options=options.to_dict(),
-        final_epochs=final_epochs,
-        seconds=run.elapsed,
-        edge_score=edge_score,
-    )
-    return GrowResult(own, tuple(run.steps), run.stop, details)
+    if isinstance(edges, Iterable) and not isinstance(edges, str):
+        edges = tuple(edges)  # read once for every layer
+    policies = {n: EdgePolicy.parse(edges, m.structure.order, options.max_degree) for n, m in growing.items()}
+    limits.check_size(count_parameters(own))
+    problem = GrowProblem(trainer, growing, policies, options, patience)
+    task = GrowTask(problem, limits, as_generator(random_state), final_epochs)
+    return run_task(task, Audience(progress, callbacks, checkpoint))
 
 
-class GrowRun:
-    """A run in progress: iterate over it for one `GrowStep` after the other.
+def _check(
+    loss: Any, training: Any, *, final_epochs: Any, patience: Any, batch_size: Any, noise: Any
+) -> None:
+    """Refuse what `grow` cannot work with."""
+    if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
+        raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
+    if loss is not None and not callable(loss):
+        raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
+    if patience is not None:
+        check_whole("patience", patience, more=", or None")
+    check_whole("batch_size", batch_size)
+    check_positive("noise", noise)
+    if training is not None:
+        check_kind("training", training, TrainingOptions)
 
-    Attributes
-    ----------
-    model
-        As it is after the last step.
-    steps
-        What was done.
-    best
-        State of the model after the step with the best score.
-    memory
-        What the optimiser remembers of each parameter, by name.
-    """
+
+def _check_options(options: GreedyOptions, **keywords: object) -> None:
+    """Refuse what `options` and keywords both say, and options that `grow` would ignore."""
+    check_kind("options", options, GreedyOptions)
+    both = [f"{n}={v!r}" for n, v in keywords.items() if v != (grow.__kwdefaults__ or {})[n]]
+    if both:
+        raise OptionError(f"give {', '.join(both)} in options or as a keyword, not both")
+    ignored = [
+        f"{f.name}={getattr(options, f.name)!r}"
+        for f in fields(options)
+        if f.name not in GrowSearch.uses and getattr(options, f.name) != f.default
+    ]
+    if ignored:
+        raise OptionError(
+            f"nn.grow does not use {', '.join(ignored)}. It uses {', '.join(sorted(GrowSearch.uses))}. Leave "
+            "out the others, or start from the options of another preset"
+        )
+
+
+class GrowTask(Task[GrowSearch, GrowResult]):
+    """A model that is to be grown, as a run."""
 
     def __init__(
-        self,
-        trainer: Trainer,
-        layers: Mapping[str, TNLinear],
-        policies: Mapping[str, EdgePolicy],
-        limits: Limits,
-        generator: torch.Generator,
-        edge_score: EdgeScore,
-        noise: float,
-        patience: int | None,
+        self, problem: GrowProblem, limits: Limits, generator: torch.Generator, final_epochs: int
     ) -> None:
-        self.trainer, self.layers, self.policies, self.limits = trainer, layers, policies, limits
-        self.generator, self.edge_score, self.noise, self.patience = generator, edge_score, noise, patience
-        self.steps: list[GrowStep] = []
-        self.best: dict[str, Any] | None = None
-        self.memory: dict[str, dict[str, torch.Tensor]] = {}
-        self.stop: StopReason | None = None
-        self.spent = 0.0
-        self._begin = time.perf_counter()
+        self.problem, self.limits, self.generator = problem, limits, generator
+        self.final_epochs = final_epochs
 
-    @property
-    def model(self) -> nn.Module:
-        """As it is now."""
-        return self.trainer.model
+    def search(self) -> GrowSearch:
+        """The search, before its first training."""
+        return GrowSearch(self.problem, self.limits, self.generator)
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds, those before a resume included."""
-        return self.spent + time.perf_counter() - self._begin
+    def identity(self, search: GrowSearch) -> Mapping[str, object]:
+        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+        problem, trainer = self.problem, self.problem.trainer
+        total = sum(float(p.detach().double().abs().sum()) for p in trainer.model.parameters())
+        pairs = {
+            n: None if p.pairs is None else sorted(map(list, p.pairs)) for n, p in problem.policies.items()
+        }
+        options, score = problem.options, trainer.score
+        return {
+            "model": [total, {n: m.structure.to_dict() for n, m in problem.layers.items()}],
+            "train_data": trainer.training.fingerprint(),
+            "validation_data": trainer.validation.fingerprint(),
+            "training": trainer.options.to_dict(),
+            "score": score if isinstance(score, str) else getattr(score, "__name__", "function"),
+            "max_parameters": self.limits.max_parameters,
+            "edges": pairs,
+            "edge_score": options.to_dict()["edge_score"],
+            "noise": options.slice_noise,
+            "batch_size": trainer.training.batch_size,
+            "rank_increment": options.rank_increment,
+            "max_degree": options.max_degree,
+            "transfer": options.transfer,
+        }
 
-    @property
-    def num_parameters(self) -> int:
-        """Of the whole model."""
-        return sum(p.numel() for p in self.model.parameters())
-
-    @property
-    def best_step(self) -> GrowStep:
-        """The smallest of the steps with the best score."""
-        return min(self.steps, key=lambda s: (s.validation, s.index))
-
-    def __iter__(self) -> Iterator[GrowStep]:
-        if not self.steps:
-            yield self._train("start", None, None)
-        while (stop := self._reason()) is None:
-            edges = list(growable(self.layers, self.policies, self._room()))
-            if not edges:
-                tight = any(True for _ in growable(self.layers, self.policies, math.inf))
-                self.stop = StopReason.MAX_PARAMETERS if tight else StopReason.SATURATED
-                return
-            candidate = best_candidate(
-                self.trainer,
-                self.layers,
-                edges,
-                self._seed(),
-                self.steps[-1].validation,
-                edge_score=self.edge_score,
-                noise=self.noise,
-                deadline=self._deadline(),
-            )
-            if candidate is None:
-                self.stop = StopReason.MAX_SECONDS
-                return
-            self._grow(candidate.layer, candidate.edge, candidate.slices)
-            yield self._train("grow", candidate.layer, candidate.edge)
-        self.stop = stop
-
-    def finish(self, epochs: int) -> None:
-        """Train the model on all the data; Ctrl-C leaves it as it was chosen."""
-        try:
-            self.trainer.fit_to_all(self._seed(), epochs=epochs, deadline=self._deadline())
-        except KeyboardInterrupt:
-            assert self.best is not None
-            self.model.load_state_dict(self.best)
-            self.stop = StopReason.INTERRUPTED
-
-    def _reason(self) -> StopReason | None:
-        last = self.steps[-1]
-        if self.limits.max_error is not None and last.validation <= self.limits.max_error:
-            return StopReason.TARGET_REACHED
-        if self.patience is not None and last.index - self.best_step.index >= self.patience:
-            return StopReason.VALIDATION
-        return self.limits.stop_reason(last.index, self.elapsed)
-
-    def _room(self) -> float:
-        if self.limits.max_parameters is None:
-            return math.inf
-        return self.limits.max_parameters - self.num_parameters
-
-    def _deadline(self) -> float:
-        if self.limits.max_seconds is None:
-            return math.inf
-        return self._begin + self.limits.max_seconds - self.spent
-
-    def _seed(self) -> int:
-        return int(torch.randint(2**31, (), generator=self.generator, device=self.generator.device))
-
-    def _grow(self, name: str, edge: Edge, slices: tuple[torch.Tensor, torch.Tensor]) -> None:
-        layer = self.layers[name]
-        for node, other in (edge, edge[::-1]):
-            core = f"{name}.cores.{node}" if name else f"cores.{node}"
-            if core in self.memory:
-                self.memory[core] = grown_state(self.memory[core], layer.structure, node, other)
-        layer.grow_edge(*edge, slices=slices)
-
-    def _train(self, kind: str, layer: str | None, edge: Edge | None) -> GrowStep:
-        options = self.trainer.options
-        named = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        known = [self.memory.get(n, {}) for n in named] if options.keep_state and self.memory else None
-        done = self.trainer.fit(
-            list(named.values()),
-            self._seed(),
-            epochs=options.epochs,
-            state=known,
-            deadline=self._deadline(),
-            # The epoch kept last was the luckiest of many on this validation data: growth would go on from it
-            # for ever. That step is in the history and may still be the result.
-            may_stay=False,
+    def finish(self, search: GrowSearch) -> GrowResult:
+        """The best model, after a last training on all data where one was wanted; Ctrl-C leaves that out."""
+        state, model, trainer = search.state, search.model, self.problem.trainer
+        stop = state.stop
+        assert stop is not None
+        model.load_state_dict(state.best)
+        if self.final_epochs and stop is not StopReason.INTERRUPTED:
+            deadline = search.context.deadline
+            try:
+                trainer.fit_to_all(search.draw_seed(), epochs=self.final_epochs, deadline=deadline)
+            except KeyboardInterrupt:
+                model.load_state_dict(state.best)
+                stop = StopReason.INTERRUPTED
+        info = describe(
+            next(model.parameters()),
+            options=trainer.options.to_dict(),
+            final_epochs=self.final_epochs,
+            seconds=search.seconds,
+            edge_score=self.problem.options.to_dict()["edge_score"],
         )
-        self.memory = dict(zip(named, done.state))
-        step = GrowStep(
-            index=len(self.steps),
-            kind=kind,
-            layer=layer,
-            edge=edge,
-            num_parameters=self.num_parameters,
-            train_loss=done.loss,
-            validation=done.measure,
-            epochs=done.epochs,
-            seconds=self.elapsed,
-            structures={n: m.structure for n, m in self.layers.items()},
-        )
-        self.steps.append(step)
-        if self.best_step is step:
-            self.best = {k: v.detach().clone() for k, v in model_tensors(self.model).items()}
-        return step
-
-
-def _drive(run: GrowRun, listeners: list[Any]) -> None:
-    with listening(run, listeners) as wants_to_stop:
-        try:
-            for step in run:
-                if wants_to_stop(step):
-                    run.stop = StopReason.CALLBACK
-                    break
-        except KeyboardInterrupt:
-            if run.best is None:
-                raise
-            run.stop = StopReason.INTERRUPTED
-
-
-def _identity(run: GrowRun, batch_size: int) -> dict[str, Any]:
-    """What a resumed run must share with the one that wrote the checkpoint."""
-    total = sum(float(p.detach().double().abs().sum()) for p in run.model.parameters())
-    pairs = {n: None if p.pairs is None else sorted(map(list, p.pairs)) for n, p in run.policies.items()}
-    score = run.trainer.score
-    starts: dict[str, Structure] = {n: m.structure for n, m in run.layers.items()}
-    return {
-        "model": [total, {n: s.to_dict() for n, s in starts.items()}],
-        "train_data": run.trainer.training.fingerprint(),
-        "validation_data": run.trainer.validation.fingerprint(),
-        "training": run.trainer.options.to_dict(),
-        "score": score if isinstance(score, str) else getattr(score, "__name__", "function"),
-        "max_parameters": run.limits.max_parameters,
-        "edges": pairs,
-        "edge_score": run.edge_score,
-        "noise": run.noise,
-        "batch_size": batch_size,
-    }
+        return GrowResult(model, tuple(state.steps), stop, info)

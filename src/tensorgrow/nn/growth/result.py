@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,18 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import DataError
-from ...files import read_file, write_file
-from ...results import StopReason
-from ...structure import Edge, Structure
+from ...files import loads, read_file, write_file
+from ...results import Record, StopReason
+from ...search import packable
+from ...structure import Structure
+from ..modules import copy_architecture, count_parameters, model_tensors
 
-__all__ = ["GrowResult", "GrowStep", "model_tensors"]
+__all__ = ["GrowResult", "GrowStep"]
 
 GROWN_KIND = "grown model"
 
 
+@packable
 @dataclass(frozen=True)
-class GrowStep:
+class GrowStep(Record):
     """One growth and the training after it.
 
     Attributes
@@ -33,27 +34,24 @@ class GrowStep:
         What grew.
     num_parameters
         Of the whole model.
-    train_loss
-        Mean over the batches of the epoch that was kept, as they came (dropout on); NaN where that is the
-        state before the first epoch.
-    validation
+    loss
+        Mean over the training batches of the best epoch, as they came (dropout on).
+    validation_error
         Score of that epoch.
-    seconds
-        Since the run began.
+    epochs
+        Passes over the training data.
     structures
         Of the layers that may grow, by name.
     """
 
-    index: int
-    kind: str
+    validation_error: float
     layer: str | None
-    edge: Edge | None
-    num_parameters: int
-    train_loss: float
-    validation: float
     epochs: int
-    seconds: float
     structures: Mapping[str, Structure]
+
+    def move(self) -> str:
+        """What grew, for a line of text."""
+        return super().move() if self.layer is None else f"{super().move()} of {self.layer or 'the model'}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form."""
@@ -63,14 +61,15 @@ class GrowStep:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GrowStep:
         """Inverse of `to_dict`."""
+        values = {**data, "relative_error": None}
+        # Files of format version 1 have two other names.
+        for old, new in (("train_loss", "loss"), ("validation", "validation_error")):
+            if old in values:
+                values[new] = values.pop(old)
         edge = data["edge"]
-        return cls(
-            **{
-                **data,
-                "edge": None if edge is None else (edge[0], edge[1]),
-                "structures": {n: Structure.from_dict(s) for n, s in data["structures"].items()},
-            }
-        )
+        values["edge"] = None if edge is None else (edge[0], edge[1])
+        values["structures"] = {n: Structure.from_dict(s) for n, s in data["structures"].items()}
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class GrowResult:
     Attributes
     ----------
     model
-        After the step with the best validation score, and the final training where one was asked for.
+        After the step with the best validation score, and after the final training where there was one.
     history
         One `GrowStep` per growth, the first training included.
     stop
@@ -96,21 +95,21 @@ class GrowResult:
 
     @property
     def best(self) -> GrowStep:
-        """The step whose model was kept."""
-        return min(self.history, key=lambda s: (s.validation, s.index))
+        """The step that the model is from."""
+        return min(self.history, key=lambda s: (s.validation_error, s.index))
 
     @property
     def num_parameters(self) -> int:
         """Of the whole model."""
-        return sum(p.numel() for p in self.model.parameters())
+        return count_parameters(self.model)
 
     @property
-    def validation(self) -> float:
-        """Score of the model that was kept."""
-        return self.best.validation
+    def validation_error(self) -> float:
+        """Score of the best step."""
+        return self.best.validation_error
 
     def save(self, path: str | Path) -> None:
-        """Write model, history and options to one safetensors file."""
+        """Write model, history and options to a safetensors file; `tensorgrow.load(path, model)` reads it."""
         header = {
             "history": [s.to_dict() for s in self.history],
             "stop": self.stop.name,
@@ -120,24 +119,24 @@ class GrowResult:
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module) -> GrowResult:
-        """Read what `save` wrote; `model` gives the architecture (ranks may differ) and is not modified."""
-        header, tensors = read_file(path, (GROWN_KIND,))
-        own = copy.deepcopy(model)
+        """Read what `save` wrote; `model` has the architecture (ranks may differ) and is not modified."""
+        return cls.unpack(*read_file(path, (GROWN_KIND,)), model)
+
+    @classmethod
+    def unpack(
+        cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module
+    ) -> GrowResult:
+        """Rebuild a result from the contents of a file and a model of the same architecture."""
+        own = copy_architecture(model)
         own.load_state_dict(tensors)
         history = tuple(GrowStep.from_dict(s) for s in header["history"])
         return cls(own, history, StopReason[header["stop"]], header["info"])
 
     def __repr__(self) -> str:
         return (
-            f"GrowResult({self.num_parameters:,} parameters, validation {self.validation:.4g}, "
+            f"GrowResult({self.num_parameters:,} parameters, validation {self.validation_error:.4g}, "
             f"{len(self.history) - 1} growths, stop={self.stop.name})"
         )
 
 
-def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The state of a model, which must be made of tensors."""
-    state = model.state_dict()
-    other = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
-    if other:
-        raise DataError(f"the model's state has entries that are not tensors and cannot be saved: {other}")
-    return state
+loads(GROWN_KIND, GrowResult.unpack)

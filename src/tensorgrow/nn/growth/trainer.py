@@ -15,9 +15,10 @@ from torch import nn
 from ...errors import DataError, check_choice
 from ...objectives.loss import as_score, scalar
 from ...solvers import Training, TrainingOptions, train
-from .batches import Batches, joined
+from ..modules import switch_mode
+from .batches import Batches, join
 
-__all__ = ["Loss", "Score", "Trainer", "frozen", "seeded"]
+__all__ = ["Loss", "Score", "Trainer", "fix_seed", "freeze"]
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 Score = Literal["loss", "accuracy"] | Callable[[torch.Tensor, torch.Tensor], Any]
@@ -52,16 +53,16 @@ class Trainer:
     @torch.no_grad()
     def validate(self) -> float:
         """The score on the validation data, in evaluation mode."""
-        with self._in_mode(training=False):
+        with switch_mode(self.model, training=False):
             pairs = [(self.model(x), y) for x, y in self.validation.in_order()]
         if not pairs:
             raise DataError("validation_data is empty, or can be iterated over only once")
-        made, wanted = (torch.cat(parts) for parts in zip(*pairs))
+        outputs, targets = (torch.cat(parts) for parts in zip(*pairs))
         if self.score == "accuracy":
-            return float((made.argmax(-1) != wanted).double().mean())
+            return float((outputs.argmax(-1) != targets).double().mean())
         if callable(self.score):
-            return as_score(self.score(made, wanted))
-        return float(scalar(self.loss(made, wanted)))
+            return as_score(self.score(outputs, targets))
+        return float(scalar(self.loss(outputs, targets)))
 
     def fit(
         self,
@@ -74,11 +75,11 @@ class Trainer:
         may_stay: bool = True,
     ) -> Training:
         """Train some parameters in place and keep the best epoch on validation, or the state before it."""
-        with self._training(seed) as generator:
+        with self._training_mode(seed) as generator:
             return train(
                 parameters,
-                lambda: self.training.shuffled(generator),
-                self._loss,
+                lambda: self.training.shuffle(generator),
+                self.batch_loss,
                 self.options,
                 measure=self.validate,
                 epochs=epochs,
@@ -90,13 +91,13 @@ class Trainer:
 
     def fit_to_all(self, seed: int, *, epochs: int, deadline: float) -> None:
         """Train what is not frozen on training and validation data; without a gain there, nothing changes."""
-        everything = joined(self.training, self.validation)
-        before, kept = self._mean_loss(everything), [v.detach().clone() for v in self._values()]
-        with self._training(seed) as generator:
+        everything = join(self.training, self.validation)
+        before, values = self._mean_loss(everything), [v.detach().clone() for v in self._values()]
+        with self._training_mode(seed) as generator:
             train(
                 [p for p in self.model.parameters() if p.requires_grad],
-                lambda: everything.shuffled(generator),
-                self._loss,
+                lambda: everything.shuffle(generator),
+                self.batch_loss,
                 replace(self.options, patience=epochs),  # nothing is left to stop by
                 measure=None,
                 epochs=epochs,
@@ -106,7 +107,7 @@ class Trainer:
         if self._mean_loss(everything) < before:
             return
         with torch.no_grad():
-            for own, value in zip(self._values(), kept):
+            for own, value in zip(self._values(), values):
                 own.copy_(value)
 
     def _values(self) -> list[torch.Tensor]:
@@ -115,31 +116,23 @@ class Trainer:
     @torch.no_grad()
     def _mean_loss(self, batches: Batches) -> float:
         """Mean over the batches, in evaluation mode."""
-        with self._in_mode(training=False):
-            found = [self._loss(batch) for batch in batches.in_order()]
-        return float(torch.stack(found).double().mean())
+        with switch_mode(self.model, training=False):
+            losses = [self.batch_loss(batch) for batch in batches.in_order()]
+        return float(torch.stack(losses).double().mean())
 
     @contextmanager
-    def _training(self, seed: int) -> Iterator[torch.Generator]:
+    def _training_mode(self, seed: int) -> Iterator[torch.Generator]:
         """The model in training mode, and a generator for its batches."""
-        with seeded(seed, self.training.device) as generator, self._in_mode(training=True):
+        with fix_seed(seed, self.training.device) as generator, switch_mode(self.model, training=True):
             yield generator
 
-    @contextmanager
-    def _in_mode(self, *, training: bool) -> Iterator[None]:
-        mode = self.model.training
-        self.model.train(training)
-        try:
-            yield
-        finally:
-            self.model.train(mode)
-
-    def _loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
+    def batch_loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
+        """The loss that is trained on."""
         return scalar(self.loss(self.model(batch[0]), batch[1]))
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[torch.Generator]:
+def fix_seed(seed: int, device: torch.device) -> Iterator[torch.Generator]:
     """Dropout and shuffling from one seed; torch's global generators are left as they were."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
@@ -148,7 +141,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[torch.Generator]:
 
 
 @contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
+def freeze(model: nn.Module) -> Iterator[None]:
     """Within the block no parameter gets gradients; afterwards buffers are as before."""
     parameters = list(model.parameters())
     flags = [p.requires_grad for p in parameters]

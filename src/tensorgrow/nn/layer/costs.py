@@ -17,8 +17,8 @@ class Machine(NamedTuple):
     cache: float
     scatter: float  # a copy in tiles of n entries costs 1 + scatter / n times one in order
     overhead: float  # seconds per operation
-    # With gradients an operation takes so many times its overhead: the host prepares the backward pass, and a
-    # GPU waits for it.
+    # With gradients an operation takes this many times its overhead: the host prepares the backward pass, and
+    # a GPU waits for it.
     with_gradients: float
 
     def training(self) -> Machine:
@@ -26,8 +26,8 @@ class Machine(NamedTuple):
         return self._replace(overhead=self.overhead * self.with_gradients)
 
 
-# The CPU's were fitted to timings of layers of 1024x1024 and 4096x4096 on one core, the GPU's measured on an
-# H200 (`benchmarks/layers.py --calibrate`), but for what gradients take: that was fitted to timings there.
+# CPU: fitted to timings of layers of 1024x1024 and 4096x4096 on one core. GPU: measured on an H200 by the
+# benchmark of layers, except for the overhead of gradients, which was fitted to timings there.
 MACHINES = {
     "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5, 1.0),
     "cuda": Machine(5.03e13, 1.61e12, 1.61e12, math.inf, 48.6, 2.09e-5, 4.0),
@@ -52,7 +52,7 @@ class Work(NamedTuple):
         """Whether it grows with the rows."""
         return any(each for _, each in self)
 
-    def touched(self, rows: int) -> float:
+    def count_entries(self, rows: int) -> float:
         """Numbers read and written."""
         (fixed, each), (copied, copied_each) = self.entries, self.copied
         return fixed + each * rows + 2 * (copied + copied_each * rows)
@@ -60,7 +60,7 @@ class Work(NamedTuple):
     def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:
         """Estimated time."""
         flops, entries, copied, tiles = (fixed + each * rows for fixed, each in self)
-        near = itemsize * self.touched(rows) <= machine.cache
+        near = itemsize * self.count_entries(rows) <= machine.cache
         rate = machine.bytes if near else machine.far_bytes
         multiplying = max(flops / machine.flops, itemsize * entries / rate)
         copying = 2 * itemsize * (copied + machine.scatter * tiles) / rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,10 @@ from typing import Any
 
 import torch
 
-from ...errors import StructureError
+from ...errors import FileFormatError, StructureError
+from ...structure import Structure
 
-__all__ = ["Layout", "digits"]
-
-# Size of a digit that dims are chosen near to when none are given.
-DIGIT = 4
+__all__ = ["Layout", "decode", "digits", "encode"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,10 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in ("in_dims", "out_dims"):
-            given = getattr(self, name)
-            if not given or any(isinstance(d, bool) or int(d) != d or d < 1 for d in given):
-                raise StructureError(f"{name}={given!r} must be whole numbers of at least 1")
-            object.__setattr__(self, name, tuple(int(d) for d in given))
+            dims = getattr(self, name)
+            if not dims or any(isinstance(d, bool) or int(d) != d or d < 1 for d in dims):
+                raise StructureError(f"{name}={dims!r} must be whole numbers of at least 1")
+            object.__setattr__(self, name, tuple(int(d) for d in dims))
         if self.paired and len(self.in_dims) != len(self.out_dims):
             raise StructureError(
                 f"paired legs need as many input as output digits; there are {len(self.in_dims)} and "
@@ -60,14 +59,14 @@ class Layout:
         *,
         paired: bool = True,
     ) -> Layout:
-        """The layout asked for; dims that are not given are chosen near 4."""
+        """Check sizes and digits; by default digits are near 4."""
         for name, size in (("in_features", in_features), ("out_features", out_features)):
             if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
                 raise StructureError(f"{name}={size!r} must be a whole number of at least 1")
-        count = max(1, round(math.log(max(in_features, out_features, 2), DIGIT)))
+        count = max(1, round(math.log(max(in_features, out_features, 2), 4)))
         if paired:
-            given = in_dims if in_dims is not None else out_dims
-            count = count if given is None else len(given)
+            known = in_dims if in_dims is not None else out_dims
+            count = count if known is None else len(known)
         layout = cls(
             digits(in_features, count) if in_dims is None else tuple(in_dims),
             digits(out_features, count) if out_dims is None else tuple(out_dims),
@@ -153,3 +152,18 @@ def digits(size: int, count: int) -> tuple[int, ...]:
     for factor in reversed(factors):
         out[out.index(min(out))] *= factor
     return tuple(sorted(out, reverse=True))
+
+
+def encode(layout: Layout, structure: Structure) -> torch.Tensor:
+    """JSON in a tensor of bytes: safe to load, and fit for safetensors."""
+    document = {"layout": layout.to_dict(), "structure": structure.to_dict()}
+    return torch.tensor(list(json.dumps(document).encode()), dtype=torch.uint8)
+
+
+def decode(state: Any, name: str) -> tuple[Layout, Structure]:
+    """Inverse of `encode`; `name` is that of the layer, for the message."""
+    try:
+        document = json.loads(bytes(state.tolist()).decode())
+        return Layout.from_dict(document["layout"]), Structure.from_dict(document["structure"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"the saved state of {name} is not that of a TNLinear: {error!r}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,16 +12,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...algebra import moves
-from ...errors import DataError, FileFormatError, OptionError, StructureError
+from ...errors import DataError, OptionError, StructureError
 from ...network import RandomState, TensorNetwork, as_generator
 from ...structure import Structure
-from ...tasks.api import fit
-from .layout import Layout
+from ...tasks.fit import fit
+from .layout import Layout, decode, encode
 from .plans import dense_plan
 from .products import Plan, run, run_rows
 from .schedules import Schedule, pick, schedule
 
-__all__ = ["TNLinear", "is_trained", "tn_layers"]
+__all__ = ["TNLinear", "tn_layers"]
 
 
 class TNLinear(nn.Module):
@@ -139,26 +138,11 @@ class TNLinear(nn.Module):
         layout = Layout.choose(in_features, out_features, in_dims, out_dims, paired=paired)
         if network is None:
             target = weight if input_scale is None else weight / input_scale.to(weight)
-            wanted = Structure.rank_one(layout.dims) if structure is None else structure
-            network = fit(layout.to_tensor(target), wanted, random_state=random_state).network
+            shape = Structure.rank_one(layout.dims) if structure is None else structure
+            network = fit(layout.to_tensor(target), shape, random_state=random_state).network
         elif structure is not None and structure != network.structure:
             raise OptionError("give network or structure, not both: they differ")
-        layer = cls(
-            in_features,
-            out_features,
-            in_dims=layout.in_dims,
-            out_dims=layout.out_dims,
-            structure=network.structure,
-            paired=paired,
-            bias=linear.bias is not None,
-            input_scale=input_scale is not None,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
-        layer.train(linear.training)
-        layer.cores.requires_grad_(is_trained(linear))
-        if layer.bias is not None:
-            layer.bias.requires_grad_(linear.bias.requires_grad)
+        layer = cls.untrained(linear, layout, network.structure, input_scale=input_scale is not None)
         with torch.no_grad():
             for core, value in zip(layer.cores, network.cores):
                 core.copy_(value)
@@ -168,31 +152,62 @@ class TNLinear(nn.Module):
                 layer.input_scale.copy_(input_scale)
         return layer
 
+    @classmethod
+    def untrained(
+        cls,
+        linear: nn.Linear,
+        layout: Layout,
+        structure: Structure,
+        *,
+        input_scale: bool,
+        random_state: RandomState = None,
+    ) -> TNLinear:
+        """A layer with random weights and otherwise like a dense one: bias, device, mode, what is frozen."""
+        layer = cls(
+            layout.in_features,
+            layout.out_features,
+            in_dims=layout.in_dims,
+            out_dims=layout.out_dims,
+            structure=structure,
+            paired=layout.paired,
+            bias=linear.bias is not None,
+            input_scale=input_scale,
+            device=linear.weight.device,
+            dtype=linear.weight.dtype,
+            random_state=random_state,
+        )
+        layer.train(linear.training)
+        named = linear.named_parameters()
+        layer.cores.requires_grad_(any(p.requires_grad for name, p in named if name != "bias"))
+        if layer.bias is not None:
+            layer.bias.requires_grad_(linear.bias.requires_grad)
+        return layer
+
     @torch.no_grad()
     def reset_parameters(self, random_state: RandomState = None) -> None:
         """Draw new values: the weight's mean square is that of a new ``nn.Linear``, ``1 / (3 in_features)``.
 
         An entry sums ``prod(ranks)`` products of one entry per core, so independent cores of variance ``v``
         give ``prod(ranks) v^n``. The product of a few draws scatters widely; the cores are therefore scaled
-        so that the norm of this very weight is the one wanted.
+        so that this very weight has the right norm.
         """
         if any(c.is_meta for c in self.cores):
             return
         generator = None if random_state is None else as_generator(random_state)
+        kind: dict[str, Any] = {"dtype": torch.float64, "device": generator.device if generator else "cpu"}
         structure = self._structure
         count = math.prod(structure.ranks.values()) * 3.0 * self.in_features
         std = count ** (-0.5 / structure.num_nodes)
         for core in self.cores:
-            core.copy_(self._draw(core.shape, generator).to(core) * std)
+            core.copy_(torch.randn(core.shape, generator=generator, **kind).to(core) * std)
         norm = self.network.norm()
         if norm > 0:
-            wanted = math.sqrt(self.out_features / 3.0)
+            factor = math.sqrt(self.out_features / 3.0) / norm
             for core in self.cores:
-                core.mul_((wanted / norm) ** (1.0 / structure.num_nodes))
+                core.mul_(factor ** (1.0 / structure.num_nodes))
         if self.bias is not None:
-            where = "cpu" if generator is None else generator.device
-            drawn = torch.rand(self.bias.shape, generator=generator, dtype=torch.float64, device=where)
-            self.bias.copy_((2 * drawn - 1) / math.sqrt(self.in_features))
+            uniform = torch.rand(self.bias.shape, generator=generator, **kind)
+            self.bias.copy_((2 * uniform - 1) / math.sqrt(self.in_features))
         if self.input_scale is not None:
             self.input_scale.fill_(1.0)
 
@@ -347,18 +362,17 @@ class TNLinear(nn.Module):
     # -- saving and loading ----------------------------------------------------------------------------
 
     def get_extra_state(self) -> torch.Tensor:
-        """Layout and structure as JSON in a tensor of bytes: safe to load, and fit for safetensors."""
-        document = {"layout": self.layout.to_dict(), "structure": self._structure.to_dict()}
-        return torch.tensor(list(json.dumps(document).encode()), dtype=torch.uint8)
+        """Layout and structure as a tensor."""
+        return encode(self.layout, self._structure)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Nothing to do: the structure is adopted before the cores are loaded."""
+        """Do nothing: the structure is adopted before the cores are loaded."""
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Adopt the saved structure first, so that a layer of any rank loads one of any other."""
         state = state_dict.get(f"{prefix}_extra_state")
         if state is not None:
-            layout, structure = _decode(state, prefix)
+            layout, structure = decode(state, prefix.rstrip(".") or "the layer")
             if layout != self.layout:
                 raise StructureError(
                     f"{prefix.rstrip('.') or 'the layer'} has the digits {self.layout.to_dict()}, the saved "
@@ -375,27 +389,7 @@ class TNLinear(nn.Module):
                 self._adopt(structure)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    @staticmethod
-    def _draw(shape: torch.Size, generator: torch.Generator | None) -> torch.Tensor:
-        device = "cpu" if generator is None else generator.device
-        return torch.randn(shape, generator=generator, dtype=torch.float64, device=device)
-
 
 def tn_layers(model: nn.Module) -> dict[str, TNLinear]:
     """The `TNLinear` layers of a model by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, TNLinear)}
-
-
-def is_trained(linear: nn.Linear) -> bool:
-    """Whether anything but the bias of a dense layer gets gradients."""
-    return any(p.requires_grad for name, p in linear.named_parameters() if name != "bias")
-
-
-def _decode(state: Any, prefix: str) -> tuple[Layout, Structure]:
-    try:
-        document = json.loads(bytes(state.tolist()).decode())
-        return Layout.from_dict(document["layout"]), Structure.from_dict(document["structure"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(
-            f"the saved state of {prefix.rstrip('.') or 'the layer'} is not that of a TNLinear: {error!r}"
-        ) from error

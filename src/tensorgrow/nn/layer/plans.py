@@ -15,10 +15,11 @@ from ...contraction.paths import find_path
 from ...structure import Structure
 from .costs import Work, machine_of
 from .layout import Layout
-from .products import Plan, Step
+from .products import Plan, Product
 
 __all__ = ["dense_plan", "through_plan"]
 
+# The number of the leg of the rows, whose size is not known.
 BATCH = 0
 # Stacks of matrices with fewer columns multiply so slowly that a copy first pays.
 LEAST_COLUMNS = 16
@@ -31,8 +32,8 @@ def dense_plan(layout: Layout, structure: Structure) -> Plan:
     operands = [legs.core(k) for k in range(structure.num_nodes)]
     want = (*legs.outputs, *legs.inputs)
     path = find_path(operands, want, legs.sizes.__getitem__)
-    have, steps, work = _contract(operands, path, legs, want)
-    return _finished(operands, have, want, steps, work, legs, (layout.out_features, layout.in_features))
+    have, products, work = _contract(operands, path, legs, want)
+    return _assemble(operands, have, want, products, work, legs, (layout.out_features, layout.in_features))
 
 
 @lru_cache(maxsize=4_000)
@@ -50,8 +51,8 @@ def through_plan(layout: Layout, structure: Structure, rows: int, device: str = 
     ]
     plans = []
     for path in dict.fromkeys(paths):
-        have, steps, work = _contract(operands, path, legs, want)
-        plans.append(_finished(operands, have, want, steps, work, legs, (-1, layout.out_features)))
+        have, products, work = _contract(operands, path, legs, want)
+        plans.append(_assemble(operands, have, want, products, work, legs, (-1, layout.out_features)))
     return min(plans, key=lambda p: p.seconds(rows, 4, machine_of(device)))
 
 
@@ -65,11 +66,11 @@ def _sequential(nodes: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(out)
 
 
-def _finished(
+def _assemble(
     operands: Sequence[tuple[int, ...]],
     have: tuple[int, ...],
     want: tuple[int, ...],
-    steps: list[Step],
+    products: list[Product],
     work: list[Work],
     legs: _Legs,
     shape: tuple[int, ...],
@@ -79,7 +80,7 @@ def _finished(
     if order is not None:
         work = [*work, _copy(have, order, 1, legs.sizes)]
     inputs = tuple(tuple(-1 if x == BATCH else legs.sizes[x] for x in o) for o in operands)
-    return Plan(inputs, tuple(steps), order, shape, tuple(work))
+    return Plan(inputs, tuple(products), order, shape, tuple(work))
 
 
 class _Legs:
@@ -112,25 +113,25 @@ def _contract(
     path: Sequence[tuple[int, int]],
     legs: _Legs,
     want: tuple[int, ...],
-) -> tuple[tuple[int, ...], list[Step], list[Work]]:
+) -> tuple[tuple[int, ...], list[Product], list[Work]]:
     """Legs of the result, the products and what they cost."""
     pool = list(operands)
-    steps, work = [], []
+    products, work = [], []
     for n, (a, b) in enumerate(path):
         if _size(pool[b], legs.sizes) > _size(pool[a], legs.sizes):
             a, b = b, a  # the large one first
         last = n == len(path) - 1
         partner = None
         if not last:  # what the result will meet next
-            made = len(operands) + n
-            meeting = next((p for p in path[n + 1 :] if made in p), None)
-            other = None if meeting is None else meeting[meeting[0] == made]
+            number = len(operands) + n
+            meeting = next((p for p in path[n + 1 :] if number in p), None)
+            other = None if meeting is None else meeting[meeting[0] == number]
             partner = pool[other] if other is not None and other < len(pool) else None
-        step, done, out = _product(a, b, pool[a], pool[b], legs.sizes, partner, want if last else None)
-        steps.append(step)
+        product, done, out = _multiply(a, b, pool[a], pool[b], legs.sizes, partner, want if last else None)
+        products.append(product)
         work.append(done)
         pool.append(out)
-    return pool[-1], steps, work
+    return pool[-1], products, work
 
 
 def _size(legs: tuple[int, ...], sizes: dict[int, int]) -> int:
@@ -138,7 +139,7 @@ def _size(legs: tuple[int, ...], sizes: dict[int, int]) -> int:
     return math.prod(sizes[x] for x in legs) * (1 << 40 if BATCH in legs else 1)
 
 
-def _product(
+def _multiply(
     a: int,
     b: int,
     la: tuple[int, ...],
@@ -146,7 +147,7 @@ def _product(
     sizes: dict[int, int],
     partner: tuple[int, ...] | None,
     want: tuple[int, ...] | None,
-) -> tuple[Step, Work, tuple[int, ...]]:
+) -> tuple[Product, Work, tuple[int, ...]]:
     """Product of a large operand and a small one, in place where the legs to sum over are neighbours."""
     shared = [x for x in la if x in lb]
     free_a, free_b = [x for x in la if x not in lb], [x for x in lb if x not in la]
@@ -162,26 +163,26 @@ def _product(
     if in_place:
         before, after = la[:first], la[first + len(shared) :]
         pre = math.prod(sizes[x] for x in before)
-        free_b = _arranged(free_b, before, after, partner)
+        free_b = _arrange(free_b, before, after, partner)
         out = (*before, *free_b, *after)
         rows = BATCH in la
         flops, moved = 2.0 * m * n * k, float(m * k + m * n)
         shape = tuple(-1 if x == BATCH else sizes[x] for x in out)
         if post == 1:
             order = _order(lb, (*shared, *free_b))
-            step = Step(a, b, None, (-1 if rows else pre, k), order, (k, n), shape)
-            return step, _work(rows, flops, moved, k * n, _copy(lb, order, len(shared), sizes)), out
+            product = Product(a, b, None, (-1 if rows else pre, k), order, (k, n), shape)
+            return product, _work(rows, flops, moved, k * n, _copy(lb, order, len(shared), sizes)), out
         order = _order(lb, (*free_b, *shared))
         copy = _copy(lb, order, len(free_b), sizes)
         if not rows and pre == 1:
-            step = Step(b, a, order, (n, k), None, (k, post), shape)
-            return step, _work(False, flops, moved, k * n, copy), out
-        step = Step(b, a, order, (n, k), None, (-1 if rows else pre, k, post), shape, True)
-        return step, _work(rows, flops, moved, k * n, copy), out
+            product = Product(b, a, order, (n, k), None, (k, post), shape)
+            return product, _work(False, flops, moved, k * n, copy), out
+        product = Product(b, a, order, (n, k), None, (-1 if rows else pre, k, post), shape, True)
+        return product, _work(rows, flops, moved, k * n, copy), out
     order_a, order_b = _order(la, (*free_a, *shared)), _order(lb, (*shared, *free_b))
     out = (*free_a, *free_b)
     rows = BATCH in la
-    step = Step(
+    product = Product(
         a,
         b,
         order_a,
@@ -195,10 +196,10 @@ def _product(
     # `_copy` counts per row for what holds the rows, since the rows have size 1 there.
     copied = (done.copied[0] + copy_a.copied[0], done.copied[1] + copy_a.copied[1])
     tiles = (done.tiles[0] + copy_a.tiles[0], done.tiles[1] + copy_a.tiles[1])
-    return step, done._replace(copied=copied, tiles=tiles), out
+    return product, done._replace(copied=copied, tiles=tiles), out
 
 
-def _arranged(
+def _arrange(
     free: Sequence[int], before: Sequence[int], after: Sequence[int], partner: Sequence[int] | None
 ) -> list[int]:
     """New legs in an order that puts those to be summed over next beside each other."""

@@ -9,17 +9,18 @@ import torch
 
 from .costs import Machine, Work
 
-__all__ = ["NO_LIMIT", "Plan", "Step", "run", "run_rows"]
+__all__ = ["NO_LIMIT", "Plan", "Product", "StackProduct", "multiply_stack", "run", "run_rows"]
 
+# More rows than there are: a plan that takes all of them at once.
 NO_LIMIT = 1 << 62
 
 
-class Step(NamedTuple):
+class Product(NamedTuple):
     """A product of two operands; the result is appended to the operands.
 
-    Without `batched` a matrix product of the operands in the given orders and shapes. With it the right
-    operand is a stack of matrices that the left one, a matrix, multiplies: what is summed over lies between
-    legs that stay, and nothing is copied.
+    Without `batched` it is a matrix product of the operands in the orders and shapes below. With it the left
+    operand, a matrix, multiplies a stack of matrices: what is summed over lies between legs that stay, and
+    nothing is copied.
     """
 
     left: int
@@ -37,7 +38,7 @@ class Step(NamedTuple):
         return -1 in self.shape
 
     def apply(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """The product."""
+        """Multiply two operands."""
         if self.left_order is not None:
             a = a.permute(self.left_order)
         if self.right_order is not None:
@@ -46,30 +47,30 @@ class Step(NamedTuple):
         if not self.batched:
             product = a @ b
         elif torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
-            product = _Stacked.apply(a, b)  # type: ignore[no-untyped-call]
+            product = StackProduct.apply(a, b)  # type: ignore[no-untyped-call]
         else:
-            product = _stacked(a, b)
+            product = multiply_stack(a, b)
         return product.reshape(self.shape)
 
 
-def _stacked(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def multiply_stack(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """A matrix times every matrix of a stack."""
     return torch.bmm(a.expand(b.shape[0], -1, -1), b)
 
 
-class _Stacked(torch.autograd.Function):
-    """`_stacked` with a cheap gradient with respect to the one matrix.
+class StackProduct(torch.autograd.Function):
+    """`multiply_stack` with a cheap gradient with respect to the one matrix.
 
-    That of `torch.bmm` is a matrix for every one of the stack, which are then added up: most of the time and
-    memory of a backward pass where these matrices are larger than those of the stack. It is one product of
-    copies then.
+    `torch.bmm` computes one gradient per matrix of the stack and adds them up. Where these are larger than
+    the matrices of the stack, that takes most of the time and memory of a backward pass; one product of
+    copies is cheaper.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return _stacked(a, b)
+        return multiply_stack(a, b)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor], output: torch.Tensor) -> None:
@@ -86,24 +87,24 @@ class _Stacked(torch.autograd.Function):
                 flat = grad.transpose(0, 1).reshape(a.shape[0], -1)
                 for_a = flat @ b.transpose(0, 1).reshape(a.shape[1], -1).mH
         if ctx.needs_input_grad[1]:
-            for_b = _stacked(a.mH, grad)
+            for_b = multiply_stack(a.mH, grad)
         return for_a, for_b
 
 
 class Plan(NamedTuple):
-    """A contraction: the shapes operands get first, products, and the axes of the result.
+    """A contraction: the shapes that operands get first, products of two, and the axes of the result.
 
     Attributes
     ----------
     work
-        Of every step, and of the last permutation where there is one.
+        Of every product, and of the last permutation where there is one.
     part
         Rows that go through at once; more are taken in parts, so that what lies between products stays in
         the cache.
     """
 
     inputs: tuple[tuple[int, ...], ...]
-    steps: tuple[Step, ...]
+    products: tuple[Product, ...]
     order: tuple[int, ...] | None
     shape: tuple[int, ...]
     work: tuple[Work, ...]
@@ -126,7 +127,7 @@ class Plan(NamedTuple):
 
 
 def run(plan: Plan, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Contract."""
+    """Contract operands as planned."""
     return _finish(plan, _prepare(plan, operands))
 
 
@@ -139,14 +140,14 @@ def run_rows(
     compiled graph depends on.
     """
     if torch.compiler.is_compiling() or rows.shape[0] <= plan.part:
-        return _plus(run(plan, [rows, *cores]), bias)
+        return _add_bias(run(plan, [rows, *cores]), bias)
     pool = _prepare(plan, [rows[:0], *cores])
     shape = plan.inputs[0]
     parts = torch.split(rows, plan.part)
-    return torch.cat([_plus(_finish(plan, [part.reshape(shape), *pool[1:]]), bias) for part in parts])
+    return torch.cat([_add_bias(_finish(plan, [part.reshape(shape), *pool[1:]]), bias) for part in parts])
 
 
-def _plus(product: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def _add_bias(product: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     if bias is None:
         return product
     return product + bias if torch.is_grad_enabled() else product.add_(bias)
@@ -155,17 +156,17 @@ def _plus(product: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
 def _prepare(plan: Plan, operands: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
     """Operands and results, with what does not depend on the rows."""
     pool: list[torch.Tensor | None] = [t.reshape(s) for t, s in zip(operands, plan.inputs)]
-    for step in plan.steps:
-        pool.append(None if step.has_rows else _applied(step, pool))
+    for product in plan.products:
+        pool.append(None if product.has_rows else _apply(product, pool))
     return pool
 
 
 def _finish(plan: Plan, pool: list[torch.Tensor | None]) -> torch.Tensor:
-    """The result, from what `_prepare` gave."""
+    """The result, from what `_prepare` returned."""
     first = len(plan.inputs)
-    for n, step in enumerate(plan.steps):
-        if step.has_rows:
-            pool[first + n] = _applied(step, pool)
+    for n, product in enumerate(plan.products):
+        if product.has_rows:
+            pool[first + n] = _apply(product, pool)
     out = pool[-1]
     assert out is not None
     if plan.order is not None:
@@ -173,9 +174,9 @@ def _finish(plan: Plan, pool: list[torch.Tensor | None]) -> torch.Tensor:
     return out.reshape(plan.shape)
 
 
-def _applied(step: Step, pool: list[torch.Tensor | None]) -> torch.Tensor:
-    """The result of a step; its operands are used once and let go."""
-    a, b = pool[step.left], pool[step.right]
+def _apply(product: Product, pool: list[torch.Tensor | None]) -> torch.Tensor:
+    """The result of a product; its operands are used once and let go."""
+    a, b = pool[product.left], pool[product.right]
     assert a is not None and b is not None
-    pool[step.left] = pool[step.right] = None
-    return step.apply(a, b)
+    pool[product.left] = pool[product.right] = None
+    return product.apply(a, b)

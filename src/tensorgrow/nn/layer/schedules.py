@@ -16,9 +16,8 @@ __all__ = ["Schedule", "peak_entries", "pick", "schedule", "through_plans"]
 
 # Numbers of rows that contraction orders are searched for.
 SAMPLES = (1, 16, 256, 4096)
+# Beyond so many rows nothing changes any more.
 MOST_ROWS = 1 << 17
-# Rows that are worth a pass through the products of their own.
-LEAST_PART = 16
 # Going through the cores must promise to be this much cheaper than rebuilding: estimates are rough, and a
 # layer must not be slower than rebuilding.
 MARGIN = 0.7
@@ -27,11 +26,11 @@ Schedule = tuple[tuple[int, Plan | None], ...]
 """Up to this many rows, use this plan; None: rebuild the weight."""
 
 
-def pick(plan: Schedule, rows: int) -> Plan | None:
+def pick(schedule: Schedule, rows: int) -> Plan | None:
     """The plan for a number of rows. Comparisons only, so that a compiler can guard on ranges of rows."""
-    for limit, found in plan:
+    for limit, plan in schedule:
         if rows <= limit:
-            return found
+            return plan
     return None
 
 
@@ -71,30 +70,31 @@ def through_plans(layout: Layout, structure: Structure, device: str, itemsize: i
 
 
 def _in_parts(plan: Plan, itemsize: int, machine: Machine) -> Plan | None:
-    """The plan with as many rows at once as stay in the cache; None where all do or too few."""
-    rows = MOST_ROWS
-    while rows >= LEAST_PART and any(
-        w.touched(rows) * itemsize > machine.cache for w in plan.work if w.has_rows
+    """The plan with as many rows at once as stay in the cache; None where all do, or too few."""
+    rows, least = MOST_ROWS, 16  # fewer are not worth a pass through the products of their own
+    while rows >= least and any(
+        w.count_entries(rows) * itemsize > machine.cache for w in plan.work if w.has_rows
     ):
         rows //= 2
-    return plan._replace(part=rows) if LEAST_PART <= rows < MOST_ROWS else None
+    return plan._replace(part=rows) if least <= rows < MOST_ROWS else None
 
 
 def peak_entries(layout: Layout, structure: Structure, plan: Plan | None, rows: int) -> int:
     """Most numbers that lie in memory beside cores and input while the layer is applied; counted."""
-    chosen = dense_plan(layout, structure) if plan is None else plan
-    together = min(rows, chosen.part)
-    pool = [0] * len(chosen.inputs)
+    rebuilds = plan is None
+    plan = dense_plan(layout, structure) if plan is None else plan
+    together = min(rows, plan.part)
+    pool = [0] * len(plan.inputs)
     live = peak = 0
-    for step, work in zip(chosen.steps, chosen.work):
-        made = abs(math.prod(step.shape)) * (together if step.has_rows else 1)
-        live += made
+    for product, work in zip(plan.products, plan.work):
+        entries = abs(math.prod(product.shape)) * (together if product.has_rows else 1)
+        live += entries
         copied = work.copied[0] + work.copied[1] * together
         peak = max(peak, live + round(copied))
-        live -= pool[step.left] + pool[step.right]
-        pool.append(made)
+        live -= pool[product.left] + pool[product.right]
+        pool.append(entries)
     result = rows * layout.out_features
-    if plan is None:
+    if rebuilds:
         return max(peak, 2 * layout.in_features * layout.out_features) + result
     if rows > together:  # the results of all parts, and then all in one
         return result + max(peak, result)

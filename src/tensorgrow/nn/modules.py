@@ -1,0 +1,71 @@
+"""Modules of PyTorch: their size, their tensors, their mode."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from ..errors import DataError, OptionError
+
+__all__ = [
+    "copy_architecture",
+    "count_bytes",
+    "count_parameters",
+    "model_tensors",
+    "replace_module",
+    "switch_mode",
+]
+
+
+def copy_architecture(model: nn.Module | None) -> nn.Module:
+    """A copy of the model that a file is loaded into; refuses where none was given."""
+    if not isinstance(model, nn.Module):
+        raise OptionError(
+            "the file holds the tensors of a model; give a model of the same architecture: load(path, model)"
+        )
+    return copy.deepcopy(model)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Numbers that a model stores; a parameter used in several places counts once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def count_bytes(model: nn.Module) -> int:
+    """Memory of a model's parameters."""
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The state of a model, which must be made of tensors."""
+    state = model.state_dict()
+    other = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if other:
+        raise DataError(f"the model's state has entries that are not tensors and cannot be saved: {other}")
+    return state
+
+
+@contextmanager
+def switch_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """Within the block the model is in training or evaluation mode."""
+    mode = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(mode)
+
+
+def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
+    """Put `new` wherever the model has `old` (it may have several names); returns the model."""
+    if model is old:
+        return new
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is old:
+                parent._modules[name] = new
+    return model

@@ -114,4 +114,6 @@ def draw(results: Results, settings: Settings) -> list[Path]:
     return save_figure(figure, settings.figures / f"{results.path.stem}.png")
 
 
-EXPERIMENT = Experiment("ablation", "weight transfer on and off", cases, work, report, draw)
+EXPERIMENT = Experiment(
+    "ablation", "the paper's ablation: weight transfer on and off", cases, work, report, draw
+)

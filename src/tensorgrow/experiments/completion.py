@@ -141,4 +141,6 @@ def draw(results: Results, settings: Settings) -> list[Path]:
     return save_figure(figure, settings.figures / f"{results.path.stem}.png")
 
 
-EXPERIMENT = Experiment("completion", "the Einstein image", cases, work, report, draw)
+EXPERIMENT = Experiment(
+    "completion", "the paper's completion of the Einstein image", cases, work, report, draw
+)

@@ -178,4 +178,11 @@ def draw(results: Results, settings: Settings) -> list[Path]:
     return save_figure(figure, settings.figures / f"{results.path.stem}.png")
 
 
-EXPERIMENT = Experiment("decomposition", "four planted targets", cases, work, report, draw)
+EXPERIMENT = Experiment(
+    "decomposition",
+    "the paper's four planted targets: error against parameters, seven methods",
+    cases,
+    work,
+    report,
+    draw,
+)

@@ -87,4 +87,6 @@ def report(results: Results) -> Report:
     return out
 
 
-EXPERIMENT = Experiment("demos", "demo tensors of rivals", cases, work, report)
+EXPERIMENT = Experiment(
+    "demos", "demo tensors of TNGA and TNLS: who finds the planted graph", cases, work, report
+)

@@ -253,4 +253,6 @@ def draw(results: Results, settings: Settings) -> list[Path]:
     return save_figure(figure, settings.figures / f"{results.path.stem}.png")
 
 
-EXPERIMENT = Experiment("images", "grey images as 4^8", cases, work, report, draw)
+EXPERIMENT = Experiment(
+    "images", "the paper's table 1: grey images as 4^8 beside rivals", cases, work, report, draw
+)

@@ -262,4 +262,6 @@ def draw(results: Results, settings: Settings) -> list[Path]:
     return save_figure(figure, settings.figures / f"{results.path.stem}.png")
 
 
-EXPERIMENT = Experiment("mnist", "a layer that grows", cases, work, report, draw)
+EXPERIMENT = Experiment(
+    "mnist", "the paper's MNIST experiment: a layer that grows", cases, work, report, draw
+)

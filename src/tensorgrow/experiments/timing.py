@@ -67,4 +67,4 @@ def report(results: Results) -> Report:
     return out
 
 
-EXPERIMENT = Experiment("timing", "seconds per iteration", cases, work, report)
+EXPERIMENT = Experiment("timing", "seconds per iteration of the greedy search", cases, work, report)

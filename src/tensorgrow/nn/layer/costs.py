@@ -27,7 +27,7 @@ class Machine(NamedTuple):
 
 
 # The CPU's were fitted to timings of layers of 1024x1024 and 4096x4096 on one core, the GPU's measured on an
-# H200 (`benchmarks/layers.py --calibrate`), but for what gradients take: that was fitted to timings there.
+# H200 (`python -m benchmarks layers --only rates`); what gradients take was fitted to timings there.
 MACHINES = {
     "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5, 1.0),
     "cuda": Machine(5.03e13, 1.61e12, 1.61e12, math.inf, 48.6, 2.09e-5, 4.0),

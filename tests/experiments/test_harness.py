@@ -102,6 +102,7 @@ def test_what_is_said_of_a_row(tmp_path):
     assert describe_row(row) == "size 12, error 0.1235, 1.5 s, NOT REACHED, TIME LIMIT"
     assert describe_row({"skipped": "no package"}) == "no package"
     assert describe_row({}) == "done"
+    assert describe_row({"cpu": {"seconds": 2.0}, "gpu": {"seconds": 1.0}}) == "cpu (2 s), gpu (1 s)"
     results = Results(tmp_path / "r.json")
     results.put(Case("a/b", {"n": 1}), row)
     results.put(Case("a/c", {"n": 2}), {"skipped": "no package"})

@@ -387,6 +387,7 @@ def describe_row(row: Row) -> str:
         return str(reason)
     shown = [f"{n} {_cell(row[n])}" for n in _TOLD if row.get(n) is not None]
     shown += [f"{row['seconds']:.3g} s"] if row.get("seconds") is not None else []
+    shown += [f"{k} ({describe_row(v)})" for k, v in row.items() if isinstance(v, dict) and "seconds" in v]
     shown += ["NOT REACHED"] if row.get("reached") is False else []
     shown += ["TIME LIMIT"] if row.get("hit_limit") else []
     return ", ".join(shown) or "done"

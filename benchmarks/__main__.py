@@ -66,7 +66,7 @@ def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argpar
 def _argument(option: Option) -> dict[str, Any]:
     """The keywords of argparse; None stands for an option that is not on the command line."""
     many = isinstance(option.default, tuple)
-    sample = option.default[0] if many else option.default
+    sample = option.default[0] if many and option.default else option.default
     text = f"{option.help} (default: {option.default})"
     if isinstance(sample, bool):
         return {"action": "store_true", "default": None, "help": text}

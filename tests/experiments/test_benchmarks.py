@@ -105,6 +105,14 @@ def test_a_benchmark_runs_and_resumes(tmp_path, capsys):
     assert "already" not in capsys.readouterr().out.split("already in r.json")[-1]
 
 
+@pytest.mark.parametrize("name", benchmark_names())
+def test_every_benchmark_explains_its_options(name, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([name, "--help"])
+    assert end.value.code == 0
+    assert "--quick" in capsys.readouterr().out
+
+
 def test_what_the_command_line_refuses(tmp_path, monkeypatch, capsys):
     assert main(["nothing"]) == 2
     assert "there is no benchmark 'nothing'" in capsys.readouterr().out

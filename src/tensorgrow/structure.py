@@ -174,6 +174,15 @@ class Structure:
         """Size of the dangling leg of `node`; 1 for internal nodes."""
         return self.dims[node] if node < len(self.dims) else 1
 
+    @cached_property
+    def leg_dims(self) -> tuple[int, ...]:
+        """Sizes of the dangling legs of all nodes, 1 for internal ones."""
+        return (*self.dims, *(1,) * (self.num_nodes - self.order))
+
+    def edges_of(self, node: int) -> tuple[Edge, ...]:
+        """Edges of `node` in the order of its core's axes."""
+        return tuple((node, k) if node < k else (k, node) for k in self.neighbours[node])
+
     def rank(self, i: int, j: int) -> int:
         """Rank of the edge between `i` and `j`, 1 when they are not joined."""
         return self.ranks.get((i, j) if i < j else (j, i), 1)

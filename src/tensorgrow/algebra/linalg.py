@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..contraction import Array
+from ..data.blocks import widen
+
 __all__ = [
+    "LEAST_RIDGE",
     "is_single",
     "leading_pair",
     "solve_normal",
+    "solve_ridge",
     "solve_slices",
     "sqrt_and_inverse",
     "tail_norms",
+    "wide_dtype",
+    "wide_norm",
 ]
 
-# Below this a scaled Gram is treated as singular in that direction.
+# Below this share of its largest eigenvalue a scaled Gram matrix is treated as singular, in double and in
+# single precision: a little above the rounding of its entries.
 EIGEN_CUTOFF = 1e-13
 EIGEN_CUTOFF_SINGLE = 1e-6
-
-Array = Any
+# The least ridge on a core, relative to its Gram matrices: it decides what the data leaves open.
+LEAST_RIDGE = 1e-14
 
 
 def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, float]:
@@ -48,7 +57,7 @@ def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
     """
     if isinstance(rhs, np.ndarray):
         return _solve_numpy(gram, rhs, ridge)
-    working = torch.complex128 if rhs.is_complex() else torch.float64
+    working = wide_dtype(rhs.dtype)
     flat = rhs.reshape(rhs.shape[0], -1).to(working)
     if gram is None:
         return rhs.clone(), float(torch.linalg.vector_norm(flat)) ** 2
@@ -118,6 +127,59 @@ def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
     return solution.astype(rhs.dtype, copy=False).reshape(rhs.shape), explained
 
 
+def solve_ridge(design: Array, responses: Array, ridge: float, numerical: float) -> tuple[Array, float]:
+    """Minimise ``||Y - D X^T||^2 + mu ||X||^2``, in double precision.
+
+    Parameters
+    ----------
+    design
+        ``D``, ``(n, m)``.
+    responses
+        ``Y``, ``(n, q)``.
+    ridge
+        ``mu`` over the mean squared norm of the columns of ``D``.
+    numerical
+        Added to the unit diagonal of the scaled matrix, against rounding.
+
+    Returns
+    -------
+    solution
+        ``X``, ``(q, m)``, of the precision of `design`.
+    explained
+        By how much ``||Y - D X^T||^2`` lies below ``||Y||^2``.
+    """
+    d, y = widen(design), widen(responses).T
+    rows, width = d.shape
+    weight = max(ridge, LEAST_RIDGE) * wide_norm(d) ** 2 / width + 1e-300
+    bra = d.conj()
+    if width <= rows:
+        gram, rhs = d.T @ bra, y @ bra
+        x, _ = solve_normal(_penalise(gram, weight), rhs, numerical)
+        explained = 2.0 * (x.conj() * rhs).sum().real - ((x @ gram) * x.conj()).sum().real
+    else:  # fewer samples than unknowns: the smaller system is the one of the samples
+        dual, _ = solve_normal(_penalise(bra @ d.T, weight), y, numerical)
+        x = dual @ bra
+        explained = wide_norm(y) ** 2 - wide_norm(y - x @ d.T) ** 2
+    x = x.astype(design.dtype, copy=False) if isinstance(x, np.ndarray) else x.to(design.dtype)
+    return x, float(explained)
+
+
+def _penalise(gram: Array, weight: float) -> Array:
+    if isinstance(gram, np.ndarray):
+        out = gram.copy()
+        out.reshape(-1)[:: len(out) + 1] += weight
+        return out
+    out = gram.clone()
+    out.diagonal().add_(weight)
+    return out
+
+
+def wide_norm(array: Array) -> float:
+    """Norm, accumulated in double precision."""
+    flat = widen(array).reshape(-1)
+    return math.sqrt(float((flat.conj() @ flat).real))
+
+
 @lru_cache(maxsize=1)
 def _lapack() -> Any:
     """SciPy's thin LAPACK wrappers where SciPy is installed: ten times cheaper to call on small systems."""
@@ -152,6 +214,11 @@ def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> to
 def is_single(dtype: Any) -> bool:
     """Whether a NumPy or torch dtype is single precision, real or complex."""
     return str(dtype).rsplit(".", 1)[-1] in ("float32", "complex64")
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Double precision, real or complex."""
+    return torch.complex128 if dtype.is_complex else torch.float64
 
 
 def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:

@@ -3,7 +3,15 @@
 from .blocks import BranchPlan, PartialTargetPlan, branch_plan, branches, partial_target_plan
 from .dimension_tree import best_tree, leaves
 from .features import ProductPlan, product_plan
-from .pairs import PairEnvironment, PairPlan, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
+from .pairs import (
+    PairEnvironment,
+    PairPlan,
+    SliceGramPlan,
+    pair_gradient_plan,
+    pair_gram_plan,
+    pair_plan,
+    slice_gram_plan,
+)
 from .program import Array, Program, Update
 from .rows.sets import Entries
 from .rows.tensors import RowSource
@@ -29,6 +37,7 @@ __all__ = [
     "RowSource",
     "RowTree",
     "SampleSweepPlan",
+    "SliceGramPlan",
     "SweepPlan",
     "Update",
     "best_tree",

@@ -1,6 +1,6 @@
 """What is minimised."""
 
-from .base import HeldOutLeastSquares, LeastSquares, NormalEquations, PairProblem, SharesPasses, SliceFit
+from .base import Differentiable, HeldOut, LeastSquares, Screening, SharesPasses, Sharing
 from .block_kernels import Model, SquaredResidual, Survey
 from .blocks import BlockedLeastSquares
 from .classes import Classification, logits
@@ -9,10 +9,11 @@ from .dense import DenseLeastSquares
 from .density import DensityLoss, Samples
 from .entries import ObservedLeastSquares
 from .entry_losses import ReweightedLeastSquares
-from .loss import Differentiable, LossFunction, Screening, Sharing
-from .partition_parts import EntryPart, Parts, Task
+from .loss import LossFunction
+from .partition_tasks import EntryPart, Parts, Task
 from .partitions import Census, PartitionedLeastSquares
 from .samples import RegressionLeastSquares
+from .slices import PairProblem, SliceFit
 
 __all__ = [
     "BlockedLeastSquares",
@@ -23,11 +24,10 @@ __all__ = [
     "DensityLoss",
     "Differentiable",
     "EntryPart",
-    "HeldOutLeastSquares",
+    "HeldOut",
     "LeastSquares",
     "LossFunction",
     "Model",
-    "NormalEquations",
     "ObservedLeastSquares",
     "PairProblem",
     "PartitionedLeastSquares",

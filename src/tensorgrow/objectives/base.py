@@ -1,151 +1,249 @@
-"""The least-squares seam: what ALS and the greedy search ask of data, whatever its form."""
+"""What solvers and searches ask of data, whatever its form.
+
+`LeastSquares` is what alternating least squares and the scoring of edges use, `HeldOut` adds held-out data
+and a ridge, and `Differentiable` is any loss that gradients can be taken of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from functools import cached_property
+from typing import Any, Self
 
+import numpy as np
+import torch
+
+from ..contraction import Array
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
+from .slices import PairProblem
 
 __all__ = [
-    "HeldOutLeastSquares",
+    "CANCELLATION",
+    "CANCELLATION_SINGLE",
+    "Differentiable",
+    "HeldOut",
     "LeastSquares",
-    "NormalEquations",
-    "PairProblem",
+    "Screening",
     "SharesPasses",
-    "SliceFit",
+    "Sharing",
+    "SliceLoss",
 ]
 
-Array = Any
+# Below this share of the squared norm, a loss computed as ``||T||^2 - <X, rhs>`` is mostly rounding, in
+# double and in single precision; there the residual itself is formed.
+CANCELLATION = 1e-9
+CANCELLATION_SINGLE = 1e-5
+
+SliceLoss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
+"""``loss(a, b, batch)`` of the flat new slices of an edge."""
 
 
-class NormalEquations(NamedTuple):
-    """Least-squares problem of one core.
-
-    For full data ``X gram = rhs``: `gram` has the bonds of the node twice (ket, then bra) and is None for a
-    network of one node. Where entries are missing there is one Gram per slice ``s`` of the dangling leg, its
-    number first, bra before ket: ``gram[s] x[s] = rhs[s]``. `rhs` has the shape of the core.
-    """
-
-    gram: Array | None
-    rhs: Array
-
-
-class PairProblem(Protocol):
-    """Best new slices for one edge, everything else fixed.
-
-    The slices are a left one for node ``i`` and a right one for node ``j``, both as vectors in the order of
-    their core's axes without the edge.
-    """
-
-    @property
-    def edge(self) -> Edge:
-        """The edge ``(i, j)``."""
-
-    @property
-    def gradient(self) -> Array:
-        """Residual contracted with all cores but two: a matrix, left slice by right slice."""
-
-    def fit(self, right: Array | None, sweeps: int) -> SliceFit:
-        """Optimise the slices by alternating sweeps, from a right slice or from the gradient's spectrum."""
-
-
-class SliceFit(NamedTuple):
-    """New slices of an edge, and by how much they lower the squared loss the search goes by.
-
-    That is the loss on held-out entries where there are some.
-    """
-
-    left: Array
-    right: Array
-    explained: float
-
-
-class LeastSquares(Protocol):
+class LeastSquares(ABC):
     """Data that a network is fitted to in the least-squares sense.
 
-    Cores travel as *arrays*, a list in whatever form the objective computes in (NumPy on small CPU problems,
-    torch elsewhere).
+    Cores travel as *arrays*, a list in whatever form the objective computes in: NumPy on small CPU problems,
+    torch elsewhere.
+
+    Attributes
+    ----------
+    dims
+        Shape of the tensor.
+    dtype, device
+        Of the numbers computed with.
+    use_numpy
+        Whether arrays are NumPy arrays.
     """
 
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """Shape of the tensor."""
+    dims: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device | str = "cpu"
+    use_numpy: bool = False
 
     @property
+    @abstractmethod
     def norm(self) -> float:
         """Norm of the data: the loss of the zero network."""
 
     @property
     def validation_norm(self) -> float | None:
         """Norm of the data held out of the fit; None when there is none."""
+        return None
 
     @property
     def epsilon(self) -> float:
         """Relative rounding error of the numbers computed with."""
+        return float(torch.finfo(self.dtype).eps)
 
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
         """Cores of a network in the form this objective computes in."""
+        cores = [
+            c.to(device=self.device, dtype=self.dtype).resolve_conj().resolve_neg() for c in network.cores
+        ]
+        return [c.numpy() for c in cores] if self.use_numpy else cores
 
     def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
         """The inverse of `to_arrays`."""
+        if not self.use_numpy:
+            return TensorNetwork(structure, arrays)
+        return TensorNetwork(structure, [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays])
 
+    @abstractmethod
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
         """``||data - network||``, computed from the residual itself."""
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
-        """The same on entries held out of the fit; None when there are none."""
+        """The same on data held out of the fit; None when there is none."""
+        return None
 
+    @abstractmethod
+    def residual(self, network: TensorNetwork) -> LeastSquares:
+        """The objective for what the network leaves to explain."""
+
+    @abstractmethod
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every core once, in an order that shares work; returns the squared loss after the last.
+        """Solve for every core once, in place and in an order that shares work.
 
-        `ridge` is added to the unit diagonal of every scaled Gram, against rounding. The loss may cancel.
+        `ridge` is added to the unit diagonal of every scaled Gram matrix, against rounding. Returns the
+        squared loss after the last core, which may suffer from cancellation.
         """
 
-    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
-        """Gram matrix and right-hand side of one node."""
-
-    def residual(self, network: TensorNetwork) -> LeastSquares:
-        """The same kind of objective for what is left to explain."""
-
-    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
-        """Data contracted with all cores but two, rows for the first node and columns for the second."""
-
+    @abstractmethod
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        """Slice problems of several edges at once, on the residual of the network."""
+        """Problems of the new slices of several edges, on the residual of the network."""
 
+    @abstractmethod
     def sweep_flops(self, structure: Structure) -> float:
-        """Arithmetic of one sweep, estimated."""
+        """Estimated arithmetic of one sweep."""
 
+    @abstractmethod
     def memory_needed(self, structure: Structure) -> int:
-        """Bytes one sweep and one scoring step take beyond the data itself, estimated."""
+        """Estimated bytes that one sweep and one scoring step take beyond the data itself."""
+
+    def _variant(self, **changes: Any) -> Self:
+        """A copy with some attributes replaced; cached properties are computed anew."""
+        other = copy(self)
+        for kind in type(self).__mro__:
+            for name, member in vars(kind).items():
+                if isinstance(member, cached_property):
+                    other.__dict__.pop(name, None)
+        other.__dict__.update(changes)
+        return other
 
 
-@runtime_checkable
-class SharesPasses(Protocol):
-    """Data that is costly to go through, so that several networks are measured at once."""
+class SharesPasses(ABC):
+    """Ability of data that is costly to read: several networks are measured in one pass."""
 
+    @abstractmethod
     def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
-        """Losses of every network on the fitted and on the held-out data, in one pass."""
+        """Losses of every network on the fitted and on the held-out data."""
 
 
-class HeldOutLeastSquares(LeastSquares, Protocol):
-    """Data of which a part may be held out of the fit, with a ridge that the held-out part decides on."""
+class HeldOut(LeastSquares):
+    """Data of which a part may be held out of the fit, with a ridge that the held-out part decides on.
+
+    Attributes
+    ----------
+    ridge
+        Weight of the penalty on every core, relative to the mean diagonal of its Gram matrices.
+    """
+
+    ridge: float
 
     @property
-    def ridge(self) -> float:
-        """Weight of the penalty on every core, relative to the mean diagonal of its Gram matrices."""
-
-    @property
+    @abstractmethod
     def num_fitted(self) -> int:
-        """Numbers that are fitted."""
+        """How many numbers are fitted."""
 
     @property
+    @abstractmethod
     def num_held_out(self) -> int:
-        """Numbers that are not fitted."""
+        """How many numbers are held out."""
 
-    def with_ridge(self, ridge: float) -> HeldOutLeastSquares:
+    def with_ridge(self, ridge: float) -> Self:
         """The same data with another ridge."""
+        return self._variant(ridge=ridge)
+
+    @abstractmethod
+    def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
+        """Losses on the fitted and on the held-out data; None where nothing is held out."""
+
+    def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
+        """Loss on the fitted data."""
+        return self.losses(structure, arrays)[0]
+
+    def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
+        """Loss on the held-out data; None when there is none."""
+        return self.losses(structure, arrays)[1] if self.num_held_out else None
+
+
+class Differentiable(ABC):
+    """A loss that gradients can be taken of.
+
+    Attributes
+    ----------
+    dims
+        Dangling legs of the network.
+    """
+
+    dims: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one evaluation sees all the data, so that line searches make sense."""
+        return False
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether `validate` returns numbers."""
+        return False
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches of one epoch, where that is known."""
+        return None
+
+    @abstractmethod
+    def batches(self) -> Iterable[Any]:
+        """The batches of one epoch."""
+
+    @abstractmethod
+    def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
+        """Scalar loss on a batch, differentiable with respect to the cores."""
+
+    @abstractmethod
+    def total(self, network: TensorNetwork) -> float:
+        """Mean loss over all the fitted data."""
+
+    def validate(self, network: TensorNetwork) -> float | None:
+        """Score on held-out data, lower is better; None when there is none."""
+        return None
+
+
+class Sharing(Differentiable):
+    """A loss that contracts what candidate edges leave frozen only once."""
+
+    @abstractmethod
+    def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], SliceLoss | None]:
+        """The loss of each edge as a function of its new slices; None where there is no such shortcut."""
+
+
+class Screening(Differentiable):
+    """A loss that knows which edges are worth growing without training each of them."""
+
+    @abstractmethod
+    def screen(
+        self,
+        network: TensorNetwork,
+        edges: Sequence[Edge],
+        max_parameters: int | None,
+        generator: torch.Generator,
+    ) -> tuple[list[Edge], TensorNetwork]:
+        """The most promising of the edges, best first, and the network with these grown by one rank each.
+
+        No edges, and the network as it is, where none of them can grow.
+        """

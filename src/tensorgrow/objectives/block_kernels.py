@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..contraction import dense_plan, pair_gradient_plan, partial_target_plan
+from ..contraction import Array, dense_plan, pair_gradient_plan, partial_target_plan
 from ..data.blocks import Box, Partial
 from ..structure import Edge, Structure
 
@@ -23,8 +23,6 @@ __all__ = [
     "Survey",
     "sum_of_squares",
 ]
-
-Array = Any
 
 # Squares are added in runs of this many before the sum goes on in double precision.
 RUN = 1024
@@ -70,7 +68,6 @@ class SquaredResidual:
     models: tuple[Model, ...]
 
     def __call__(self, block: Array, box: Box) -> Partial:
-        """Both for one block."""
         residual = data = 0.0
         for piece, where in _pieces(block, box):
             residual += sum_of_squares(_without(piece, where, self.models))
@@ -80,19 +77,18 @@ class SquaredResidual:
 
 @dataclass(frozen=True)
 class SquaredResiduals:
-    """Squared norm of what each of several networks leaves of the data, less some models."""
+    """Squared norm of what each of several networks leaves of the data, less some models, by its number."""
 
     networks: tuple[Model, ...]
     minus: tuple[Model, ...] = ()
 
     def __call__(self, block: Array, box: Box) -> Partial:
-        """By the number of the network."""
-        found = dict.fromkeys(range(len(self.networks)), 0.0)
+        squares: dict[Any, float] = dict.fromkeys(range(len(self.networks)), 0.0)
         for piece, where in _pieces(block, box):
             left = _without(piece, where, self.minus)
             for k, network in enumerate(self.networks):
-                found[k] += sum_of_squares(_without(left, where, (network,)))
-        return Partial(dict(found))
+                squares[k] += sum_of_squares(_without(left, where, (network,)))
+        return Partial(squares)
 
 
 @dataclass(frozen=True)
@@ -105,9 +101,8 @@ class PartialTarget:
 
     def __call__(self, block: Array, box: Box) -> Partial:
         """One array, under the ranges of its open legs."""
-        structure, arrays = self.network.at(box, block)
+        structure, arrays, target = _prepare(self.network, self.minus, block, box)
         plan = partial_target_plan(structure, self.nodes, _is_complex(block))
-        target = _with_internal_axes(structure, _without(block, box, self.minus))
         where = tuple(box[k] for k in self.nodes if k < structure.order)
         return Partial({where: plan.run(target, arrays)})
 
@@ -122,9 +117,8 @@ class PairGradients:
 
     def __call__(self, block: Array, box: Box) -> Partial:
         """One array per edge, under the edge and the ranges of its legs."""
-        structure, arrays = self.network.at(box, block)
+        structure, arrays, target = _prepare(self.network, self.minus, block, box)
         plan = pair_gradient_plan(structure, self.edges, _is_complex(block))
-        target = _with_internal_axes(structure, _without(block, box, self.minus))
         full = (*box, *((0, 1),) * (structure.num_nodes - structure.order))
         return Partial(
             {(e.edge, full[e.edge[0]], full[e.edge[1]]): e.gradient for e in plan.run(target, arrays)}
@@ -150,8 +144,12 @@ def _without(block: Array, box: Box, models: Sequence[Model]) -> Array:
     return block
 
 
-def _with_internal_axes(structure: Structure, block: Array) -> Array:
-    return block.reshape(tuple(structure.leg_dim(k) for k in range(structure.num_nodes)))
+def _prepare(
+    network: Model, minus: Sequence[Model], block: Array, box: Box
+) -> tuple[Structure, list[Array], Array]:
+    """The part of a network that a block meets, and the block less some models with one axis per node."""
+    structure, arrays = network.at(box, block)
+    return structure, arrays, _without(block, box, minus).reshape(structure.leg_dims)
 
 
 def _is_complex(array: Array) -> bool:
@@ -185,7 +183,7 @@ def norms_squared(rows: torch.Tensor) -> torch.Tensor:
     return norms.double().square().sum()
 
 
-def _by_runs(flat: Array, squares: Any) -> float:
+def _by_runs(flat: Array, squares: Callable[[Array], Any]) -> float:
     whole = flat.shape[0] - flat.shape[0] % RUN
     total = 0.0
     if whole:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
-from ..algebra.linalg import is_single, solve_normal
+from ..algebra.linalg import is_single, solve_normal, wide_dtype
 from ..contraction import (
+    Array,
     Update,
     branch_plan,
     branches,
@@ -26,16 +26,15 @@ from ..contraction import (
     partial_target_plan,
     sweep_plan,
 )
-from ..data.blocks import Box, Partial, Reducer, entries_of, widen
+from ..data.blocks import Partial, Reducer, entries_of, widen
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import NormalEquations, PairProblem
+from .base import LeastSquares, SharesPasses
 from .block_kernels import Model, PairGradients, PartialTarget, SquaredResidual, SquaredResiduals
 from .dense_slices import DensePairProblem, PairContext
+from .slices import PairProblem
 
 __all__ = ["BlockedLeastSquares"]
-
-Array = Any
 
 # A block as read, converted, less the network, and in the order of a matrix product.
 COPIES_OF_A_BLOCK = 4
@@ -44,7 +43,7 @@ COPIES_OF_A_BLOCK = 4
 SINGLE_RIDGE = 1e-8
 
 
-class BlockedLeastSquares:
+class BlockedLeastSquares(LeastSquares, SharesPasses):
     """``||target - network||`` for a target that never is in memory as a whole.
 
     Parameters
@@ -63,17 +62,9 @@ class BlockedLeastSquares:
         self.dtype: torch.dtype = getattr(torch, reducer.form.dtype)
         self.is_complex = self.dtype.is_complex
         self.use_numpy = reducer.form.device is None
+        self.device = reducer.form.device or "cpu"
         self._minus = minus
         self._given_norm = norm
-
-    @property
-    def validation_norm(self) -> None:
-        """Nothing is held out."""
-
-    @property
-    def epsilon(self) -> float:
-        """Relative rounding error of the numbers computed with."""
-        return float(torch.finfo(self.dtype).eps)
 
     @cached_property
     def norm(self) -> float:
@@ -82,20 +73,6 @@ class BlockedLeastSquares:
             return self._given_norm
         return math.sqrt(self.reducer.reduce(SquaredResidual(self._minus)).sums["residual"])
 
-    # -- arrays ----------------------------------------------------------------------------------------
-
-    def to_arrays(self, network: TensorNetwork) -> list[Array]:
-        """Cores as NumPy arrays, or as tensors on the device that blocks move to."""
-        where = self.reducer.form.device or "cpu"
-        cores = [c.to(device=where, dtype=self.dtype).resolve_conj().resolve_neg() for c in network.cores]
-        return [c.numpy() for c in cores] if self.use_numpy else cores
-
-    def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
-        """Wrap arrays as a network."""
-        if not self.use_numpy:
-            return TensorNetwork(structure, arrays)
-        return TensorNetwork(structure, [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays])
-
     # -- loss ------------------------------------------------------------------------------------------
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
@@ -103,10 +80,7 @@ class BlockedLeastSquares:
         models = (*self._minus, Model(structure, tuple(arrays)))
         return math.sqrt(self.reducer.reduce(SquaredResidual(models)).sums["residual"])
 
-    def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> None:
-        """Nothing is held out."""
-
-    def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, None]]:
+    def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
         """Norms of the residuals of several networks: one pass."""
         if not networks:
             return []
@@ -129,31 +103,34 @@ class BlockedLeastSquares:
         def update(node: int, gram: Array | None, rhs: Array) -> Array:
             nonlocal explained
             core, explained = solve_normal(gram, rhs, ridge)
-            arrays[node] = self._narrow(core)
-            return widen(arrays[node])
+            return core
 
-        for branch in branches(structure):
-            self._visit(structure, arrays, branch, update)
+        self.visit(structure, arrays, update)
         return self.norm**2 - explained
 
-    def _visit(self, structure: Structure, arrays: list[Array], branch: Any, update: Update) -> None:
-        """Hand the normal equations of the nodes below a branch to `update`: one pass.
+    def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
+        """Hand the normal equations of every node to `update`, which returns its core: a pass per branch.
 
         They are in double precision, whatever the data is: rounded Gram matrices would make losses from
         ``||T||^2 - <X, rhs>`` wrong by more than a sweep gains.
         """
-        plan = branch_plan(structure, branch, self.is_complex)
-        kernel = PartialTarget(Model(structure, tuple(arrays)), plan.nodes, self._minus)
-        found = self.reducer.reduce(kernel)
-        legs = [k for k, node in enumerate(plan.nodes) if node < structure.order]
-        partial = self._assembled(found, plan.shape, legs)
-        plan.run(partial, [widen(a) for a in arrays], update)
 
-    def _assembled(self, found: Partial, shape: tuple[int, ...], legs: Sequence[int]) -> Array:
+        def visit(node: int, gram: Array | None, rhs: Array) -> Array:
+            arrays[node] = self._narrow(update(node, gram, rhs))
+            return widen(arrays[node])
+
+        for branch in branches(structure):
+            plan = branch_plan(structure, branch, self.is_complex)
+            kernel = PartialTarget(Model(structure, tuple(arrays)), plan.nodes, self._minus)
+            legs = [k for k, node in enumerate(plan.nodes) if node < structure.order]
+            partial = self._assemble(self.reducer.reduce(kernel), plan.shape, legs)
+            plan.run(partial, [widen(a) for a in arrays], visit)
+
+    def _assemble(self, parts: Partial, shape: tuple[int, ...], legs: Sequence[int]) -> Array:
         """One array in double precision from those of the blocks, keyed by the ranges of the axes `legs`."""
         total = self._zeros(shape)
-        for ranges in list(found.sums):
-            value = found.sums.pop(ranges)
+        for ranges in list(parts.sums):
+            value = parts.sums.pop(ranges)
             where = [slice(None)] * len(shape)
             for axis, (start, stop) in zip(legs, ranges):
                 where[axis] = slice(start, stop)
@@ -161,38 +138,17 @@ class BlockedLeastSquares:
         return total
 
     def _zeros(self, shape: tuple[int, ...]) -> Array:
-        if self.use_numpy:
-            return np.zeros(shape, dtype=np.complex128 if self.is_complex else np.float64)
-        wide = torch.complex128 if self.is_complex else torch.float64
-        return torch.zeros(shape, dtype=wide, device=self.reducer.form.device)
+        zeros = torch.zeros(shape, dtype=wide_dtype(self.dtype), device=self.device)
+        return zeros.numpy() if self.use_numpy else zeros
 
     def _mine(self, value: Array) -> Array:
         """A sum as it came back, where the driver computes."""
-        return value if self.use_numpy else torch.as_tensor(value, device=self.reducer.form.device)
+        return value if self.use_numpy else torch.as_tensor(value, device=self.device)
 
     def _narrow(self, value: Array) -> Array:
         return value.astype(self.reducer.form.dtype) if self.use_numpy else value.to(self.dtype)
 
-    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
-        """Gram and right-hand side of one node: one pass that changes nothing."""
-        arrays = self.to_arrays(network)
-        found: dict[int, NormalEquations] = {}
-
-        def note(k: int, gram: Array | None, rhs: Array) -> Array:
-            found[k] = NormalEquations(None if gram is None else self._narrow(gram), self._narrow(rhs))
-            return widen(arrays[k])
-
-        for branch in branches(network.structure):
-            if node in branch_plan(network.structure, branch, self.is_complex).nodes:
-                self._visit(network.structure, arrays, branch, note)
-        return found[node]
-
     # -- edge problems ---------------------------------------------------------------------------------
-
-    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
-        """Target contracted with all cores but two: one pass."""
-        model = Model(network.structure, tuple(self.to_arrays(network)))
-        return self._gradients(PairGradients(model, (edge,), self._minus))[edge]
 
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
@@ -208,11 +164,9 @@ class BlockedLeastSquares:
         shared = PairContext(
             structure, cores, self.is_complex, lambda: self._node_grams(structure, cores), may_densify=False
         )
-        found: list[PairProblem] = []
         for environment in environments:
             environment.gradient = gradients[environment.edge]
-            found.append(DensePairProblem(environment, shared))
-        return found
+        return [DensePairProblem(e, shared) for e in environments]
 
     def _gradients(self, kernel: PairGradients) -> dict[Edge, Array]:
         """Gradient matrix of every edge."""
@@ -248,36 +202,28 @@ class BlockedLeastSquares:
 
         Without `pairs` what a fit needs, which scores no edges.
         """
-        item = torch.empty((), dtype=self.dtype).element_size()
-        wide = 16 if self.is_complex else 8
+        item = self.dtype.itemsize
+        wide = wide_dtype(self.dtype).itemsize
         box = max(self.reducer.boxes, key=entries_of)
-        part = self._part(structure, box)
+        part = Structure(
+            [stop - start for start, stop in box], structure.ranks, num_nodes=structure.num_nodes
+        )
         block = sums = 0
         for branch in branches(structure):
             plan = branch_plan(structure, branch, self.is_complex)
             here = partial_target_plan(part, plan.nodes, self.is_complex).program.peak_entries
             block = max(block, here)
-            whole = (2 * math.prod(plan.shape) + plan.program.peak_entries) * wide
-            sums = max(sums, whole)
+            sums = max(sums, (2 * math.prod(plan.shape) + plan.program.peak_entries) * wide)
         block = (COPIES_OF_A_BLOCK * entries_of(box) + block) * item
         if not pairs:
             return self.reducer.at_once * block + 2 * sums
-        sums = max(sums, _pair_entries(structure) * (wide + item) + _largest_pair(structure) * wide)
-        waiting = _pair_entries(part) * wide
+        gradients, largest = _pair_entries(structure)
+        sums = max(sums, gradients * (wide + item) + largest * wide)
+        waiting = _pair_entries(part)[0] * wide
         return self.reducer.at_once * (block + waiting) + sums
 
-    @staticmethod
-    def _part(structure: Structure, box: Box) -> Structure:
-        dims = tuple(stop - start for start, stop in box)
-        return Structure(dims, structure.ranks, num_nodes=structure.num_nodes)
 
-
-def _pair_entries(structure: Structure) -> int:
-    """Entries of the gradients of all pairs of nodes together."""
-    ends = [structure.leg_dim(k) * structure.bond_product(k) for k in range(structure.num_nodes)]
-    return (sum(ends) ** 2 - sum(e * e for e in ends)) // 2
-
-
-def _largest_pair(structure: Structure) -> int:
+def _pair_entries(structure: Structure) -> tuple[int, int]:
+    """Entries of the gradients of all pairs of nodes together, and of the largest one."""
     ends = sorted(structure.leg_dim(k) * structure.bond_product(k) for k in range(structure.num_nodes))
-    return math.prod(ends[-2:])
+    return (sum(ends) ** 2 - sum(e * e for e in ends)) // 2, math.prod(ends[-2:])

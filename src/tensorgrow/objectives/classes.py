@@ -13,9 +13,11 @@ from ..contraction import inner_plan, product_plan
 from ..losses import cross_entropy
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .loss import Slices
+from .base import Screening
 
 __all__ = ["Classification", "is_affordable", "logits"]
+
+Slices = tuple[torch.Tensor, torch.Tensor]
 
 # Samples per step of the optimiser (of few samples, fewer), per screening, and per block without gradients.
 BATCH = 128
@@ -34,7 +36,7 @@ MOST_FLOPS = 2.0**25
 SIZES = (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
-class Classification:
+class Classification(Screening):
     """Mean cross-entropy of ``f_c(x) = <W[..., c], phi_1(x_1) x ... x phi_d(x_d)>``, plus a ridge on ``W``.
 
     The ridge is on the norm of the whole tensor ``W``, which the network gives exactly, not on its cores:
@@ -60,8 +62,6 @@ class Classification:
         Of the edges that may grow, how many do so at once.
     """
 
-    is_whole = False
-
     def __init__(
         self,
         features: torch.Tensor,
@@ -85,12 +85,10 @@ class Classification:
 
     @property
     def holds_out(self) -> bool:
-        """Whether samples are held out."""
         return self._held is not None
 
     @property
     def num_batches(self) -> int:
-        """Batches of one epoch."""
         return -(-len(self.labels) // self._batch_size)
 
     def batches(self) -> Iterable[torch.Tensor]:

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 
-from ..algebra.linalg import is_single, leading_pair, solve_normal
-from ..contraction import PairEnvironment, dense_plan, inner_plan, slice_gram_plan
+from ..algebra.linalg import is_single, solve_normal
+from ..contraction import (
+    Array,
+    PairEnvironment,
+    SliceGramPlan,
+    dense_plan,
+    inner_plan,
+    slice_gram_plan,
+)
 from ..structure import Structure
-from .base import SliceFit
+from .slices import SLICE_RIDGE, PairProblem, SliceFit, alternate, rescale, slice_shape, spectral_slice
 
 __all__ = ["DensePairProblem", "PairContext"]
 
-Array = Any
-
-POWER_ITERATIONS = 3
-# Scoring needs only rough slices; a larger ridge keeps them tame.
-SLICE_RIDGE = 1e-12
 # Slices whose Gram costs more flops than this are fitted in the separable metric.
 EXACT_FLOPS = 5e7
-SEPARABLE_RIDGE = 1e-6
-SEPARABLE_ITERATIONS = 10
 # Stands in for zero where something is divided by; single precision holds it too.
 TINY = 1e-35
 
@@ -52,42 +51,36 @@ class PairContext:
         return self.compute_grams()
 
 
-class DensePairProblem:
+class DensePairProblem(PairProblem):
     """Slices of one edge by small least-squares problems on the pair environment."""
 
     def __init__(self, environment: PairEnvironment, context: PairContext) -> None:
         self.edge = environment.edge
-        self.gradient = environment.gradient
         self._environment = environment
         self._context = context
-        i, j = self.edge
-        self._dims = context.structure.leg_dim(i), context.structure.leg_dim(j)
+        self._dims = tuple(context.structure.leg_dim(k) for k in self.edge)
+
+    @property
+    def gradient(self) -> Array:
+        return self._environment.gradient
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         """Slices by alternating least squares; by a whitened power iteration where Grams are expensive."""
         if right is None and not self._is_cheap():
             return self._fit_separable()
         if right is None:
-            right = self._spectral_start()
-        left, explained = right, 0.0
+            right = self._start()
         if not bool(abs(self.gradient).max() > 0):
             return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
-        for _ in range(sweeps):
-            left, _ = self._solve(0, right, self.gradient @ right.conj())
-            # In single precision the Gram of a tiny slice would vanish. In double, slices keep their scale,
-            # here and at the start: how it is shared between the two decides how far the next sweeps
-            # extrapolate, and photographs need 3 to 7 % fewer parameters this way.
-            if is_single(left.dtype):
-                left = _rescaled(left)
-            right, explained = self._solve(1, left, left.conj() @ self.gradient)
-        return SliceFit(left, right, explained)
+        # In single precision the Gram of a tiny slice would vanish. In double, slices keep their scale, here
+        # and at the start: how it is shared between the two decides how far the next sweeps extrapolate, and
+        # photographs need 3 to 7 % fewer parameters this way.
+        rescaled = rescale if is_single(self.gradient.dtype) else _as_it_is
+        found = alternate(self._improve, right, sweeps, before_left=_as_it_is, before_right=rescaled)
+        return SliceFit(*found)
 
-    def _spectral_start(self) -> Array:
-        # The largest row is a deterministic start with weight on the leading singular vector.
-        gradient = _rescaled(self.gradient) if is_single(self.gradient.dtype) else self.gradient
-        norms = (gradient.conj() * gradient).real.sum(1)
-        start = gradient[int(norms.argmax())]
-        return leading_pair(gradient, POWER_ITERATIONS, start)[1]
+    def _start(self) -> Array:
+        return spectral_slice(rescale(self.gradient) if is_single(self.gradient.dtype) else self.gradient)
 
     # -- exact -----------------------------------------------------------------------------------------
 
@@ -96,31 +89,28 @@ class DensePairProblem:
             return True
         return all(self._plan(side).program.flops <= EXACT_FLOPS for side in (0, 1))
 
-    def _plan(self, side: int) -> Any:
+    def _plan(self, side: int) -> SliceGramPlan:
         env, context = self._environment, self._context
         i, j = self.edge if side == 0 else self.edge[::-1]
         return slice_gram_plan(context.structure, i, j, env.gram_nodes, env.gram_legs, context.is_complex)
 
-    def _solve(self, side: int, given: Array, rhs: Array) -> tuple[Array, float]:
-        gram = self._gram(side, given)
-        x, explained = solve_normal(gram, rhs.reshape(self._dims[side], -1), SLICE_RIDGE)
+    def _improve(self, side: int, other: Array) -> tuple[Array, float]:
+        """Best slice of one side when the other end holds the slice `other`."""
+        rhs = self.gradient @ other.conj() if side == 0 else other.conj() @ self.gradient
+        x, explained = solve_normal(self._gram(side, other), rhs.reshape(self._dims[side], -1), SLICE_RIDGE)
         return x.reshape(-1), explained
 
-    def _gram(self, side: int, given: Array) -> Array:
-        """Gram of one end when the other end holds the slice `given`."""
+    def _gram(self, side: int, other: Array) -> Array:
         env = self._environment
         if env.is_pair_gram:
-            piece = given.reshape(self._dims[1 - side], -1)
+            piece = other.reshape(self._dims[1 - side], -1)
             density = (piece.T @ piece.conj()).reshape(-1)
             return env.gram @ density if side == 0 else density @ env.gram
-        return self._plan(side).run(self._context.arrays, self._shaped(1 - side, given), env.gram)
+        return self._plan(side).run(self._context.arrays, self._shape(1 - side, other), env.gram)
 
-    def _shaped(self, side: int, piece: Array) -> Array:
+    def _shape(self, side: int, piece: Array) -> Array:
         """A slice with one axis per remaining bond."""
-        node, other = self.edge if side == 0 else self.edge[::-1]
-        structure = self._context.structure
-        bonds = [structure.rank(node, k) for k in structure.neighbours[node] if k != other]
-        return piece.reshape(self._dims[side], *bonds)
+        return piece.reshape(slice_shape(self._context.structure, self.edge, side))
 
     # -- separable -------------------------------------------------------------------------------------
 
@@ -148,9 +138,9 @@ class DensePairProblem:
             solved = torch.linalg.solve_triangular(lower[side], flat, upper=False, left=False)
             return solved.reshape(-1)
 
-        right = whiten(1, _as_torch(self._spectral_start()))
+        right = whiten(1, _as_torch(self._start()))
         left = right
-        for _ in range(SEPARABLE_ITERATIONS):
+        for _ in range(10):
             right = right / torch.linalg.vector_norm(right).clamp_min(TINY)
             left = whiten(0, gradient @ unwhiten(1, right).conj())
             left = left / torch.linalg.vector_norm(left).clamp_min(TINY)
@@ -176,7 +166,7 @@ class DensePairProblem:
         matrix = gram.reshape(size, size)
         mean = float(matrix.diagonal().real.mean())
         eye = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
-        factor: torch.Tensor = torch.linalg.cholesky_ex(matrix + (SEPARABLE_RIDGE * mean + TINY) * eye)[0]
+        factor: torch.Tensor = torch.linalg.cholesky_ex(matrix + (1e-6 * mean + TINY) * eye)[0]
         return factor
 
     def _slice_norm2(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -185,7 +175,7 @@ class DensePairProblem:
         i, j = self.edge
         structure = context.structure.with_rank(i, j, 1)
         cores = [_as_torch(a) for a in context.arrays]
-        cores[i], cores[j] = self._shaped(0, left), self._shaped(1, right)
+        cores[i], cores[j] = self._shape(0, left), self._shape(1, right)
         squared: torch.Tensor
         if context.may_densify:
             added = dense_plan(structure, context.is_complex).run(cores, structure.dims)
@@ -206,6 +196,5 @@ def _like(tensor: torch.Tensor, like: Array) -> Array:
     return tensor.numpy() if isinstance(like, np.ndarray) else tensor
 
 
-def _rescaled(array: Array) -> Array:
-    """Divided by the largest absolute value."""
-    return array / max(float(abs(array).max()), 1e-30)
+def _as_it_is(array: Array) -> Array:
+    return array

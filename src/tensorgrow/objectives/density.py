@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 import torch
 
+from ..algebra.linalg import wide_dtype
 from ..contraction import DensePlan, InnerPlan, dense_plan, inner_plan
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .density_slices import PairLoss, pair_losses
+from .base import Sharing, SliceLoss
+from .density_slices import slice_losses
 
-__all__ = ["DensityLoss", "Kind", "Samples", "log_partition", "scaled"]
+__all__ = ["DensityLoss", "Kind", "Samples", "log_partition", "normalise_cores"]
 
 Kind = Literal["born", "nonnegative"]
 
@@ -55,7 +57,7 @@ class Samples:
         return len(self.rows)
 
 
-class DensityLoss:
+class DensityLoss(Sharing):
     r"""Mean negative log-likelihood, with exact normalisation.
 
     .. math:: p(x) = |f(x)|^2 / \sum_y |f(y)|^2 \quad\text{or}\quad p(x) = g(x) / \sum_y g(y)
@@ -91,17 +93,14 @@ class DensityLoss:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the distinct samples are few."""
         return len(self.fitted) <= WHOLE_SAMPLES
 
     @property
     def holds_out(self) -> bool:
-        """Whether there are held-out samples."""
         return self.held_out is not None
 
     @property
     def num_batches(self) -> int:
-        """Batches of an epoch."""
         return 1 if self.is_whole else math.ceil(len(self.fitted) / BATCH_SAMPLES)
 
     def batches(self) -> Iterable[Any]:
@@ -113,34 +112,31 @@ class DensityLoss:
 
     def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
         """Mean over a batch, in nats; batches count such that their mean is the mean over all samples."""
-        return self._weighted(self._each(network, self.fitted, batch), batch)
+        return self._mean_of_batch(self._each(network, self.fitted, batch), batch)
 
     def mean_nll(self, values: torch.Tensor, whole: torch.Tensor, batch: Any) -> torch.Tensor:
         """The same from entries of a network at the samples of a batch and its partition function."""
         chosen = _size(values) if self.kind == "born" else values
         # Never less than what the samples alone amount to: a difference of large numbers may come out so.
-        return self._weighted(self._nll(chosen, torch.maximum(whole, chosen.sum())), batch)
+        return self._mean_of_batch(self._nll(chosen, torch.maximum(whole, chosen.sum())), batch)
 
-    def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], PairLoss | None]:
+    def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], SliceLoss | None]:
         """Losses as functions of the new slices of an edge; see `Sharing`."""
-        base = network if self.kind == "born" else _squared(network)
-        unit, norms = _normalised(base)
+        unit, norms = normalise_cores(self._base(network))
         with torch.no_grad():
             values, whole = self._read(unit, self.fitted, None)
-        return pair_losses(self, unit, edges, values, whole, norms)
+        return slice_losses(self, unit, edges, values, whole, norms)
 
-    def _weighted(self, each: torch.Tensor, batch: Any) -> torch.Tensor:
+    def _mean_of_batch(self, each: torch.Tensor, batch: Any) -> torch.Tensor:
         weights = self.fitted.weights if batch is None else self.fitted.weights[batch]
         return (weights.to(each.dtype) * each).sum() * (self.num_batches / self.fitted.total)
 
     @torch.no_grad()
     def total(self, network: TensorNetwork) -> float:
-        """Mean over the fitted samples."""
         return self._mean(network, self.fitted)
 
     @torch.no_grad()
     def validate(self, network: TensorNetwork) -> float | None:
-        """Mean over the held-out samples."""
         return None if self.held_out is None else self._mean(network, self.held_out)
 
     def _mean(self, network: TensorNetwork, samples: Samples) -> float:
@@ -150,14 +146,20 @@ class DensityLoss:
     def _each(self, network: TensorNetwork, samples: Samples, batch: torch.Tensor | None) -> torch.Tensor:
         """Negative log-likelihood of each distinct sample."""
         # The likelihood does not depend on the scale of a core, so that scales may be taken for constants.
-        unit, _ = scaled(network if self.kind == "born" else _squared(network))
+        unit, _ = normalise_cores(self._base(network))
         values, whole = self._read(unit, samples, batch)
         return self._nll(_size(values) if self.kind == "born" else values, whole)
+
+    def _base(self, network: TensorNetwork) -> TensorNetwork:
+        """What likelihoods are made of: the network, or the one with its cores squared."""
+        if self.kind == "born":
+            return network
+        return TensorNetwork(network.structure, [c * c for c in network.cores])
 
     def _read(
         self, network: TensorNetwork, samples: Samples, batch: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Entries at samples and the partition function of what likelihoods are made of."""
+        """Entries at samples, and the partition function."""
         if samples.flat is not None:
             dense = network.to_dense().reshape(-1)
             whole = (_size(dense) if self.kind == "born" else dense).sum()
@@ -180,30 +182,20 @@ class DensityLoss:
             )
 
 
-def scaled(network: TensorNetwork) -> tuple[TensorNetwork, float]:
-    """The network with cores of norm one, and the logarithm of what the tensor was divided by."""
-    unit, norms = _normalised(network)
-    return unit, sum(map(math.log, norms))
-
-
-def _normalised(network: TensorNetwork) -> tuple[TensorNetwork, list[float]]:
+def normalise_cores(network: TensorNetwork) -> tuple[TensorNetwork, list[float]]:
+    """The network with cores of norm one, and what they were divided by."""
     with torch.no_grad():
-        norms = torch.stack([_norm(c) for c in network.cores]).tolist()
-    norms = [n if 0.0 < n < math.inf else 1.0 for n in norms]
-    cores = [c / n for c, n in zip(network.cores, norms)]
-    return TensorNetwork(network.structure, cores), norms
-
-
-def _norm(core: torch.Tensor) -> torch.Tensor:
-    """In double precision, where squares of single-precision numbers neither overflow nor vanish."""
-    wide = core.to(torch.complex128 if core.is_complex() else torch.float64)
-    norm: torch.Tensor = torch.linalg.vector_norm(wide)
-    return norm
+        # In double precision, where squares of single-precision numbers neither overflow nor vanish.
+        norms = [torch.linalg.vector_norm(c.to(wide_dtype(c.dtype))) for c in network.cores]
+        factors = [n if 0.0 < n < math.inf else 1.0 for n in torch.stack(norms).tolist()]
+    cores = [c / n for c, n in zip(network.cores, factors)]
+    return TensorNetwork(network.structure, cores), factors
 
 
 def log_partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
     """``log sum |f|^2``, or ``log sum f`` of a network that is not negative."""
-    unit, log_scale = scaled(network)
+    unit, norms = normalise_cores(network)
+    log_scale = sum(map(math.log, norms))
     return torch.log(_partition(unit, kind)) + (2.0 if kind == "born" else 1.0) * log_scale
 
 
@@ -223,10 +215,6 @@ def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
     else:
         value = plan.run([c.sum(0, keepdim=True) for c in network.cores], (1,) * network.structure.order)
     return (value.real if value.is_complex() else value).reshape(())
-
-
-def _squared(network: TensorNetwork) -> TensorNetwork:
-    return TensorNetwork(network.structure, [c * c for c in network.cores])
 
 
 def _size(values: torch.Tensor) -> torch.Tensor:

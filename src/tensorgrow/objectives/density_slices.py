@@ -21,29 +21,27 @@ from ..contraction import pair_gram_plan
 from ..contraction.sums import OPEN, SET, SUMMED, partial_plan
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
+from .base import SliceLoss
 
 if TYPE_CHECKING:
     from .density import DensityLoss
 
-__all__ = ["PairLoss", "pair_losses"]
+__all__ = ["slice_losses"]
 
 # Numbers of the environments at all samples that may be kept for an edge, and of an intermediate on the way.
 MOST_ENTRIES = 1 << 23
 CHUNK_ENTRIES = 1 << 22
 
-PairLoss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
-"""``loss(a, b, batch)`` of the flat new slices of an edge."""
-
 
 @torch.no_grad()
-def pair_losses(
+def slice_losses(
     objective: DensityLoss,
     network: TensorNetwork,
     edges: Sequence[Edge],
     values: torch.Tensor,
     whole: torch.Tensor,
     norms: Sequence[float],
-) -> Callable[[Edge], PairLoss | None]:
+) -> Callable[[Edge], SliceLoss | None]:
     """Losses of candidate edges; None for an edge that must go the plain way.
 
     Parameters
@@ -58,14 +56,14 @@ def pair_losses(
     structure, cores = network.structure, [c.detach() for c in network.cores]
     grams: dict[Edge, torch.Tensor] = {}
     if objective.kind == "born":
-        for found in pair_gram_plan(structure, tuple(edges), network.is_complex, True).run(None, cores):
-            if found.is_pair_gram and found.gram is not None:
-                grams[found.edge] = found.gram
+        for pair in pair_gram_plan(structure, tuple(edges), network.is_complex, True).run(None, cores):
+            if pair.is_pair_gram and pair.gram is not None:
+                grams[pair.edge] = pair.gram
             elif structure.num_nodes == 2:  # there is no other core
-                grams[found.edge] = cores[0].new_ones(1, 1)
+                grams[pair.edge] = cores[0].new_ones(1, 1)
 
     @torch.no_grad()
-    def loss_of(edge: Edge) -> PairLoss | None:
+    def loss_of(edge: Edge) -> SliceLoss | None:
         sizes = [structure.bond_product(a, without=b) for a, b in (edge, edge[::-1])]
         rows = objective.fitted.rows
         too_many = len(rows) * math.prod(sizes) > MOST_ENTRIES
@@ -73,11 +71,11 @@ def pair_losses(
             return None
         opened = _Opened(structure, cores, edge, sizes)
         if objective.kind == "born":
-            cross = _applied(structure, cores, edge, sizes, grams[edge])
+            cross = _apply_gram(structure, cores, edge, sizes, grams[edge])
             gram = grams[edge]
         else:
             cross, gram = opened.sums(SUMMED), None
-        return _Pair(objective, values, whole, opened.at(rows), cross, gram, edge, sizes, norms)
+        return _GrownLoss(objective, values, whole, opened.at(rows), cross, gram, edge, sizes, norms)
 
     return loss_of
 
@@ -111,12 +109,12 @@ class _Opened:
 
     def at(self, rows: torch.Tensor) -> torch.Tensor:
         """Environments at samples, ``(n, n_i, n_j)``."""
-        found = self.sums(SET, rows) if self._structure.order > 2 else self.sums(SET)
-        return found.expand(len(rows), *found.shape[-2:])
+        environments = self.sums(SET, rows) if self._structure.order > 2 else self.sums(SET)
+        return environments.expand(len(rows), *environments.shape[-2:])
 
 
-class _Pair:
-    """See `PairLoss`."""
+class _GrownLoss:
+    """Mean negative log-likelihood as a function of the new slices of an edge."""
 
     def __init__(
         self,
@@ -136,7 +134,6 @@ class _Pair:
         self._columns = [objective.fitted.rows[:, k] for k in edge]
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, batch: Any) -> torch.Tensor:
-        """Mean negative log-likelihood of a batch."""
         slices = [
             (s if self._gram is not None else s * s).reshape(-1, size) / norm
             for s, size, norm in zip((a, b), self._sizes, self._norms)
@@ -146,9 +143,9 @@ class _Pair:
             values, environments = values[batch], environments[batch]
             columns = [c[batch] for c in columns]
         left, right = (s[c] for s, c in zip(slices, columns))
-        found = values + (left * (environments @ right[:, :, None])[:, :, 0]).sum(1)
+        grown = values + (left * (environments @ right[:, :, None])[:, :, 0]).sum(1)
         whole = self._whole + self._change(*slices)
-        return self._objective.mean_nll(found, whole, batch)
+        return self._objective.mean_nll(grown, whole, batch)
 
     def _change(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """By how much the partition function grows."""
@@ -160,7 +157,7 @@ class _Pair:
         return change.real if change.is_complex() else change
 
 
-def _applied(
+def _apply_gram(
     structure: Structure,
     cores: Sequence[torch.Tensor],
     edge: Edge,

@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any
 
 import torch
 
-from ..contraction import Entries, RowSource, RowTree
+from ..algebra.linalg import wide_dtype
+from ..contraction import Array, Entries, RowSource, RowTree
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import NormalEquations, PairProblem
-from .entry_slices import ObservedPairProblem
-from .entry_solve import LocalSums, solve_core
-from .entry_sums import CHUNK_BYTES, GRAM_BYTES, SliceTable
+from .base import CANCELLATION_SINGLE, HeldOut
+from .entry_slices import EntryPairProblem
+from .entry_sums import CHUNK_BYTES, GRAM_BYTES, LocalSums, SliceTable, solve_core
+from .slices import PairProblem
 
-__all__ = ["ObservedLeastSquares"]
-
-Array = Any
+__all__ = ["EntryIndex", "ListedLeastSquares", "ObservedLeastSquares"]
 
 # Ridges from here on smooth so much that rows in single precision cost nothing.
 SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Numbers held while entries of the network are computed: on the CPU they stay in cache.
 VALUE_ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 23}
-# Gathering a row and handling its entry costs about as much as this many flops.
-ROW_FLOPS = 200.0
-# Share of the squared norm below which the loss from rows in single precision is rounding.
-CANCELLATION_SINGLE = 1e-5
 
 
-class ObservedLeastSquares:
+class ListedLeastSquares(HeldOut):
+    """Least squares on listed entries, wherever these are."""
+
+    @property
+    def row_dtype(self) -> torch.dtype:
+        """Number type of environment rows: single precision where the ridge smooths more than it rounds."""
+        return SINGLE.get(self.dtype, self.dtype) if self.ridge >= SINGLE_ABOVE else self.dtype
+
+    def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
+        """Solve for every node once; returns the squared loss after the last."""
+        squared = self.norm**2 - self._solve_in_turn(structure, arrays, ridge)
+        if self.row_dtype != self.dtype and squared < CANCELLATION_SINGLE * self.norm**2:
+            return self.loss(structure, arrays) ** 2  # rows in single precision cannot tell
+        return squared
+
+    @abstractmethod
+    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
+        """Solve for every node once; by how much the last core lowers the squared residual."""
+
+    def sweep_flops(self, structure: Structure) -> float:
+        """Gram matrices of all nodes, and their environment rows.
+
+        Gathering a row and handling its entry costs about as much as 200 flops.
+        """
+        widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
+        per_entry = sum(2.0 * m * m + 200.0 * (1.0 + m / 4.0) for m in widths)
+        return (4.0 if self.dtype.is_complex else 1.0) * self.num_fitted * per_entry
+
+
+class ObservedLeastSquares(ListedLeastSquares):
     """``||values - network at the entries||``, weighted, with a ridge.
 
     The ridge of a core is relative to the mean diagonal of its Gram matrices, in whatever gauge the cores
@@ -67,33 +91,16 @@ class ObservedLeastSquares:
         ridge: float = 1e-2,
         rows: int | None = None,
     ) -> None:
-        self.dims = tuple(dims)
-        self.values = values
-        self.ridge = ridge
-        self.index = _Index(Entries(indices, self.dims, rows), weights, held_out)
+        self._set(EntryIndex(Entries(indices, dims, rows), weights, held_out), values, ridge)
 
-    def _variant(self, values: torch.Tensor, ridge: float) -> ObservedLeastSquares:
-        """The same entries with other values or another ridge; index tables are shared."""
-        other = object.__new__(ObservedLeastSquares)
-        other.dims, other.values, other.ridge, other.index = self.dims, values, ridge, self.index
-        return other
-
-    def with_ridge(self, ridge: float) -> ObservedLeastSquares:
-        """The same entries with another ridge."""
-        return self._variant(self.values, ridge)
+    def _set(self, index: EntryIndex, values: torch.Tensor, ridge: float) -> None:
+        self.dims = index.entries.dims
+        self.dtype, self.device = values.dtype, values.device
+        self.index, self.values, self.ridge = index, values, ridge
 
     def with_everything(self) -> ObservedLeastSquares:
         """The same with nothing held out."""
-        other = self._variant(self.values, self.ridge)
-        other.index = self.index.with_everything()
-        return other
-
-    # -- properties ------------------------------------------------------------------------------------
-
-    @property
-    def epsilon(self) -> float:
-        """Relative rounding error of the numbers computed with."""
-        return float(torch.finfo(self.values.dtype).eps)
+        return self._variant(index=self.index.with_everything())
 
     @cached_property
     def norm(self) -> float:
@@ -111,47 +118,23 @@ class ObservedLeastSquares:
 
     @property
     def num_fitted(self) -> int:
-        """Entries that are fitted."""
         return len(self.index.fitted)
 
     @property
     def num_held_out(self) -> int:
-        """Entries that are not fitted."""
         return len(self.index.held_out)
-
-    def norm_at(self, values: torch.Tensor, chosen: torch.Tensor) -> float:
-        """Weighted norm of some of the entries of `values`."""
-        return self._norm(values[chosen], chosen)
-
-    def _norm(self, picked: torch.Tensor, chosen: torch.Tensor) -> float:
-        if self.index.scale is not None:
-            picked = picked * self.index.scale[chosen]
-        wide = torch.complex128 if picked.is_complex() else torch.float64
-        return float(torch.linalg.vector_norm(picked, dtype=wide))
-
-    @property
-    def row_dtype(self) -> torch.dtype:
-        """Number type of environment rows: single precision where the ridge smooths more than it rounds."""
-        dtype = self.values.dtype
-        return SINGLE.get(dtype, dtype) if self.ridge >= SINGLE_ABOVE else dtype
-
-    # -- arrays ----------------------------------------------------------------------------------------
-
-    def to_arrays(self, network: TensorNetwork) -> list[Array]:
-        """Cores as tensors where the entries are."""
-        return [
-            c.to(device=self.values.device, dtype=self.values.dtype).resolve_conj() for c in network.cores
-        ]
-
-    def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
-        """Wrap arrays as a network."""
-        return TensorNetwork(structure, arrays)
 
     # -- loss ------------------------------------------------------------------------------------------
 
-    def loss_at(self, found: torch.Tensor, chosen: torch.Tensor) -> float:
-        """Weighted norm of the residual at some of the entries, where the network is `found`."""
-        return self._norm(self.values[chosen] - found, chosen)
+    def loss_at(self, predicted: torch.Tensor, chosen: torch.Tensor) -> float:
+        """Loss at some of the entries, where the network is `predicted`."""
+        return self.norm_at(self.values[chosen] - predicted, chosen)
+
+    def norm_at(self, values: torch.Tensor, chosen: torch.Tensor) -> float:
+        """Weighted norm of numbers at some of the entries."""
+        if self.index.scale is not None:
+            values = values * self.index.scale[chosen]
+        return float(torch.linalg.vector_norm(values, dtype=wide_dtype(values.dtype)))
 
     def predict(self, structure: Structure, arrays: Sequence[Array]) -> torch.Tensor:
         """The network at all entries, fitted and held out."""
@@ -161,17 +144,13 @@ class ObservedLeastSquares:
         return RowTree(entries, structure, arrays).values(VALUE_ENTRIES[self.values.device.type])
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
-        """Losses on the fitted and on the held-out entries."""
-        found = self.predict(structure, arrays)
+        predicted = self.predict(structure, arrays)
         fitted, held = self.index.fitted, self.index.held_out
-        return self.loss_at(found[fitted], fitted), self.loss_at(found[held], held) if len(held) else None
-
-    def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        """Loss on the fitted entries."""
-        return self.losses(structure, arrays)[0]
+        held_out = self.loss_at(predicted[held], held) if len(held) else None
+        return self.loss_at(predicted[fitted], fitted), held_out
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
-        """Loss on the held-out entries; the others are not looked at."""
+        """Loss on the held-out entries; the network is not evaluated at the others."""
         held = self.index.held_out
         if not len(held):
             return None
@@ -180,23 +159,19 @@ class ObservedLeastSquares:
     def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
         """Objective whose values are what the network does not explain."""
         rest = self.values - self.predict(network.structure, self.to_arrays(network))
-        return self._variant(rest, self.ridge)
+        return self._variant(values=rest)
 
     # -- node problems ---------------------------------------------------------------------------------
 
-    def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every node once; returns the squared loss after the last."""
+    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
-        squared = 0.0
+        explained = 0.0
         for node in tree.order:
             arrays[node], explained = self.solve(
-                node, tree.environment(node), tree.edges(node), arrays[node], self.values, ridge
+                node, tree.environment(node), structure.edges_of(node), arrays[node], self.values, ridge
             )
             tree.set_core(node, arrays[node].to(self.row_dtype))
-            squared = self.norm**2 - explained
-        if self.row_dtype != self.values.dtype and squared < CANCELLATION_SINGLE * self.norm**2:
-            return self.loss(structure, arrays) ** 2  # rows in single precision cannot tell
-        return squared
+        return explained
 
     def solve(
         self,
@@ -208,30 +183,26 @@ class ObservedLeastSquares:
         numerical: float,
     ) -> tuple[torch.Tensor, float]:
         """Best core for an environment, and by how much it lowers the squared residual of `values`."""
-        given = LocalSums(self.index.table(node), source, values)
-        return solve_core(given, edges, core, self.ridge, numerical)
+        equations = LocalSums(self.index.table(node), source, values)
+        return solve_core(equations, edges, core, self.ridge, numerical)
 
-    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
-        """One Gram matrix per slice, bonds in the order of the core, and the right-hand side; no ridge."""
-        arrays = self.to_arrays(network)
-        tree = RowTree(self.index.entries, network.structure, arrays)
-        source, edges = tree.environment(node), tree.edges(node)
-        table = self.index.table(node)
-        gram, rhs = table.sums(source, self.values, 0, table.size)
-        sizes = [network.structure.ranks[e] for e in source.edges]
-        back = [source.edges.index(e) for e in edges]
-        k = len(back)
-        gram = gram.reshape(table.size, *sizes, *sizes)
-        gram = gram.permute(0, *(1 + b for b in back), *(1 + k + b for b in back))
-        rhs = rhs.reshape(table.size, *sizes).permute(0, *(1 + b for b in back))
-        return NormalEquations(gram.contiguous(), rhs.contiguous())
+    def apply(
+        self,
+        node: int,
+        source: RowSource,
+        edges: Sequence[Edge],
+        core: torch.Tensor,
+        chosen: torch.Tensor,
+    ) -> torch.Tensor:
+        """The network at some entries, from the environment of a node and its core."""
+        moved = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(core.shape[0], -1)
+        moved = moved.to(source.dtype)
+        columns = self.index.entries.columns
+        rows = source.rows(chosen)
+        mine = moved if node >= len(columns) else moved.index_select(0, columns[node][chosen])
+        return (rows * mine).sum(1)
 
     # -- edge problems ---------------------------------------------------------------------------------
-
-    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
-        """Values contracted with all cores but two, rows for the first node and columns for the second."""
-        tree = RowTree(self.index.entries, network.structure, self.to_arrays(network))
-        return ObservedPairProblem(self, tree, edge, self.values).gradient
 
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
@@ -241,15 +212,9 @@ class ObservedLeastSquares:
             return []
         tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
         rest = self.values - self.predict(structure, arrays)
-        return [ObservedPairProblem(self, tree, edge, rest) for edge in edges]
+        return [EntryPairProblem(self, tree, edge, rest) for edge in edges]
 
     # -- cost ------------------------------------------------------------------------------------------
-
-    def sweep_flops(self, structure: Structure) -> float:
-        """Gram matrices of all nodes, and their environment rows, which cost as much as so many flops."""
-        widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
-        per_entry = sum(2.0 * m * m + ROW_FLOPS * (1.0 + m / 4.0) for m in widths)
-        return (4.0 if self.values.is_complex() else 1.0) * self.num_fitted * per_entry
 
     def memory_needed(self, structure: Structure) -> int:
         """Row tensors between the nodes, a chunk of rows and the Gram matrices of one node."""
@@ -262,7 +227,7 @@ class ObservedLeastSquares:
         return entries * self.values.element_size() + held
 
 
-class _Index:
+class EntryIndex:
     """Positions, weights and the split into fitted and held-out entries: what variants of the data share."""
 
     def __init__(
@@ -277,7 +242,7 @@ class _Index:
         self.held_out = everyone[:0] if held_out is None else everyone[held_out]
         self.scale = None if weights is None else weights.sqrt()
         self._tables: dict[int, SliceTable] = {}
-        self._parent: _Index | None = None
+        self._parent: EntryIndex | None = None
 
     @cached_property
     def held_out_entries(self) -> Entries:
@@ -285,17 +250,17 @@ class _Index:
         columns = torch.stack(self.entries.columns, 1)
         return Entries(columns[self.held_out], self.entries.dims)
 
-    def with_everything(self) -> _Index:
+    def with_everything(self) -> EntryIndex:
         """The same entries, all fitted."""
-        other = _Index(self.entries, None, None)
+        other = EntryIndex(self.entries, None, None)
         other.scale = self.scale
         return other
 
-    def rescaled(self, scale: torch.Tensor) -> _Index:
+    def with_scale(self, scale: torch.Tensor) -> EntryIndex:
         """The same entries with other roots of weights."""
         other = copy(self)
         other.scale = scale
-        other._tables = {k: t.rescaled(scale) for k, t in self._tables.items()}
+        other._tables = {k: t.with_scale(scale) for k, t in self._tables.items()}
         other._parent = self
         return other
 
@@ -308,7 +273,7 @@ class _Index:
             index = None if inner else self.entries.columns[key]
             size = 1 if inner else self.entries.dims[key]
             if self._parent is not None:  # sorting once is enough
-                self._tables[key] = self._parent.table(key).rescaled(self.scale)
+                self._tables[key] = self._parent.table(key).with_scale(self.scale)
             else:
                 self._tables[key] = SliceTable(self.fitted, index, size, self.scale)
         return self._tables[key]

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
 import torch
 
-from ..contraction import RowSource, RowTree
+from ..contraction import Array, RowSource, RowTree
 from ..losses import EntryLoss
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import NormalEquations, PairProblem
 from .entries import VALUE_ENTRIES, ObservedLeastSquares
+from .slices import ChangedPairProblem, PairProblem, SliceFit
 
 __all__ = ["ReweightedLeastSquares"]
-
-Array = Any
 
 # Steps that do not lower the loss are halved down to this share.
 SHORTEST = 1e-2
@@ -33,20 +30,21 @@ class ReweightedLeastSquares(ObservedLeastSquares):
 
     Parameters
     ----------
+    squares
+        The entries, their weights and the ridge.
     loss
-        Of predictions and values; the others are those of `ObservedLeastSquares`.
+        Of predictions and values.
     """
 
-    def __init__(self, *args: Any, loss: EntryLoss, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        self.entry_loss = loss
+    def __init__(self, squares: ObservedLeastSquares, loss: EntryLoss) -> None:
+        self._set(squares.index, squares.values, squares.ridge)
+        self.squares, self.entry_loss = squares, loss
 
     def with_ridge(self, ridge: float) -> ReweightedLeastSquares:
-        """The same entries with another ridge."""
-        other = object.__new__(ReweightedLeastSquares)
-        other.dims, other.values, other.ridge, other.index = self.dims, self.values, ridge, self.index
-        other.entry_loss = self.entry_loss
-        return other
+        return ReweightedLeastSquares(self.squares.with_ridge(ridge), self.entry_loss)
+
+    def with_everything(self) -> ReweightedLeastSquares:
+        return ReweightedLeastSquares(self.squares.with_everything(), self.entry_loss)
 
     # -- loss ------------------------------------------------------------------------------------------
 
@@ -55,28 +53,25 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         """What each value loses under its best prediction."""
         return self.entry_loss.least(self.values)
 
-    def loss_at(self, found: torch.Tensor, chosen: torch.Tensor) -> float:
-        """Root of the deviance at some of the entries, where the network is `found`."""
-        gap = self.entry_loss.each(found, self.values[chosen]) - self._least[chosen]
+    def loss_at(self, predicted: torch.Tensor, chosen: torch.Tensor) -> float:
+        """Root of the deviance at some of the entries, where the network is `predicted`."""
+        gap = self.entry_loss.each(predicted, self.values[chosen]) - self._least[chosen]
         if self.index.scale is not None:
             gap = gap * self.index.scale[chosen] ** 2
         return math.sqrt(max(2.0 * float(gap.double().sum()), 0.0))
 
     # -- least squares ---------------------------------------------------------------------------------
 
-    def linearised(self, structure: Structure, arrays: Sequence[Array]) -> ObservedLeastSquares:
+    def linearise(self, structure: Structure, arrays: Sequence[Array]) -> ObservedLeastSquares:
         """Weighted least squares that agrees with the loss to second order at a network."""
         return self._parabola(self.predict(structure, arrays))
 
-    def _parabola(self, found: torch.Tensor) -> ObservedLeastSquares:
-        weight, step = self.entry_loss.working(found, self.values)
+    def _parabola(self, predicted: torch.Tensor) -> ObservedLeastSquares:
+        weight, step = self.entry_loss.working(predicted, self.values)
         scale = weight.sqrt() if self.index.scale is None else weight.sqrt() * self.index.scale
         # In units in which the weights are of order one: ridges are relative, but rounding is not.
         scale = scale / scale[self.index.fitted].square().mean().sqrt().clamp_min(1e-150)
-        near = object.__new__(ObservedLeastSquares)
-        near.dims, near.ridge, near.index = self.dims, self.ridge, self.index.rescaled(scale)
-        near.values = found + step
-        return near
+        return self.squares._variant(index=self.index.with_scale(scale), values=predicted + step)
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         """Solve for every node once, each on the parabola at the network as it is; returns the deviance.
@@ -87,17 +82,17 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
         fitted, reached = self.index.fitted, 0.0
         for node in tree.order:
-            source, edges = tree.environment(node), tree.edges(node)
-            found = self._through(node, source, edges, arrays[node])
-            near = self._parabola(found)
+            source, edges = tree.environment(node), structure.edges_of(node)
+            now = self._at_all(node, source, edges, arrays[node])
+            near = self._parabola(now)
             core, _ = near.solve(node, source, edges, arrays[node], near.values, ridge)
-            change = self._through(node, source, edges, core) - found
-            found, change = found[fitted], change[fitted]
-            start, share = self.loss_at(found, fitted), 1.0
-            reached = self.loss_at(found + change, fitted)
+            change = self._at_all(node, source, edges, core) - now
+            now, change = now[fitted], change[fitted]
+            start, share = self.loss_at(now, fitted), 1.0
+            reached = self.loss_at(now + change, fitted)
             while reached > start and share > SHORTEST:
                 share *= 0.5
-                reached = self.loss_at(found + share * change, fitted)
+                reached = self.loss_at(now + share * change, fitted)
             if reached > start:
                 reached = start
                 continue
@@ -105,66 +100,35 @@ class ReweightedLeastSquares(ObservedLeastSquares):
             tree.set_core(node, arrays[node].to(self.row_dtype))
         return reached**2
 
-    def _through(
+    def _at_all(
         self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor
     ) -> torch.Tensor:
         """The network at all entries, from the environment of a node and its core."""
-        moved = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(core.shape[0], -1)
-        moved = moved.to(source.dtype)
-        columns = self.index.entries.columns
-        every = torch.arange(len(self.values), device=self.values.device)
-        parts = []
-        for chosen in torch.split(every, max(1, VALUE_ENTRIES[every.device.type] // source.row_entries)):
-            mine = moved if node >= len(columns) else moved.index_select(0, columns[node][chosen])
-            parts.append((source.rows(chosen) * mine).sum(1))
-        return torch.cat(parts).to(self.values.dtype)
-
-    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
-        """Those of the parabola at the network."""
-        return self.linearised(network.structure, self.to_arrays(network)).normal_equations(network, node)
+        every = torch.arange(len(self.values), device=self.device)
+        step = max(1, VALUE_ENTRIES[every.device.type] // source.row_entries)
+        parts = [self.apply(node, source, edges, core, chosen) for chosen in torch.split(every, step)]
+        return torch.cat(parts).to(self.dtype)
 
     def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
         """What the parabola at the network leaves to explain."""
-        return self.linearised(network.structure, self.to_arrays(network)).residual(network)
-
-    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
-        """That of the parabola at the network."""
-        return self.linearised(network.structure, self.to_arrays(network)).pair_gradient(network, edge)
+        return self.linearise(network.structure, self.to_arrays(network)).residual(network)
 
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
         """Slice problems on the parabola at the network; what they explain is in units of the deviance."""
-        near = self.linearised(structure, arrays)
-        unit = self._unit(structure, arrays, near)
-        return [_Rescaled(p, unit) for p in near.pair_problems(structure, arrays, edges)]
+        near = self.linearise(structure, arrays)
+        change = partial(_change_units, self._unit(structure, arrays, near))
+        return [ChangedPairProblem(p, change) for p in near.pair_problems(structure, arrays, edges)]
 
     def _unit(self, structure: Structure, arrays: Sequence[Array], near: ObservedLeastSquares) -> float:
         """Deviance per squared weighted residual of the parabola, on the data the search goes by."""
-        mine, theirs = self.losses(structure, arrays), near.losses(structure, arrays)
-        mine_now = mine[0] if mine[1] is None else mine[1]
-        theirs_now = theirs[0] if theirs[1] is None else theirs[1]
-        return (mine_now / max(theirs_now, 1e-150)) ** 2
+        mine, theirs = (
+            fitted if held_out is None else held_out
+            for fitted, held_out in (o.losses(structure, arrays) for o in (self, near))
+        )
+        return (mine / max(theirs, 1e-150)) ** 2
 
 
-class _Rescaled:
-    """A slice problem whose gain is reported in other units."""
-
-    def __init__(self, problem: PairProblem, unit: float) -> None:
-        self._problem = problem
-        self._unit = unit
-
-    @property
-    def edge(self) -> Edge:
-        """The edge."""
-        return self._problem.edge
-
-    @property
-    def gradient(self) -> Array:
-        """That of the problem itself."""
-        return self._problem.gradient
-
-    def fit(self, right: Array | None, sweeps: int) -> Any:
-        """Slices of the problem itself."""
-        found = self._problem.fit(right, sweeps)
-        return found._replace(explained=self._unit * found.explained)
+def _change_units(unit: float, fit: SliceFit) -> SliceFit:
+    return fit._replace(explained=unit * fit.explained)

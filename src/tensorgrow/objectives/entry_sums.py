@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from ..algebra.linalg import LEAST_RIDGE, solve_slices, wide_dtype
 from ..contraction import RowSource
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
+from ..structure import Edge
 
-__all__ = ["SliceTable", "ranges_of"]
+__all__ = ["LocalSums", "SliceSums", "SliceTable", "ranges_of", "solve_core"]
 
-# Bytes of environment rows held at a time, and of Gram matrices.
+Equations = tuple[torch.Tensor, torch.Tensor]
+"""Gram matrices and right-hand sides of some slices."""
+
+# Bytes of environment rows held at a time, of Gram matrices, and of those that are solved together.
 CHUNK_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 GRAM_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
+SOLVE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 # Slices whose Gram matrices take fewer products than this go through batched products of padded blocks.
 LOOP_ABOVE = 30_000
 # Environment rows that one matrix product on the CPU reads: they stay in cache, and threads share a slice.
 # But so many times the width of a row at least: a Gram matrix is added up once per product.
 RUN_BYTES = 1 << 22
 RUN_WIDTHS = 4
+# Rows of a padded block at most.
 LONGEST_BLOCK = 1024
-MOST_THREADS = 16
 # Flops below which threads cost more than they save.
 WORTH_THREADS = 1e6
 
@@ -61,15 +67,15 @@ class SliceTable:
             self.order = chosen
             self._counts = torch.full((1,), len(chosen), device=self.device)
         else:
-            found = index[chosen]
-            self.order = chosen[torch.argsort(found, stable=True)]
-            self._counts = torch.bincount(found, minlength=size)
+            slices = index[chosen]
+            self.order = chosen[torch.argsort(slices, stable=True)]
+            self._counts = torch.bincount(slices, minlength=size)
         self.scale = None if scale is None else scale[self.order]
         self.starts = [0, *torch.cumsum(self._counts, 0).tolist()]
         self.empty = (self._counts == 0).nonzero()[:, 0]
         self.filled = self._counts.nonzero()[:, 0]
 
-    def rescaled(self, scale: torch.Tensor | None) -> SliceTable:
+    def with_scale(self, scale: torch.Tensor | None) -> SliceTable:
         """The same table with other roots of weights."""
         other = copy(self)
         other.scale = None if scale is None else scale[self.order]
@@ -85,52 +91,41 @@ class SliceTable:
         index = torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
         total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
         begin = 0
-        for rows, given in self._chunks(source, values):
+        for rows, y in self._chunks(source, values):
             end = begin + len(rows)
-            total.index_add_(0, index[begin:end], rows.conj() * given[:, None])
+            total.index_add_(0, index[begin:end], rows.conj() * y[:, None])
             begin = end
         return total
 
-    def sums(
-        self, source: RowSource, values: torch.Tensor, first: int, last: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def sums(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """``E^H E`` and ``E^H y`` of slices `first` to `last`; `values` come in the order of all entries."""
-        shape = (last - first, source.width)
-        gram = torch.zeros(*shape, source.width, dtype=source.dtype, device=self.device)
-        rhs = torch.zeros(shape, dtype=source.dtype, device=self.device)
         large = len(self.order) * source.width**2 >= LOOP_ABOVE * self.size
-        add = self._add_by_slice if large and self.device.type == "cpu" else self._add_by_block
-        add(source, values, first, last, gram, rhs)
-        return gram, rhs
+        add = self.sums_by_slice if large and self.device.type == "cpu" else self.sums_by_block
+        return add(source, values, first, last)
+
+    def _zeros(self, source: RowSource, count: int) -> Equations:
+        gram = torch.zeros(count, source.width, source.width, dtype=source.dtype, device=self.device)
+        return gram, torch.zeros(count, source.width, dtype=source.dtype, device=self.device)
 
     # -- rows ------------------------------------------------------------------------------------------
 
     def _chunks(
-        self, source: RowSource, values: torch.Tensor | None, begin: int = 0, end: int | None = None
+        self, source: RowSource, values: torch.Tensor | None
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Environment rows and values of sorted entries, weighted, a bounded number at a time."""
-        end = len(self.order) if end is None else end
         step = max(1, CHUNK_BYTES[self.device.type] // (8 * source.row_entries))
-        for a in range(begin, end, step):
-            chosen = self.order[a : min(a + step, end)]
-            scale = None if self.scale is None else self.scale[a : min(a + step, end)]
-            yield _weighted(source, values, chosen, scale)
+        for a in range(0, len(self.order), step):
+            scale = None if self.scale is None else self.scale[a : a + step]
+            yield _weigh(source, values, self.order[a : a + step], scale)
 
     # -- a product per slice ---------------------------------------------------------------------------
 
-    def _add_by_slice(
-        self,
-        source: RowSource,
-        values: torch.Tensor,
-        first: int,
-        last: int,
-        gram: torch.Tensor,
-        rhs: torch.Tensor,
-    ) -> None:
+    def sums_by_slice(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """On the CPU: runs of rows that stay in cache, shared by threads of our own.
 
         NumPy sees that ``x.T @ x`` is symmetric and does half the arithmetic.
         """
+        gram, rhs = self._zeros(source, last - first)
         # Only NumPy within the threads: torch would start threads of its own in each.
         rows_of, order, y = _reader(source), self.order.numpy(), values.numpy()
         scales = None if self.scale is None else self.scale.numpy()
@@ -138,12 +133,12 @@ class SliceTable:
         def product(run: tuple[int, int, int]) -> tuple[int, Any, Any]:
             s, a, b = run
             rows = rows_of(order[a:b])
-            given = y[order[a:b]].astype(rows.dtype, copy=False)
+            mine = y[order[a:b]].astype(rows.dtype, copy=False)
             if scales is not None:
                 scale = scales[a:b].astype(rows.real.dtype, copy=False)
-                rows, given = rows * scale[:, None], given * scale
+                rows, mine = rows * scale[:, None], mine * scale
             dual = rows.conj().T if rows.dtype.kind == "c" else rows.T
-            return s, dual @ rows, dual @ given
+            return s, dual @ rows, dual @ mine
 
         step = max(64, RUN_BYTES // (8 * source.row_entries), RUN_WIDTHS * source.width)
         runs = [
@@ -152,10 +147,11 @@ class SliceTable:
             for a in range(self.starts[s], self.starts[s + 1], step)
         ]
         spread = (self.starts[last] - self.starts[first]) * source.width**2 > WORTH_THREADS
-        threads = min(usable_cores(), MOST_THREADS) if spread else 0
+        threads = min(usable_cores(), 16) if spread else 0
         for s, g, m in map_in_order(product, runs, threads, lasting=True):
             gram[s - first] += torch.from_numpy(g)
             rhs[s - first] += torch.from_numpy(m)
+        return gram, rhs
 
     # -- padded blocks ---------------------------------------------------------------------------------
 
@@ -178,16 +174,9 @@ class SliceTable:
         positions = torch.where(offset < self._counts[slices, None], starts[slices, None] + offset, -1)
         return positions, slices, [0, *before.tolist()]
 
-    def _add_by_block(
-        self,
-        source: RowSource,
-        values: torch.Tensor,
-        first: int,
-        last: int,
-        gram: torch.Tensor,
-        rhs: torch.Tensor,
-    ) -> None:
+    def sums_by_block(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """Batched products of blocks of equal length, then a sum over the blocks of a slice."""
+        gram, rhs = self._zeros(source, last - first)
         positions, slices, before = self._blocks
         width, size = source.width, self._block
         step = max(1, CHUNK_BYTES[self.device.type] // (8 * (size * source.row_entries + width * width)))
@@ -198,11 +187,12 @@ class SliceTable:
             scale = (where >= 0).to(values.real.dtype)
             if self.scale is not None:
                 scale = scale * self.scale[inside]
-            rows, given = _weighted(source, values, self.order[inside], scale)
+            rows, y = _weigh(source, values, self.order[inside], scale)
             e = rows.reshape(b - a, size, width)
             dual = e.mH
             gram.index_add_(0, slices[a:b] - first, dual @ e)
-            rhs.index_add_(0, slices[a:b] - first, (dual @ given.reshape(b - a, size, 1))[:, :, 0])
+            rhs.index_add_(0, slices[a:b] - first, (dual @ y.reshape(b - a, size, 1))[:, :, 0])
+        return gram, rhs
 
 
 def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:
@@ -211,19 +201,20 @@ def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:
     return [(a, min(a + step, size)) for a in range(0, size, step)]
 
 
-def _weighted(
+def _weigh(
     source: RowSource, values: torch.Tensor | None, chosen: torch.Tensor, scale: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Environment rows and values of some entries, by the roots of their weights."""
     rows = source.rows(chosen)
-    given = rows[:, 0] if values is None else values[chosen].to(rows.dtype)
+    y = rows[:, 0] if values is None else values[chosen].to(rows.dtype)
     if scale is None:
-        return rows, given
+        return rows, y
     scale = scale.to(rows.dtype)
-    return rows * scale[:, None], given * scale
+    return rows * scale[:, None], y * scale
 
 
 def _reader(source: RowSource) -> Callable[[Any], Any]:
-    """Rows of chosen entries as a NumPy array of the thread's own, valid until its next call."""
+    """A function that reads rows of entries into memory of the thread's own, valid until its next call."""
     table = source.table()
     if table is None or table[1] is None:
         return lambda chosen: source.rows(torch.from_numpy(chosen)).contiguous().numpy()
@@ -238,3 +229,94 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
         return np.take(rows, ids[chosen], axis=0, out=held[:count], mode="clip")
 
     return read
+
+
+# -- solves ------------------------------------------------------------------------------------------------
+
+
+class SliceSums(Protocol):
+    """Normal equations of one core, a Gram matrix per slice, some slices at a time."""
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Bonds of the core in the order of the columns."""
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+
+    @property
+    def size(self) -> int:
+        """Number of slices."""
+
+    @property
+    def filled(self) -> torch.Tensor:
+        """Slices that have entries."""
+
+    @property
+    def empty(self) -> torch.Tensor:
+        """Slices that have none."""
+
+    def squared_norm(self) -> float:
+        """Sum of the diagonals of all Gram matrices."""
+
+    def sums(self, first: int, last: int) -> Equations:
+        """Gram matrices and right-hand sides of slices `first` to `last`."""
+
+
+class LocalSums:
+    """Sums over entries in memory, as `SliceSums`."""
+
+    def __init__(self, table: SliceTable, source: RowSource, values: torch.Tensor) -> None:
+        self.edges, self.width = source.edges, source.width
+        self.size, self.filled, self.empty = table.size, table.filled, table.empty
+        self._table, self._source, self._values = table, source, values
+
+    def squared_norm(self) -> float:
+        return self._table.squared_norm(self._source)
+
+    def sums(self, first: int, last: int) -> Equations:
+        return self._table.sums(self._source, self._values, first, last)
+
+
+def solve_core(
+    equations: SliceSums, edges: Sequence[Edge], core: torch.Tensor, ridge: float, numerical: float
+) -> tuple[torch.Tensor, float]:
+    """Best core for its normal equations, and by how much it lowers the squared residual.
+
+    Parameters
+    ----------
+    edges
+        Bonds in the order of the axes of the core.
+    core
+        The core that is replaced; only its form matters.
+    ridge
+        Relative to the mean diagonal of the Gram matrices.
+    numerical
+        Against rounding, relative to each diagonal entry.
+    """
+    order = [edges.index(e) for e in equations.edges]
+    shape = core.permute(0, *(1 + k for k in order)).shape
+    width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
+    mean = equations.squared_norm() / (equations.size * width) if len(ranges) > 1 else None
+    solved, explained = [], torch.zeros((), dtype=torch.float64, device=core.device)
+    for first, last in ranges:
+        grams, sides = equations.sums(first, last)
+        if mean is None:
+            mean = float(grams.diagonal(dim1=1, dim2=2).real.double().mean())
+        weight = max(ridge, LEAST_RIDGE) * mean + 1e-300
+        # A few slices at a time: copies of all their matrices would cost more than the solves.
+        step = max(1, SOLVE_BYTES[grams.device.type] // (8 * width * width))
+        for a in range(0, last - first, step):
+            gram, rhs = (t[a : a + step].to(wide_dtype(t.dtype)) for t in (grams, sides))
+            penalised = gram.clone()
+            penalised.diagonal(dim1=1, dim2=2).add_(weight)
+            x = solve_slices(penalised, rhs, numerical)
+            fit = (x.conj() * (gram @ x[:, :, None])[:, :, 0]).sum().real
+            explained = explained + (2.0 * (x.conj() * rhs).sum().real - fit)
+            solved.append(x)
+    back = [1 + order.index(k) for k in range(len(order))]
+    x = torch.cat(solved)
+    if len(equations.empty):
+        x[equations.empty] = x[equations.filled].mean(0)
+    return x.to(core.dtype).reshape(shape).permute(0, *back).contiguous(), float(explained)

@@ -1,84 +1,20 @@
-"""The differentiable seam: any loss of a network, with or without batches."""
+"""A user's loss of a network, with or without batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
 from ..errors import DataError
 from ..network import TensorNetwork
-from ..structure import Edge
+from .base import Differentiable
 
-__all__ = ["Differentiable", "LossFunction", "Screening", "Sharing", "Slices", "as_score", "scalar"]
-
-# The one batch of a loss that is not given any.
-WHOLE = (None,)
-
-Slices = tuple[torch.Tensor, torch.Tensor]
+__all__ = ["LossFunction", "as_score", "scalar"]
 
 
-class Differentiable(Protocol):
-    """A loss that gradients can be taken of."""
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """Dangling legs of the network."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether one evaluation sees all the data, so that line searches make sense."""
-
-    @property
-    def holds_out(self) -> bool:
-        """Whether `validate` gives numbers."""
-
-    @property
-    def num_batches(self) -> int | None:
-        """Batches of one epoch, where that is known."""
-
-    def batches(self) -> Iterable[Any]:
-        """The batches of one epoch."""
-
-    def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
-        """Scalar loss on a batch, differentiable with respect to the cores."""
-
-    def total(self, network: TensorNetwork) -> float:
-        """Mean loss over all batches."""
-
-    def validate(self, network: TensorNetwork) -> float | None:
-        """Score on held-out data, lower is better; None when there is none."""
-
-
-@runtime_checkable
-class Sharing(Protocol):
-    """An objective that contracts what candidate edges leave frozen only once."""
-
-    def around(
-        self, network: TensorNetwork, edges: Sequence[Edge]
-    ) -> Callable[[Edge], Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor] | None]:
-        """For each edge its loss as a function of the new slices and a batch; None: no such shortcut."""
-
-
-@runtime_checkable
-class Screening(Protocol):
-    """An objective that knows which edges are worth growing without training each of them."""
-
-    def screen(
-        self,
-        network: TensorNetwork,
-        edges: Sequence[Edge],
-        max_parameters: int | None,
-        generator: torch.Generator,
-    ) -> tuple[list[Edge], TensorNetwork]:
-        """The most promising of the edges, best first, and the network with these grown by one rank each.
-
-        No edges, and the network as it is, where none of them can grow.
-        """
-
-
-class LossFunction:
+class LossFunction(Differentiable):
     """A user's function as an objective.
 
     Parameters
@@ -107,26 +43,21 @@ class LossFunction:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there are no batches."""
         return self._batches is None
 
     @property
     def holds_out(self) -> bool:
-        """Whether there is a validation score."""
         return self._validation is not None
 
     @property
     def num_batches(self) -> int | None:
-        """Their number, where they can be counted."""
         batches = self.batches()
         return len(batches) if isinstance(batches, Sized) else None
 
     def batches(self) -> Iterable[Any]:
-        """One epoch."""
-        return WHOLE if self._batches is None else self._batches
+        return (None,) if self._batches is None else self._batches
 
     def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
-        """Loss on a batch."""
         return scalar(self._loss(network) if self._batches is None else self._loss(network, batch))
 
     @torch.no_grad()
@@ -139,7 +70,6 @@ class LossFunction:
 
     @torch.no_grad()
     def validate(self, network: TensorNetwork) -> float | None:
-        """The user's score."""
         return None if self._validation is None else as_score(self._validation(network))
 
 

@@ -1,66 +1,220 @@
-"""What is computed from the entries of one part, given the cores."""
+"""Tasks on parts of the listed entries of a tensor: what is sent to a part, what comes back, and their sums.
+
+A *task* is called with a part and returns small arrays; results of all parts are added up. Tasks and their
+results travel between processes, so they hold NumPy arrays. A part keeps what the next task is likely to need
+again: contractions with cores that have not changed, and residuals.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
-from ..structure import Edge
-from .entry_slices import ObservedPairProblem
-from .partition_parts import Cores, EntryPart, Fit, as_tensor
+import numpy as np
+import torch
+
+from ..contraction import Array, RowSource, RowTree
+from ..network import TensorNetwork
+from ..structure import Edge, Structure
+from .entries import ObservedLeastSquares
+from .entry_slices import EntryPairProblem
+from .entry_sums import SliceTable, ranges_of
 
 __all__ = [
-    "ManyNorms",
+    "Cores",
+    "EntryPart",
+    "Fit",
     "NodeNorm",
     "NodeSums",
     "Norms",
     "PairGains",
     "PairGradient",
+    "PairNorms",
     "PairSides",
     "PairSums",
+    "Parts",
+    "ReducedSums",
     "Sums",
+    "Task",
     "Wish",
+    "add_array",
+    "add_sums",
+    "add_to_sums",
 ]
 
-Array = Any
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Sums = tuple[tuple[Edge, ...], Array, Array]
+"""Bonds in the order of the columns, Gram matrices and right-hand sides."""
+
+Environment = tuple[SliceTable, RowSource, torch.Tensor]
+"""Entries by slice, environment rows of a slice, and the residual."""
+
+# -- parts and what travels to them ------------------------------------------------------------------------
+
+
+class EntryPart:
+    """Entries of one partition.
+
+    Parameters
+    ----------
+    objective
+        Least squares on them.
+    """
+
+    def __init__(self, objective: ObservedLeastSquares) -> None:
+        self._objective = objective
+        self._everything: ObservedLeastSquares | None = None
+        self._tree: RowTree | None = None
+        self._rest: tuple[Fit, Cores, torch.Tensor] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_objective": self._objective, "_everything": None, "_tree": None, "_rest": None}
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self._objective.dims
+
+    def positions(self) -> tuple[Array, Array]:
+        """Positions of the fitted and of the held-out entries."""
+        index = self._objective.index
+        columns = torch.stack(index.entries.columns, 1)
+        return columns[index.fitted].cpu().numpy(), columns[index.held_out].cpu().numpy()
+
+    def objective(self, fit: Fit) -> ObservedLeastSquares:
+        """Least squares as a run asks for them."""
+        objective = self._objective
+        if fit.everything:
+            self._everything = objective = self._everything or objective.with_everything()
+        objective = objective.with_ridge(fit.ridge)
+        for cores in fit.minus:
+            objective = objective.residual(cores.network)
+        return objective
+
+    def arrays(self, cores: Cores, dtype: torch.dtype) -> list[torch.Tensor]:
+        """Cores where the entries are."""
+        device = self._objective.values.device
+        return [as_tensor(a).to(device, dtype) for a in cores.arrays]
+
+    def tree(self, fit: Fit, cores: Cores) -> RowTree:
+        """Contractions at the entries; those with unchanged cores are the ones made before."""
+        objective = self._objective.with_ridge(fit.ridge)
+        wanted = self.arrays(cores, objective.row_dtype)
+        tree = self._tree
+        if tree is not None and tree.structure == cores.structure and tree.cores[0].dtype == wanted[0].dtype:
+            for node, (old, new) in enumerate(zip(tree.cores, wanted)):
+                if not torch.equal(old, new):
+                    tree.set_core(node, new)
+            return tree
+        self._tree = RowTree(objective.index.entries, cores.structure, wanted)
+        return self._tree
+
+    def residual(self, fit: Fit, cores: Cores) -> torch.Tensor:
+        """What the network leaves of the values."""
+        if self._rest is None or self._rest[0] != fit or not self._rest[1].same(cores):
+            objective = self.objective(fit)
+            arrays = self.arrays(cores, objective.values.dtype)
+            self._rest = fit, cores, objective.values - objective.predict(cores.structure, arrays)
+        return self._rest[2]
+
+    def pair(self, fit: Fit, cores: Cores, edge: Edge) -> EntryPairProblem:
+        """New slices of an edge on the residual."""
+        tree = self.tree(fit, cores)
+        return EntryPairProblem(self.objective(fit), tree, edge, self.residual(fit, cores))
+
+
+@dataclass(frozen=True, eq=False)
+class Cores:
+    """A network that travels to the parts."""
+
+    structure: Structure
+    arrays: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, structure: Structure, arrays: Sequence[torch.Tensor]) -> Cores:
+        return cls(structure, tuple(a.detach().cpu().numpy() for a in arrays))
+
+    @property
+    def network(self) -> TensorNetwork:
+        return TensorNetwork(self.structure, [as_tensor(a) for a in self.arrays])
+
+    def same(self, other: Cores) -> bool:
+        """Whether the other one has the same numbers."""
+        return self.structure == other.structure and all(map(np.array_equal, self.arrays, other.arrays))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is fitted.
+
+    Attributes
+    ----------
+    ridge
+        Relative to the mean diagonal of the Gram matrices; it decides on the precision of the rows.
+    everything
+        Whether held-out entries are fitted too.
+    minus
+        Networks that are subtracted from the values.
+    """
+
+    ridge: float
+    everything: bool = False
+    minus: tuple[Cores, ...] = ()
+
+
+class Task(Protocol[T_co]):
+    """What is computed from a part; it must be possible to send it to another process."""
+
+    def __call__(self, part: EntryPart) -> T_co: ...
+
+
+class Parts(Protocol):
+    """All parts, wherever they are."""
+
+    @property
+    def at_once(self) -> int:
+        """Parts that one process works on at the same time."""
+
+    @property
+    def rounds(self) -> int:
+        """How often tasks were sent to all parts."""
+
+    def map(self, task: Task[T]) -> Iterator[T]:
+        """Results of a task for all parts, in their order."""
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """A tensor of its own: what came from another process may not be written to."""
+    return torch.from_numpy(np.array(array))
+
 
 # -- losses --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Norms:
-    """Squared norms of fitted and held-out values, or of what a network leaves of them."""
+    """Squared norms of what several networks leave of fitted and held-out values; None stands for zero."""
 
     fit: Fit
-    cores: Cores | None = None
-
-    def __call__(self, part: EntryPart) -> tuple[float, float]:
-        """Both squares."""
-        objective = part.objective(self.fit)
-        if self.cores is None:
-            fitted, held_out = objective.norm, objective.validation_norm
-        else:
-            arrays = part.arrays(self.cores, objective.values.dtype)
-            fitted, held_out = objective.losses(self.cores.structure, arrays)
-        return fitted**2, (held_out or 0.0) ** 2
-
-
-@dataclass(frozen=True)
-class ManyNorms:
-    """Squared norms of what several networks leave of fitted and held-out values."""
-
-    fit: Fit
-    networks: tuple[Cores, ...]
+    networks: tuple[Cores | None, ...]
 
     def __call__(self, part: EntryPart) -> list[tuple[float, float]]:
-        """Both squares for each."""
-        return [Norms(self.fit, cores)(part) for cores in self.networks]
+        objective = part.objective(self.fit)
+        squares = []
+        for cores in self.networks:
+            if cores is None:
+                fitted, held_out = objective.norm, objective.validation_norm
+            else:
+                arrays = part.arrays(cores, objective.dtype)
+                fitted, held_out = objective.losses(cores.structure, arrays)
+            squares.append((fitted**2, (held_out or 0.0) ** 2))
+        return squares
 
 
 # -- cores ---------------------------------------------------------------------------------------------
-
-Sums = tuple[tuple[Edge, ...], Array, Array]
-"""Bonds in the order of the columns, Gram matrices and right-hand sides."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +228,9 @@ class NodeSums:
     last: int
 
     def __call__(self, part: EntryPart) -> Sums:
-        """Sums over the fitted entries of the part."""
         objective = part.objective(self.fit)
         source = part.tree(self.fit, self.cores).environment(self.node)
-        table = objective.index.table(self.node)
-        gram, rhs = table.sums(source, objective.values, self.first, self.last)
-        return source.edges, gram.cpu().numpy(), rhs.cpu().numpy()
+        return _sums(objective.index.table(self.node), source, objective.values, self.first, self.last)
 
 
 @dataclass(frozen=True)
@@ -91,7 +242,6 @@ class NodeNorm:
     node: int
 
     def __call__(self, part: EntryPart) -> float:
-        """Its share."""
         source = part.tree(self.fit, self.cores).environment(self.node)
         return part.objective(self.fit).index.table(self.node).squared_norm(source)
 
@@ -101,93 +251,162 @@ class NodeNorm:
 
 @dataclass(frozen=True)
 class Wish:
-    """A slice on one side of an edge is looked for, given that on the other."""
+    """A slice on one side of an edge that is wanted, and the slice on the other side."""
 
     edge: Edge
     side: int
-    given: Array
+    other: Array
+
+    def environment(self, part: EntryPart, fit: Fit, cores: Cores) -> Environment:
+        problem = part.pair(fit, cores, self.edge)
+        other = as_tensor(self.other).to(problem.residual.device)
+        table = part.objective(fit).index.table(self.edge[self.side])
+        return table, problem.source(self.side, other), problem.residual
 
 
 @dataclass(frozen=True)
-class PairSums:
-    """Normal equations of new slices, for several edges."""
-
+class _PairTask:
     fit: Fit
     cores: Cores
     wishes: tuple[Wish, ...]
+
+    def environments(self, part: EntryPart) -> Iterator[Environment]:
+        for wish in self.wishes:
+            yield wish.environment(part, self.fit, self.cores)
+
+
+@dataclass(frozen=True)
+class PairSums(_PairTask):
+    """Normal equations of new slices, for several edges: of all their slices, or of a range."""
+
     range: tuple[int, int] | None = None
 
     def __call__(self, part: EntryPart) -> list[Sums]:
-        """Sums for each edge, over all slices or some."""
-        found = []
-        for wish in self.wishes:
-            problem, table, source = _environment(part, self.fit, self.cores, wish)
-            first, last = self.range or (0, table.size)
-            gram, rhs = table.sums(source, problem.residual, first, last)
-            found.append((source.edges, gram.cpu().numpy(), rhs.cpu().numpy()))
-        return found
+        return [
+            _sums(table, source, residual, *(self.range or (0, table.size)))
+            for table, source, residual in self.environments(part)
+        ]
 
 
 @dataclass(frozen=True)
-class PairSides:
-    """Right-hand sides of new slices, for several edges; or squared norms of their environment rows."""
+class PairSides(_PairTask):
+    """Right-hand sides of new slices for several edges, with the bonds in the order of the columns."""
 
-    fit: Fit
-    cores: Cores
-    wishes: tuple[Wish, ...]
-    norms: bool = False
-
-    def __call__(self, part: EntryPart) -> list[Any]:
-        """Bonds in the order of the columns and right-hand sides, or numbers."""
-        found: list[Any] = []
-        for wish in self.wishes:
-            problem, table, source = _environment(part, self.fit, self.cores, wish)
-            if self.norms:
-                found.append(table.squared_norm(source))
-            else:
-                rhs = table.right_hand_side(source, problem.residual)
-                found.append((source.edges, rhs.cpu().numpy()))
-        return found
+    def __call__(self, part: EntryPart) -> list[tuple[tuple[Edge, ...], Array]]:
+        return [
+            (source.edges, table.right_hand_side(source, residual).cpu().numpy())
+            for table, source, residual in self.environments(part)
+        ]
 
 
-def _environment(part: EntryPart, fit: Fit, cores: Cores, wish: Wish) -> tuple[ObservedPairProblem, Any, Any]:
-    problem = part.pair(fit, cores, wish.edge)
-    given = as_tensor(wish.given).to(problem.residual.device)
-    table = part.objective(fit).index.table(wish.edge[wish.side])
-    return problem, table, problem.source(wish.side, given)
+@dataclass(frozen=True)
+class PairNorms(_PairTask):
+    """Squared norms of the environment rows of new slices, for several edges."""
+
+    def __call__(self, part: EntryPart) -> list[float]:
+        return [table.squared_norm(source) for table, source, _ in self.environments(part)]
 
 
 @dataclass(frozen=True)
 class PairGains:
-    """By how much new slices lower the squared residual on held-out entries."""
+    """By how much new slices lower the squared residual on held-out entries, for several edges."""
 
     fit: Fit
     cores: Cores
     slices: tuple[tuple[Edge, Array, Array], ...]
 
     def __call__(self, part: EntryPart) -> list[float]:
-        """One number per edge."""
         held_out = part.objective(self.fit).index.held_out
-        found = []
+        gains = []
         for edge, left, right in self.slices:
             problem = part.pair(self.fit, self.cores, edge)
             a, b = (as_tensor(x).to(problem.residual.device) for x in (left, right))
-            found.append(problem.explained(a, b, held_out) if len(held_out) else 0.0)
-        return found
+            gains.append(problem.explained(a, b, held_out) if len(held_out) else 0.0)
+        return gains
 
 
 @dataclass(frozen=True)
 class PairGradient:
-    """Values, or residuals, contracted with all cores but two."""
+    """Residual contracted with all cores but two."""
 
     fit: Fit
     cores: Cores
     edge: Edge
-    of_residual: bool
 
     def __call__(self, part: EntryPart) -> Array:
-        """A matrix, left slice by right slice."""
-        objective = part.objective(self.fit)
-        if self.of_residual:
-            return part.pair(self.fit, self.cores, self.edge).gradient.cpu().numpy()
-        return objective.pair_gradient(self.cores.network, self.edge).cpu().numpy()
+        return part.pair(self.fit, self.cores, self.edge).gradient.cpu().numpy()
+
+
+def _sums(table: SliceTable, source: RowSource, values: torch.Tensor, first: int, last: int) -> Sums:
+    gram, rhs = table.sums(source, values, first, last)
+    return source.edges, gram.cpu().numpy(), rhs.cpu().numpy()
+
+
+# -- sums over parts ---------------------------------------------------------------------------------------
+
+
+class ReducedSums:
+    """Normal equations of one core from all parts, some slices at a time.
+
+    Parameters
+    ----------
+    width
+        Columns of the environment.
+    counts
+        Fitted entries of every slice.
+    sums
+        Bonds, Gram matrices and right-hand sides of a run of slices.
+    squares
+        Sum of the diagonals of all Gram matrices.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        counts: Array,
+        sums: Callable[[int, int], Sums],
+        squares: Callable[[], float],
+    ) -> None:
+        self.width = width
+        self.size = len(counts)
+        self.filled, self.empty = (torch.from_numpy(np.flatnonzero(x)) for x in (counts > 0, counts == 0))
+        self._sums, self._squares = sums, squares
+        self._ahead: tuple[tuple[int, int], Sums] | None = None
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """Bonds in the order of the columns: known from the first sums."""
+        where = ranges_of(self.size, self.width, "cpu")[0]
+        self._ahead = where, self._sums(*where)
+        return self._ahead[1][0]
+
+    def squared_norm(self) -> float:
+        return self._squares()
+
+    def sums(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._ahead is not None and self._ahead[0] == (first, last):
+            (_, gram, rhs), self._ahead = self._ahead[1], None
+        else:
+            _, gram, rhs = self._sums(first, last)
+        return torch.from_numpy(gram), torch.from_numpy(rhs)
+
+
+def add_sums(parts: Iterable[Sums]) -> Sums:
+    """Sums of all parts together, in double precision."""
+    total: Sums = ((), None, None)
+    for sums in parts:
+        total = add_to_sums(total, sums)
+    return total
+
+
+def add_to_sums(total: Sums, sums: Sums) -> Sums:
+    """Add the sums of one part; the bonds are the same for all."""
+    return sums[0], add_array(total[1], sums[1]), add_array(total[2], sums[2])
+
+
+def add_array(total: Array | None, array: Array) -> Array:
+    """Add to a sum in double precision, in place; None stands for zero."""
+    if total is None:
+        return np.array(array, dtype=np.result_type(array.dtype, np.float64), order="C")
+    total += array
+    return total

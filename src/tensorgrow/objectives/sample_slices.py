@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..algebra.linalg import leading_pair
+from ..algebra.linalg import solve_ridge, wide_norm
+from ..contraction import Array
 from ..structure import Edge, Structure
-from .base import SliceFit
-from .responses import Samples, explained_by, ridge_solution
+from .slices import SLICE_RIDGE, PairProblem, SliceFit, alternate, rescale, spectral_slice
 
 if TYPE_CHECKING:
-    from .samples import RegressionLeastSquares
+    from .samples import RegressionLeastSquares, SampleData
 
-__all__ = ["RegressionPairProblem"]
-
-Array = Any
-
-POWER_ITERATIONS = 3
-# Scoring needs only rough slices; a larger ridge keeps them tame.
-SLICE_RIDGE = 1e-12
+__all__ = ["SamplePairProblem"]
 
 
-class RegressionPairProblem:
+class SamplePairProblem(PairProblem):
     """Slices of one edge: the two cores of the same network without that edge.
 
     Parameters
@@ -39,49 +33,40 @@ class RegressionPairProblem:
         gradient: Array,
     ) -> None:
         self.edge = edge
-        self.gradient = gradient
+        self._gradient = gradient
         self._objective = objective
         self._structure = structure.with_rank(*edge, 1)
         self._arrays = arrays
 
+    @property
+    def gradient(self) -> Array:
+        return self._gradient
+
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
-        """Slices by alternating least squares, from the gradient's spectrum unless `right` is given."""
-        objective = self._objective
+        """Slices by alternating least squares, by default from the gradient's spectrum."""
         if not bool(abs(self.gradient).max() > 0):
             return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
         if right is None:
-            right = self._spectral_start()
-        left, explained = right, 0.0
-        for _ in range(sweeps):
-            left, _ = self._improve(0, right / _largest(right))
-            left = left / _largest(left)
-            right, explained = self._improve(1, left)
-        if objective.held_out is not None:
-            matrix, responses = self._problem(objective.held_out, 1, left)
+            right = spectral_slice(rescale(self.gradient))
+        left, right, explained = alternate(
+            self._improve, right, sweeps, before_left=rescale, before_right=rescale
+        )
+        if self._objective.held_out is not None:
+            matrix, responses = self._problem(self._objective.held_out, 1, left)
             # The output node has a slice per response, any other node one row for all.
             own = right.reshape(responses.shape[1], -1)
-            explained = explained_by(responses, matrix @ own.T)
+            explained = wide_norm(responses) ** 2 - wide_norm(responses - matrix @ own.T) ** 2
         return SliceFit(left, right, explained)
 
-    def _spectral_start(self) -> Array:
-        # The largest row is a deterministic start with weight on the leading singular vector.
-        gradient = self.gradient / _largest(self.gradient)
-        norms = (gradient.conj() * gradient).real.sum(1)
-        return leading_pair(gradient, POWER_ITERATIONS, gradient[int(norms.argmax())])[1]
+    def _improve(self, side: int, other: Array) -> tuple[Array, float]:
+        """Best slice of one end when the other end holds `other`."""
+        matrix, responses = self._problem(self._objective.fitted, side, other)
+        x, explained = solve_ridge(matrix, responses, self._objective.ridge, SLICE_RIDGE)
+        return x.reshape(-1), explained
 
-    def _improve(self, side: int, given: Array) -> tuple[Array, float]:
-        """Best slice of one end when the other end holds `given`."""
-        matrix, responses = self._problem(self._objective.fitted, side, given)
-        found, explained = ridge_solution(matrix, responses, self._objective.ridge, SLICE_RIDGE)
-        return found.reshape(-1), explained
-
-    def _problem(self, samples: Samples, side: int, given: Array) -> tuple[Array, Array]:
-        node, other = self.edge if side == 0 else self.edge[::-1]
+    def _problem(self, samples: SampleData, side: int, other: Array) -> tuple[Array, Array]:
+        node, neighbour = self.edge if side == 0 else self.edge[::-1]
         cores = list(self._arrays)
-        cores[other] = given.reshape(self._structure.core_shape(other))
+        cores[neighbour] = other.reshape(self._structure.core_shape(neighbour))
         design = samples.design(self._structure, cores, node, self._objective.output)
         return self._objective.as_problem(samples, node, design)
-
-
-def _largest(array: Array) -> float:
-    return max(float(abs(array).max()), 1e-30)

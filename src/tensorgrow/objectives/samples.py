@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 
-from ..contraction import dense_plan, pair_plan, sample_sweep_plan
+from ..algebra.linalg import solve_ridge, wide_dtype, wide_norm
+from ..contraction import Array, dense_plan, design_plan, pair_plan, sample_sweep_plan
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import NormalEquations, PairProblem
+from .base import HeldOut
 from .dense import numpy_is_faster
-from .responses import Samples, norm_of, ridge_solution
-from .sample_slices import RegressionPairProblem
+from .sample_slices import SamplePairProblem
+from .slices import PairProblem
 
-__all__ = ["RegressionLeastSquares"]
+__all__ = ["RegressionLeastSquares", "SampleData"]
 
-Array = Any
+# Features up to which samples that outnumber them are replaced by as many orthogonal combinations.
+COMPRESSED_FEATURES = 2048
 
 
-class RegressionLeastSquares:
+class RegressionLeastSquares(HeldOut):
     """``||y - <X, network>||`` over samples, with a ridge.
 
     The ridge of a core is relative to the mean squared norm of the columns of its design matrix, in whatever
@@ -60,61 +62,28 @@ class RegressionLeastSquares:
         self.use_numpy = numpy_is_faster(x) if use_numpy is None else use_numpy
         y = y.reshape(len(y), -1)
         if held_out is None or not bool(held_out.any()):
-            self.fitted, self.held_out = Samples(x, y, use_numpy=self.use_numpy), None
+            self.fitted, self.held_out = SampleData(x, y, use_numpy=self.use_numpy), None
         else:
-            self.fitted = Samples(x[~held_out], y[~held_out], use_numpy=self.use_numpy)
-            self.held_out = Samples(x[held_out], y[held_out], use_numpy=self.use_numpy)
-
-    def _variant(self, fitted: Samples, held_out: Samples | None, ridge: float) -> RegressionLeastSquares:
-        """The same samples with other responses or another ridge."""
-        other = object.__new__(RegressionLeastSquares)
-        other.__dict__ |= {k: v for k, v in self.__dict__.items() if k not in ("norm", "validation_norm")}
-        other.fitted, other.held_out, other.ridge = fitted, held_out, ridge
-        return other
-
-    def with_ridge(self, ridge: float) -> RegressionLeastSquares:
-        """The same samples with another ridge."""
-        return self._variant(self.fitted, self.held_out, ridge)
-
-    # -- properties ------------------------------------------------------------------------------------
-
-    @property
-    def epsilon(self) -> float:
-        """Relative rounding error of the numbers computed with."""
-        return float(torch.finfo(self.dtype).eps)
+            self.fitted = SampleData(x[~held_out], y[~held_out], use_numpy=self.use_numpy)
+            self.held_out = SampleData(x[held_out], y[held_out], use_numpy=self.use_numpy)
 
     @cached_property
     def norm(self) -> float:
         """Norm of the fitted responses."""
-        return norm_of(self.fitted.y)
+        return wide_norm(self.fitted.y)
 
     @cached_property
     def validation_norm(self) -> float | None:
         """Norm of the held-out responses; None when there are none."""
-        return None if self.held_out is None else norm_of(self.held_out.y)
+        return None if self.held_out is None else wide_norm(self.held_out.y)
 
     @property
     def num_fitted(self) -> int:
-        """Responses that are fitted."""
-        return self.fitted.count * int(self.fitted.y.shape[1])
+        return self.fitted.num_responses
 
     @property
     def num_held_out(self) -> int:
-        """Responses that are not fitted."""
-        return 0 if self.held_out is None else self.held_out.count * int(self.held_out.y.shape[1])
-
-    # -- arrays ----------------------------------------------------------------------------------------
-
-    def to_arrays(self, network: TensorNetwork) -> list[Array]:
-        """Cores as NumPy arrays, or as tensors where the samples are."""
-        cores = [c.to(device=self.device, dtype=self.dtype).resolve_conj() for c in network.cores]
-        return [c.resolve_neg().numpy() for c in cores] if self.use_numpy else cores
-
-    def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
-        """Wrap arrays as a network."""
-        if not self.use_numpy:
-            return TensorNetwork(structure, arrays)
-        return TensorNetwork(structure, [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays])
+        return 0 if self.held_out is None else self.held_out.num_responses
 
     # -- loss ------------------------------------------------------------------------------------------
 
@@ -122,20 +91,17 @@ class RegressionLeastSquares:
         return dense_plan(structure, self.dtype.is_complex).run(list(arrays), self.dims)
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
-        """Norms of the residual on the fitted and on the held-out samples."""
         dense = self._dense(structure, arrays)
-        held = None if self.held_out is None else norm_of(self.held_out.residual(dense))
-        return norm_of(self.fitted.residual(dense)), held
+        held_out = None if self.held_out is None else wide_norm(self.held_out.residual(dense))
+        return wide_norm(self.fitted.residual(dense)), held_out
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        """Norm of the residual on the fitted samples."""
-        return norm_of(self.fitted.residual(self._dense(structure, arrays)))
+        return wide_norm(self.fitted.residual(self._dense(structure, arrays)))
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
-        """Norm of the residual on the held-out samples."""
         if self.held_out is None:
             return None
-        return norm_of(self.held_out.residual(self._dense(structure, arrays)))
+        return wide_norm(self.held_out.residual(self._dense(structure, arrays)))
 
     def residual(self, network: TensorNetwork) -> RegressionLeastSquares:
         """Objective whose responses are what the network does not explain."""
@@ -143,15 +109,15 @@ class RegressionLeastSquares:
 
     def _residual(self, structure: Structure, arrays: Sequence[Array]) -> RegressionLeastSquares:
         dense = self._dense(structure, arrays)
-        fitted, held = (
-            None if s is None else s.with_responses(s.residual(dense)) for s in (self.fitted, self.held_out)
+        fitted, held = self.fitted, self.held_out
+        return self._variant(
+            fitted=fitted.with_responses(fitted.residual(dense)),
+            held_out=None if held is None else held.with_responses(held.residual(dense)),
         )
-        assert fitted is not None
-        return self._variant(fitted, held, self.ridge)
 
     # -- node problems ---------------------------------------------------------------------------------
 
-    def as_problem(self, samples: Samples, node: int, design: Array) -> tuple[Array, Array]:
+    def as_problem(self, samples: SampleData, node: int, design: Array) -> tuple[Array, Array]:
         """Design and responses of a node as matrices.
 
         The slices of the output node share one design; elsewhere every output has rows of its own.
@@ -168,7 +134,7 @@ class RegressionLeastSquares:
         def update(node: int, design: Array) -> Array:
             nonlocal explained
             matrix, responses = self.as_problem(self.fitted, node, design)
-            core, explained = ridge_solution(matrix, responses, self.ridge, ridge)
+            core, explained = solve_ridge(matrix, responses, self.ridge, ridge)
             arrays[node] = core.reshape(structure.core_shape(node))
             return arrays[node]
 
@@ -176,32 +142,7 @@ class RegressionLeastSquares:
         plan.run(self.fitted.in_order(structure, plan.leg_order), arrays, update)
         return max(self.norm**2 - explained, 0.0)
 
-    def normal_equations(self, network: TensorNetwork, node: int) -> NormalEquations:
-        """Gram matrix and right-hand side of one node, without the ridge.
-
-        The Gram has the axes of the core twice, bra before ket, after one axis of size 1; for the output node
-        whose slices share it, the axes are those of a slice.
-        """
-        structure = network.structure
-        design = self.fitted.design(structure, self.to_arrays(network), node, self.output)
-        matrix, responses = self.as_problem(self.fitted, node, design)
-        dual = matrix.conj().T
-        shape = structure.core_shape(node)
-        axes = shape[1:] if node == self.output else shape
-        rhs = (dual @ responses).T.reshape(shape)
-        return NormalEquations((dual @ matrix).reshape(1, *axes, *axes), rhs)
-
     # -- edge problems ---------------------------------------------------------------------------------
-
-    def pair_gradient(self, network: TensorNetwork, edge: Edge) -> Array:
-        """Responses contracted with the samples and all cores but two."""
-        return self._gradients(network.structure, self.to_arrays(network), [edge])[0]
-
-    def _gradients(self, structure: Structure, arrays: list[Array], edges: Sequence[Edge]) -> list[Array]:
-        plan = pair_plan(structure, tuple(edges), self.dtype.is_complex)
-        target = self.fitted.correlation(self.fitted.y)
-        shape = tuple(structure.leg_dim(k) for k in range(structure.num_nodes))
-        return [found.gradient for found in plan.run(target.reshape(shape), arrays)]
 
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
@@ -211,8 +152,11 @@ class RegressionLeastSquares:
             return []
         rest = self._residual(structure, arrays)
         cores = list(arrays)
-        gradients = rest._gradients(structure, cores, edges)
-        return [RegressionPairProblem(rest, structure, cores, e, g) for e, g in zip(edges, gradients)]
+        plan = pair_plan(structure, tuple(edges), self.dtype.is_complex)
+        target = rest.fitted.correlation().reshape(structure.leg_dims)
+        return [
+            SamplePairProblem(rest, structure, cores, e.edge, e.gradient) for e in plan.run(target, cores)
+        ]
 
     # -- cost ------------------------------------------------------------------------------------------
 
@@ -237,8 +181,89 @@ class RegressionLeastSquares:
     def memory_needed(self, structure: Structure) -> int:
         """Peak of a sweep, a reordered copy of the samples, and copies and squares of the largest design."""
         plan = sample_sweep_plan(structure, self.fitted.rows, self.output, self.dtype.is_complex)
-        size = torch.empty((), dtype=self.dtype).element_size()
         largest = max(3 * r * w + 3 * min(r, w) ** 2 for r, w in self._shapes(structure))
-        return (plan.program.peak_entries + self.fitted.rows * int(self.fitted.x.shape[1])) * size + (
-            (16 if self.dtype.is_complex else 8) * largest
-        )
+        entries = plan.program.peak_entries + self.fitted.rows * int(self.fitted.x.shape[1])
+        return entries * self.dtype.itemsize + wide_dtype(self.dtype).itemsize * largest
+
+
+class SampleData:
+    """Samples ``(n, d_1, ..., d_p)`` with their responses ``(n, q)``.
+
+    Where samples outnumber features, only a triangular factor of both is kept: least squares cannot tell it
+    from the samples, and a sweep over it costs the same however many there are.
+
+    Attributes
+    ----------
+    count
+        Samples that were given.
+    """
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor, *, use_numpy: bool) -> None:
+        self.count = len(x)
+        self.dims = tuple(x.shape[1:])
+        self.use_numpy = use_numpy
+        flat, y = _compress(x.reshape(len(x), -1), y)
+        self.x: Array = flat.numpy() if use_numpy else flat
+        self.y: Array = y.numpy() if use_numpy else y
+        self._stored: dict[tuple[int, ...], Array] = {}
+
+    def with_responses(self, y: Array) -> SampleData:
+        """The same samples with other responses."""
+        other = copy(self)
+        other.y = y
+        return other
+
+    @property
+    def rows(self) -> int:
+        """Samples that are computed with."""
+        return int(self.x.shape[0])
+
+    @property
+    def num_responses(self) -> int:
+        """Responses of all samples."""
+        return self.count * int(self.y.shape[1])
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the numbers are complex."""
+        return bool(np.iscomplexobj(self.x)) if self.use_numpy else bool(self.x.is_complex())
+
+    def in_order(self, structure: Structure, order: tuple[int, ...]) -> Array:
+        """Samples with their axes stored in an order, -1 for their own; kept for next time."""
+        inner = tuple(k for k in order if k < len(self.dims))
+        stored = self._stored.get(inner)
+        if stored is None:
+            axes = tuple(k + 1 for k in inner)
+            moved = self.x.reshape(self.rows, *self.dims)
+            if self.use_numpy:
+                stored = np.ascontiguousarray(moved.transpose(axes))
+            else:
+                stored = moved.permute(axes).contiguous()
+            self._stored.clear()  # one copy at most
+            self._stored[inner] = stored
+        return stored.reshape(tuple(self.rows if k < 0 else structure.leg_dim(k) for k in order))
+
+    def design(self, structure: Structure, arrays: list[Array], node: int, output: int | None) -> Array:
+        """Samples contracted with all cores but one, as `SampleSweepPlan` hands it out."""
+        plan = design_plan(structure, node, self.rows, output, self.is_complex)
+        inner = (1,) * (structure.num_nodes - structure.order)
+        return plan.run(self.x.reshape(self.rows, *self.dims, *inner), arrays)
+
+    def residual(self, dense: Array) -> Array:
+        """Responses less those of a coefficient tensor."""
+        return self.y - self.x @ dense.reshape(self.x.shape[1], -1)
+
+    def correlation(self) -> Array:
+        """``sum_n conj(X_n) y_n``, a matrix of features by outputs."""
+        dual = self.x.conj().T if self.is_complex else self.x.T
+        return dual @ self.y
+
+
+def _compress(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    features, outputs = x.shape[1], y.shape[1]
+    if len(x) <= features + outputs or features + outputs > COMPRESSED_FEATURES:
+        return x.contiguous(), y.contiguous()
+    wide = wide_dtype(x.dtype)
+    joint = torch.cat([x.to(wide), y.to(wide)], 1)
+    triangle = torch.linalg.qr(joint, mode="r")[1].to(x.dtype)
+    return triangle[:, :features].contiguous(), triangle[:, features:].contiguous()

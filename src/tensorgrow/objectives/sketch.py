@@ -10,19 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from ..algebra.linalg import tail_norms
+from ..algebra.linalg import tail_norms, wide_dtype
+from ..contraction import Array
 from ..data.blocks import Box, Partial, Reducer
 from ..structure import Structure
-from . import Model, SquaredResidual, Survey
+from .block_kernels import Model, SquaredResidual, Survey
 
 __all__ = ["SECOND_SKETCH", "SKETCH", "Compression", "Ranges", "find_core", "find_ranges"]
 
-Array = Any
 Basis = torch.Tensor | None
 
 # Columns of the first sketch, and of the second one that is tried when the first leaves out too much.
@@ -235,7 +234,7 @@ def find_core(
     dtype: torch.dtype = getattr(torch, reducer.form.dtype)
     sent = tuple(None if u is None else u.to(dtype).numpy() for u in bases)
     sizes = tuple(n if u is None else u.shape[1] for n, u in zip(reducer.source.shape, bases))
-    core = torch.zeros(sizes, dtype=torch.complex128 if dtype.is_complex else torch.float64)
+    core = torch.zeros(sizes, dtype=wide_dtype(dtype))
     for where, value in reducer.reduce(Project(sent)).sums.items():
         core[tuple(slice(None) if r is None else slice(*r) for r in where)] += torch.as_tensor(value).cpu()
     squared = max(norm**2 - float(torch.linalg.vector_norm(core)) ** 2, 0.0)

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
-from ..objectives import DenseLeastSquares, HeldOutLeastSquares
+from ..objectives import DenseLeastSquares, HeldOut
 from ..results import StopReason, best_on_path
 from .cuts import CutBounds
 from .greedy import RANK_ONE_SWEEPS, GreedySearch
@@ -97,7 +97,7 @@ class CompletionSearch(GreedySearch):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self._given = cast(HeldOutLeastSquares, self.problem.objective)
+        self._given = cast(HeldOut, self.problem.objective)
 
     @property
     def answer(self) -> Fitted | None:

@@ -6,24 +6,19 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from ..algebra.gauge import balance
 from ..algebra.linalg import is_single
+from ..contraction import Array
 from ..network import TensorNetwork
 from ..objectives import LeastSquares
+from ..objectives.base import CANCELLATION, CANCELLATION_SINGLE
 from ..structure import Structure
 
-__all__ = ["ALSFit", "ALSSettings", "als"]
-
-Array = Any
-
-# The loss from ||T||^2 - <X, rhs> cancels below this share of ||T||^2; there the residual is formed.
-CANCELLATION = 1e-9
-CANCELLATION_SINGLE = 1e-5
+__all__ = ["ALSFit", "ALSSettings", "Extrapolation", "als"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +101,7 @@ def als(
     for sweep in range(settings.max_sweeps):
         whole = list(arrays)
         if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
-            arrays = _balanced(structure, arrays)
+            arrays = _balance(structure, arrays)
             step.forget()
         try:
             if settings.accelerate:
@@ -140,9 +135,8 @@ def als(
         if time.perf_counter() > deadline:
             break
         previous, last_drop = loss, drop
-    found = objective.to_network(structure, arrays)
     loss = losses[-1] if losses else objective.loss(structure, arrays)
-    return ALSFit(found, loss, tuple(losses), interrupted)
+    return ALSFit(objective.to_network(structure, arrays), loss, tuple(losses), interrupted)
 
 
 class Extrapolation:
@@ -198,7 +192,7 @@ def _sweep(objective: LeastSquares, structure: Structure, arrays: list[Array], r
     return math.sqrt(squared)
 
 
-def _balanced(structure: Structure, arrays: list[Array]) -> list[Array]:
+def _balance(structure: Structure, arrays: list[Array]) -> list[Array]:
     if isinstance(arrays[0], np.ndarray):
         cores = balance(structure, [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays])
         return [c.numpy() for c in cores]

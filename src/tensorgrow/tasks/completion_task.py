@@ -16,7 +16,7 @@ from ..data.observations import Observations
 from ..errors import DataError
 from ..losses import EntryLoss, Squared, squared
 from ..network import TensorNetwork
-from ..objectives import HeldOutLeastSquares
+from ..objectives import HeldOut
 from ..results import Result, StopReason
 from ..search import CompletionSearch, EdgePolicy, GreedyOptions, Limits, Problem
 from ..structure import Structure
@@ -82,7 +82,7 @@ class CompletionTask(ABC):
         """Whether all values are zero."""
 
     @abstractmethod
-    def objective(self, ridge: float, *, everything: bool = False) -> HeldOutLeastSquares:
+    def objective(self, ridge: float, *, everything: bool = False) -> HeldOut:
         """The loss on the fitted entries, or on all."""
 
     @abstractmethod

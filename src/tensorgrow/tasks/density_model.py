@@ -15,7 +15,7 @@ from ..data.devices import free_memory
 from ..errors import DataError, FileFormatError, MemoryLimitError, OptionError, check_choice
 from ..files import read_file, write_file
 from ..network import RandomState, TensorNetwork, as_generator
-from ..objectives.density import Kind, log_partition, scaled
+from ..objectives.density import Kind, log_partition, normalise_cores
 from ..results import RESULT_KIND
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class DensityModel:
             )
         self.network = network
         self.kind = kind
-        self._unit, _ = scaled(network)
+        self._unit, _ = normalise_cores(network)
         if not float(log_partition(network, kind)) > -math.inf:
             raise DataError("the network is zero everywhere; a density needs at least one entry that is not")
 

@@ -124,13 +124,11 @@ class ListedTask(CompletionTask):
     def objective(self, ridge: float, *, everything: bool = False) -> ObservedLeastSquares:
         """The loss on the fitted entries, or on all."""
         weights = None if self.weights is None else self.weights.to(self.values.real.dtype)
-        given = (self.indices, self.values, self.shape)
         held_out = None if everything else self.held_out
-        if self.by_weights:
-            return ReweightedLeastSquares(
-                *given, weights=weights, held_out=held_out, ridge=ridge, loss=self.loss
-            )
-        return ObservedLeastSquares(*given, weights=weights, held_out=held_out, ridge=ridge)
+        squares = ObservedLeastSquares(
+            self.indices, self.values, self.shape, weights=weights, held_out=held_out, ridge=ridge
+        )
+        return ReweightedLeastSquares(squares, self.loss) if self.by_weights else squares
 
     def train_and_validation(self, ridge: float, network: TensorNetwork) -> tuple[float, float | None]:
         """Relative loss of a network on the fitted entries, and its loss on the held-out ones."""
@@ -171,9 +169,8 @@ class ListedTask(CompletionTask):
         """Relative error, or root of the relative deviance, on entries that were not observed."""
         if not self.by_weights:
             return relative_error(network, indices, values)
-        test = ReweightedLeastSquares(
-            indices.to(network.device), values.to(network.cores[0]), self.shape, loss=self.loss
-        )
+        squares = ObservedLeastSquares(indices.to(network.device), values.to(network.cores[0]), self.shape)
+        test = ReweightedLeastSquares(squares, self.loss)
         return test.loss(network.structure, test.to_arrays(network)) / (test.norm or 1.0)
 
     def fingerprint(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
@@ -24,12 +24,6 @@ __all__ = ["Request", "Target"]
 
 # Seconds that `effort="thorough"` takes when no limit is given.
 THOROUGH_SECONDS = 60.0
-
-
-class _Computes(LeastSquares, Protocol):
-    """An objective that says whether it computes with NumPy."""
-
-    use_numpy: bool
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,12 @@ class Request:
         return bool(self.limits.max_error) and self.options.certify
 
     def solve(
-        self, objective: _Computes, target: Target, memory_limit: float, bounds: CutBounds | None, **info: Any
+        self,
+        objective: LeastSquares,
+        target: Target,
+        memory_limit: float,
+        bounds: CutBounds | None,
+        **info: Any,
     ) -> Result:
         """Search for a network."""
         policy, limits, probe = self.policy(len(objective.dims)), self.limits, target.probe

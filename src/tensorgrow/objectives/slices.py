@@ -1,0 +1,166 @@
+"""New slices of an edge: what scoring asks for, their alternating fit, and where it starts.
+
+Raising the rank of edge ``(i, j)`` by one adds a *left* slice to core ``i`` and a *right* slice to core
+``j``. With everything else fixed the residual is linear in either of them, so they are fitted in turn.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from ..algebra.linalg import leading_pair
+from ..contraction import Array
+from ..structure import Edge, Structure
+
+__all__ = [
+    "SLICE_RIDGE",
+    "ChangedPairProblem",
+    "PairProblem",
+    "SliceFit",
+    "alternate",
+    "largest",
+    "random_slice",
+    "rescale",
+    "sharpen",
+    "slice_edges",
+    "slice_shape",
+    "spectral_slice",
+]
+
+T = TypeVar("T")
+G = TypeVar("G")
+
+# Added to the unit diagonal of scaled Gram matrices of slices. Scoring needs only rough slices, and a ridge
+# larger than that of a sweep keeps them tame.
+SLICE_RIDGE = 1e-12
+
+
+class SliceFit(NamedTuple):
+    """New slices of an edge as vectors, and by how much they lower the squared loss the search goes by.
+
+    That is the loss on held-out data where there is some.
+    """
+
+    left: Array
+    right: Array
+    explained: float
+
+
+class PairProblem(ABC):
+    """Best new slices for one edge, everything else fixed.
+
+    Slices are vectors in the order of their core's axes without the edge.
+
+    Attributes
+    ----------
+    edge
+        The edge ``(i, j)``; the left slice belongs to ``i``, the right one to ``j``.
+    """
+
+    edge: Edge
+
+    @property
+    @abstractmethod
+    def gradient(self) -> Array:
+        """Residual contracted with all cores but two: a matrix, left slice by right slice."""
+
+    @abstractmethod
+    def fit(self, right: Array | None, sweeps: int) -> SliceFit:
+        """Fit the slices by alternating least squares, from a right slice or from a start of their own."""
+
+
+class ChangedPairProblem(PairProblem):
+    """A pair problem whose fit is changed before it is handed out: to other bases, or to other units."""
+
+    def __init__(self, inner: PairProblem, change: Callable[[SliceFit], SliceFit]) -> None:
+        self.edge = inner.edge
+        self._inner, self._change = inner, change
+
+    @property
+    def gradient(self) -> Array:
+        return self._inner.gradient
+
+    def fit(self, right: Array | None, sweeps: int) -> SliceFit:
+        return self._change(self._inner.fit(right, sweeps))
+
+
+# -- alternation -----------------------------------------------------------------------------------------
+
+
+def alternate(
+    improve: Callable[[int, T], tuple[T, G]],
+    right: T,
+    sweeps: int,
+    *,
+    before_left: Callable[[T], T],
+    before_right: Callable[[T], T],
+) -> tuple[T, T, G]:
+    """Fit left and right slices in turn, at least once.
+
+    Parameters
+    ----------
+    improve
+        ``improve(side, other)``: the best slices of one side (0: left, 1: right) for those of the other, and
+        their gains. One array and number, or a list for each of several edges.
+    right
+        Right slices to start from.
+    before_left, before_right
+        What is done to the slices of the other side first; usually `rescale`.
+    """
+    for _ in range(sweeps):
+        left = before_right(improve(0, before_left(right))[0])
+        right, gain = improve(1, left)
+    return left, right, gain
+
+
+def largest(array: Array) -> float:
+    """Largest absolute value; never zero, so that it can be divided by."""
+    return max(float(abs(array).max()), 1e-30)
+
+
+def rescale(array: Array) -> Array:
+    """Divide by the largest absolute value."""
+    return array / largest(array)
+
+
+# -- starts ----------------------------------------------------------------------------------------------
+
+
+def spectral_slice(gradient: Array) -> Array:
+    """Right slice near the leading singular vector of a pair gradient."""
+    # The largest row is a deterministic start with weight on that vector; three rounds are near enough.
+    norms = (gradient.conj() * gradient).real.sum(1)
+    return leading_pair(gradient, 3, gradient[int(norms.argmax())])[1]
+
+
+def random_slice(structure: Structure, edge: Edge, dtype: torch.dtype) -> torch.Tensor:
+    """A random right slice, the same each time."""
+    seeded = torch.Generator().manual_seed(edge[0] * 1009 + edge[1])
+    noise = torch.randn(slice_shape(structure, edge, 1), generator=seeded, dtype=torch.float64)
+    return noise.to(dtype)
+
+
+def sharpen(apply: Callable[[int, T], T], right: T, normalise: Callable[[T], T]) -> T:
+    """One round of power iteration on a gradient that is never formed, but applied to slices."""
+    for side in (0, 1):
+        right = apply(side, normalise(right))
+    return right
+
+
+# -- shapes ----------------------------------------------------------------------------------------------
+
+
+def slice_shape(structure: Structure, edge: Edge, side: int) -> tuple[int, ...]:
+    """Axes of a slice: those of its core without the edge."""
+    node, other = edge if side == 0 else edge[::-1]
+    bonds = (structure.rank(node, k) for k in structure.neighbours[node] if k != other)
+    return structure.leg_dim(node), *bonds
+
+
+def slice_edges(structure: Structure, edge: Edge, side: int) -> tuple[Edge, ...]:
+    """Bonds of a slice in the order of its axes."""
+    return tuple(e for e in structure.edges_of(edge[side]) if e != edge)

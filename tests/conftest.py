@@ -9,17 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tensorgrow.contraction import (
-    dense_plan,
-    design_plan,
-    gram_plan,
-    inner_plan,
-    pair_plan,
-    paths,
-    sample_sweep_plan,
-    slice_gram_plan,
-    sweep_plan,
-)
+from tensorgrow.algebra import linalg
+from tensorgrow.contraction import clear_plans, paths
 
 torch.set_num_threads(1)
 
@@ -61,23 +52,19 @@ def use_numpy(request):
     return request.param
 
 
-def _clear_plans() -> None:
-    for cached in (
-        dense_plan,
-        design_plan,
-        gram_plan,
-        inner_plan,
-        pair_plan,
-        sample_sweep_plan,
-        slice_gram_plan,
-        sweep_plan,
-        paths._search,
-    ):
-        cached.cache_clear()
-
-
 @pytest.fixture
 def fresh_plans():
-    _clear_plans()
+    clear_plans()
     yield
-    _clear_plans()
+    clear_plans()
+
+
+@pytest.fixture(params=["rust", "python"])
+def path_finder(request, monkeypatch, fresh_plans):
+    """With the compiled helpers for paths and small solves, and without."""
+    if request.param == "rust":
+        pytest.importorskip("cotengrust")
+    else:
+        monkeypatch.setattr(paths, "rust_finder", lambda: None)
+        monkeypatch.setattr(linalg, "lapack_module", lambda: None)
+    return request.param

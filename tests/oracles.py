@@ -138,3 +138,25 @@ def added_by_slices(structure: Structure, cores: Sequence, edge, left, right) ->
     changed[i] = to_numpy(left).reshape(without.core_shape(i))
     changed[j] = to_numpy(right).reshape(without.core_shape(j))
     return dense(without, changed)
+
+
+# -- what objectives compute on the way --------------------------------------------------------------------
+
+
+def node_equations(objective, network: TensorNetwork) -> dict[int, tuple]:
+    """Gram matrix and right-hand side of every node, from a visit that changes nothing."""
+    arrays = objective.to_arrays(network)
+    equations = {}
+
+    def note(node, gram, rhs):
+        equations[node] = gram, rhs
+        return arrays[node]
+
+    objective.visit(network.structure, arrays, note)
+    return equations
+
+
+def pair_gradient(objective, network: TensorNetwork, edge):
+    """What the network leaves of the data, contracted with all its cores but two."""
+    [problem] = objective.pair_problems(network.structure, objective.to_arrays(network), [edge])
+    return problem.gradient

@@ -106,9 +106,8 @@ def reweighted(name, shape=(6, 5, 4), rank=2, weights=False, n=80):
     codes = torch.randperm(math.prod(shape), generator=generator)[:n]
     where = torch.stack(torch.unravel_index(codes, shape), 1)
     given = torch.rand(n, dtype=torch.float64, generator=generator) + 0.5 if weights else None
-    objective = ReweightedLeastSquares(
-        where, values_for(name, n), shape, weights=given, ridge=1e-8, loss=as_loss(name)
-    )
+    squares = ObservedLeastSquares(where, values_for(name, n), shape, weights=given, ridge=1e-8)
+    objective = ReweightedLeastSquares(squares, as_loss(name))
     network = tg.TensorNetwork.random(tg.Structure.tensor_train(shape, rank), random_state=4)
     return objective, tg.TensorNetwork(network.structure, [0.5 * c for c in network.cores]), given
 

@@ -40,7 +40,7 @@ def problem(seed, rows, unknowns, columns, dtype, rank=None):
 def solve(gram, rhs, ridge, use_numpy, scipy=True):
     with pytest.MonkeyPatch.context() as patch:
         if not scipy:
-            patch.setattr(linalg, "_lapack", lambda: None)
+            patch.setattr(linalg, "lapack_module", lambda: None)
         if use_numpy:
             return solve_normal(gram.resolve_conj().numpy(), rhs.resolve_conj().numpy(), ridge)
         return solve_normal(gram, rhs, ridge)
@@ -250,3 +250,48 @@ def test_a_norm_that_rounding_made_negative_gives_nothing(use_numpy, dtype):
     x, explained = solve(gram, rhs, 1e-12, use_numpy)
     assert to_numpy(torch.as_tensor(x)).tolist() == [[0.0], [0.0], [0.0]]
     assert explained == 0.0
+
+
+# -- batches of systems ------------------------------------------------------------------------------------
+
+
+def psd(rng, width: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    a = random_array(rng, (rank, width), dtype)
+    return a.mH @ a
+
+
+@pytest.mark.parametrize("width", [1, 2, 7])
+def test_solve_slices(width, double):
+    rng = np.random.default_rng(width)
+    gram = torch.stack([psd(rng, width, width + 2, double) for _ in range(5)])
+    rhs = random_array(rng, (5, width), double)
+    found = linalg.solve_slices(gram, rhs, 0.0)
+    expected = np.stack([np.linalg.solve(to_numpy(g), to_numpy(m)) for g, m in zip(gram, rhs)])
+    assert_close(found, expected, 1e-8)
+    ridge = linalg.solve_slices(gram, rhs, 0.5)
+    for g, m, x in zip(gram, rhs, ridge):
+        scaled = to_numpy(g) + 0.5 * np.diag(np.diag(to_numpy(g)))
+        assert_close(x, np.linalg.solve(scaled, to_numpy(m)), 1e-8)
+
+
+def test_solve_slices_is_finite_on_singular_and_zero_matrices(double):
+    rng = np.random.default_rng(0)
+    gram = torch.stack([psd(rng, 4, 2, double), torch.zeros(4, 4, dtype=double), psd(rng, 4, 6, double)])
+    x = random_array(rng, (3, 4), double)
+    rhs = (gram @ x[:, :, None])[:, :, 0]
+    found = linalg.solve_slices(gram, rhs, 0.0)
+    assert bool(torch.isfinite(torch.view_as_real(found) if found.is_complex() else found).all())
+    again = (gram @ found[:, :, None])[:, :, 0]
+    assert_close(again, rhs, 1e-6)
+    assert_close(found[2], x[2], 1e-8)
+    assert_close(found[1], np.zeros(4), 1e-12)
+
+
+@pytest.mark.parametrize("factor", [1e-120, 1e-30, 1e30, 1e120])
+def test_solve_slices_does_not_mind_the_scale(factor):
+    rng = np.random.default_rng(0)
+    gram = torch.stack([psd(rng, 3, 5, torch.float64) for _ in range(2)])
+    rhs = random_array(rng, (2, 3), torch.float64)
+    assert_close(
+        linalg.solve_slices(gram * factor, rhs * factor, 1e-14), linalg.solve_slices(gram, rhs, 1e-14), 1e-9
+    )

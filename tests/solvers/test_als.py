@@ -7,14 +7,14 @@ import time
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tensorgrow as tg
 from tensorgrow.algebra.linalg import is_single
 from tensorgrow.contraction import sweep_plan
 from tensorgrow.network import TensorNetwork
-from tensorgrow.objectives import DenseLeastSquares, NormalEquations
+from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.solvers import ALSSettings, als
 from tensorgrow.solvers.als import Extrapolation
 from tensorgrow.structure import Structure
@@ -403,71 +403,6 @@ def test_the_zero_tensor(use_numpy, dtype):
     assert not to_numpy(fit.network.to_dense()).any()
 
 
-# -- the objective -----------------------------------------------------------------------------------------
-
-
-@given(st.data())
-def test_loss_norm_and_residual(use_numpy, dtype, data):
-    net = data.draw(networks(dtype))
-    target = random_array(np.random.default_rng(data.draw(seeds)), net.structure.dims, dtype)
-    objective = DenseLeastSquares(target, use_numpy=use_numpy)
-    expected = to_numpy(target) - dense(net.structure, net.cores)
-    tolerance = 1e-4 if is_single(dtype) else 1e-11
-    scale = np.linalg.norm(to_numpy(target)) + np.linalg.norm(dense(net.structure, net.cores))
-    loss = objective.loss(net.structure, objective.to_arrays(net))
-    assert objective.dims == net.structure.dims
-    assert objective.norm == pytest.approx(np.linalg.norm(to_numpy(target)), rel=1e-12)
-    assert loss == pytest.approx(np.linalg.norm(expected), abs=tolerance * scale)
-    rest = objective.residual(net)
-    assert rest.target.dtype == dtype
-    assert rest.use_numpy == use_numpy
-    assert rest.norm == pytest.approx(loss, rel=1e-6, abs=tolerance * scale)
-    assert_close(rest.target, expected, tolerance, scale)
-
-
-@settings(max_examples=20)
-@given(st.data())
-def test_residual_has_the_pair_gradient_of_the_slice_problems(use_numpy, double, data):
-    net = data.draw(networks(double, min_nodes=2))
-    structure = net.structure
-    target = random_array(np.random.default_rng(data.draw(seeds)), structure.dims, double)
-    objective = DenseLeastSquares(target, use_numpy=use_numpy)
-    edge = (0, structure.num_nodes - 1)
-    (problem,) = objective.pair_problems(structure, objective.to_arrays(net), [edge])
-    gradient = objective.residual(net).pair_gradient(net, edge)
-    assert tuple(gradient.shape) == tuple(problem.gradient.shape)
-    assert_close(gradient, problem.gradient, 1e-10, scale=np.linalg.norm(to_numpy(problem.gradient)) + 1e-8)
-
-
-def test_at_the_optimum_of_a_node_its_residual_has_no_right_hand_side(use_numpy, double):
-    structure = EXACT["tensor ring"]
-    net = random_network(structure, 0, double)
-    target = random_array(np.random.default_rng(1), structure.dims, double)
-    cores = list(net.cores)
-    cores[2] = torch.from_numpy(best_core(structure, cores, 2, target))
-    best = TensorNetwork(structure, cores)
-    objective = DenseLeastSquares(target, use_numpy=use_numpy)
-    found = objective.residual(best).normal_equations(best, 2)
-    assert isinstance(found, NormalEquations)
-    scale = np.linalg.norm(to_numpy(objective.normal_equations(best, 2).rhs))
-    assert np.linalg.norm(to_numpy(found.rhs)) < 1e-10 * scale
-
-
-def test_arrays_and_networks_convert_both_ways(use_numpy, dtype):
-    net = random_network(EXACT["tucker"], 0, torch.float64).to(dtype=dtype)
-    objective = DenseLeastSquares(torch.zeros(net.structure.dims, dtype=dtype), use_numpy=use_numpy)
-    arrays = objective.to_arrays(net)
-    assert all(isinstance(a, np.ndarray if use_numpy else torch.Tensor) for a in arrays)
-    again = objective.to_network(net.structure, arrays)
-    assert again.dtype == dtype
-    assert all(torch.equal(a, b) for a, b in zip(again.cores, net.cores))
-
-
-def test_small_targets_use_numpy_by_default(device):
-    small = DenseLeastSquares(torch.zeros(4, 4, device=device))
-    assert small.use_numpy == (device == "cpu")
-
-
 def test_als_on_the_device(dtype, device):
     structure = EXACT["tensor ring"]
     target = random_array(np.random.default_rng(0), structure.dims, dtype)
@@ -476,22 +411,6 @@ def test_als_on_the_device(dtype, device):
     assert {(c.dtype, c.device.type) for c in fit.network.cores} == {(dtype, device)}
     reference = als(DenseLeastSquares(target, use_numpy=True), net, ALSSettings(5, NEVER))
     np.testing.assert_allclose(fit.losses, reference.losses, rtol=1e-4 if is_single(dtype) else 1e-9)
-
-
-def test_norms_are_accumulated_in_double(use_numpy):
-    # Squares of these underflow in single precision.
-    target = torch.full((100, 100), 1e-30, dtype=torch.float32)
-    assert DenseLeastSquares(target, use_numpy=use_numpy).norm == pytest.approx(1e-28, rel=1e-6)
-
-
-def test_memory_estimate_covers_target_and_residual():
-    structure = EXACT["tensor ring"]
-    for dtype, size in ((torch.float32, 4), (torch.float64, 8), (torch.complex128, 16)):
-        objective = DenseLeastSquares(torch.zeros(structure.dims, dtype=dtype))
-        needed = objective.memory_needed(structure)
-        peak = sweep_plan(structure, dtype.is_complex).program.peak_entries
-        assert needed >= size * (2 * math.prod(structure.dims) + peak)
-        assert needed <= size * (4 * math.prod(structure.dims) + 4 * peak)
 
 
 def test_ctrl_c_keeps_the_last_whole_sweep_of_a_fit(monkeypatch):

@@ -15,6 +15,7 @@ from ..data.blocks import widen
 __all__ = [
     "LEAST_RIDGE",
     "is_single",
+    "lapack_module",
     "leading_pair",
     "solve_normal",
     "solve_ridge",
@@ -181,7 +182,7 @@ def wide_norm(array: Array) -> float:
 
 
 @lru_cache(maxsize=1)
-def _lapack() -> Any:
+def lapack_module() -> Any:
     """SciPy's thin LAPACK wrappers where SciPy is installed: ten times cheaper to call on small systems."""
     try:
         from scipy.linalg import lapack
@@ -192,7 +193,7 @@ def _lapack() -> Any:
 
 def _factor_and_solve(matrix: Array, right: Array) -> Array:
     """Solve ``matrix x = right^T`` by Cholesky; an empty array when `matrix` is not positive definite."""
-    lapack = _lapack()
+    lapack = lapack_module()
     if lapack is not None:
         solver = lapack.zposv if matrix.dtype.kind == "c" else lapack.dposv
         _, x, info = solver(matrix, right.T, lower=1)

@@ -1,6 +1,7 @@
 """Contraction plans, compiled once per structure."""
 
 from .blocks import BranchPlan, PartialTargetPlan, branch_plan, branches, partial_target_plan
+from .cache import clear_plans
 from .dimension_tree import best_tree, leaves
 from .features import ProductPlan, product_plan
 from .pairs import (
@@ -43,6 +44,7 @@ __all__ = [
     "best_tree",
     "branch_plan",
     "branches",
+    "clear_plans",
     "dense_plan",
     "design_plan",
     "gram_plan",

@@ -8,9 +8,9 @@ each with its part of the cores. Its result is small, so the updates below the c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ..structure import Structure
+from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves
 from .program import Array, Program, Update
 from .sweeps import EnvironmentBuilder, emit_updates
@@ -49,7 +49,7 @@ class BranchPlan:
         self.program.run(values, update)
 
 
-@lru_cache(maxsize=20_000)
+@cached(20_000)
 def branch_plan(structure: Structure, branch: Tree, is_complex: bool) -> BranchPlan:
     """Plan for one of `branches`."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
@@ -79,7 +79,7 @@ class PartialTargetPlan:
         return self.program.value(self.program.run(values), self.result)
 
 
-@lru_cache(maxsize=20_000)
+@cached(20_000)
 def partial_target_plan(structure: Structure, nodes: tuple[int, ...], is_complex: bool) -> PartialTargetPlan:
     """Plan for a structure whose legs are those of the block."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)

@@ -8,13 +8,13 @@ small networks, the intervals of one good ordering for large ones.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from ..structure import Structure
+from .cache import cached
 from .paths import size_class
 from .program import INSTRUCTION_FLOPS
 
@@ -60,7 +60,7 @@ def best_tree(structure: Structure, *, rows: int | None = None) -> Tree:
     return _best_tree(n, classes, bonds, None if rows is None else size_class(rows))
 
 
-@lru_cache(maxsize=20_000)
+@cached(20_000)
 def _best_tree(
     n: int,
     classes: tuple[int, ...],
@@ -182,7 +182,7 @@ def _family(members: Floats, splits: list[tuple[int, int, int]]) -> Family:
     return members, parents, lefts, rights, starts, levels
 
 
-@lru_cache(maxsize=16)
+@cached(16)
 def _all_subsets(n: int) -> Family:
     masks = np.arange(1 << n)
     members = ((masks[:, None] >> np.arange(n)) & 1).astype(float)
@@ -197,7 +197,7 @@ def _all_subsets(n: int) -> Family:
     return _family(members, splits)
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def _intervals(n: int) -> Family:
     pairs = list(combinations(range(n + 1), 2))
     index = {pair: k for k, pair in enumerate(pairs)}

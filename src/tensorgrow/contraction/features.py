@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 
 from ..structure import Structure
+from .cache import cached
 
 __all__ = ["ProductPlan", "product_plan"]
 
@@ -110,7 +110,7 @@ def _absorbed(steps: Sequence[Absorb], cores: Sequence[torch.Tensor], features: 
     return state
 
 
-@lru_cache(maxsize=4_096)
+@cached(4_096)
 def product_plan(structure: Structure) -> ProductPlan:
     """Plan for a structure; its last leg is the class leg."""
     root = structure.order - 1

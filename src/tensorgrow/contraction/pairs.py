@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ..structure import Edge, Structure
+from .cache import cached
 from .program import Array, Program
 from .sweeps import EnvironmentBuilder
 
@@ -20,6 +20,7 @@ __all__ = [
     "PairEnvironment",
     "PairPlan",
     "SliceGramPlan",
+    "compile_pairs",
     "pair_gradient_plan",
     "pair_gram_plan",
     "pair_plan",
@@ -107,30 +108,30 @@ class PairPlan:
         return found
 
 
-@lru_cache(maxsize=10_000)
+@cached(10_000)
 def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
     """Plan for the environments of `edges`: shared partial contractions, or none where that is cheaper."""
-    shared = _compile_pairs(structure, edges, is_complex, share=True)
+    shared = compile_pairs(structure, edges, is_complex, share=True)
     if shared.program.cost < COMPARE_ABOVE:
         return shared
-    alone = _compile_pairs(structure, edges, is_complex, share=False)
+    alone = compile_pairs(structure, edges, is_complex, share=False)
     return alone if alone.program.cost < shared.program.cost else shared
 
 
-@lru_cache(maxsize=10_000)
+@cached(10_000)
 def pair_gradient_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
     """As `pair_plan`, without the Gram matrices: for a block of the target, with its part of the legs."""
-    plans = [_compile_pairs(structure, edges, is_complex, share=s, grams=False) for s in (True, False)]
+    plans = [compile_pairs(structure, edges, is_complex, share=s, grams=False) for s in (True, False)]
     return min(plans, key=lambda plan: plan.program.cost)
 
 
-@lru_cache(maxsize=10_000)
+@cached(10_000)
 def pair_gram_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool, share: bool) -> PairPlan:
     """As `pair_plan`, without the target: Gram matrices need only the cores."""
-    return _compile_pairs(structure, edges, is_complex, share=share, gradients=False)
+    return compile_pairs(structure, edges, is_complex, share=share, gradients=False)
 
 
-def _compile_pairs(
+def compile_pairs(
     structure: Structure,
     edges: tuple[Edge, ...],
     is_complex: bool,
@@ -139,6 +140,7 @@ def _compile_pairs(
     gradients: bool = True,
     grams: bool = True,
 ) -> PairPlan:
+    """Environments of `edges`, with or without shared contractions, gradients and Gram matrices."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     program, legs = builder.program, builder.legs
     everything = tuple(range(structure.num_nodes))
@@ -215,7 +217,7 @@ class SliceGramPlan:
         return self.program.value(slots, self.result).reshape(self.size, self.size)
 
 
-@lru_cache(maxsize=20_000)
+@cached(20_000)
 def slice_gram_plan(
     structure: Structure,
     i: int,

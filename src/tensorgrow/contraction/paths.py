@@ -9,7 +9,9 @@ from typing import Any
 
 from opt_einsum.paths import DynamicProgramming, greedy
 
-__all__ = ["find_path", "size_class"]
+from .cache import cached
+
+__all__ = ["find_path", "rust_finder", "search_path", "size_class"]
 
 # Beyond this many operands an optimal search costs more than it saves on networks of our size.
 OPTIMAL_OPERANDS = 10
@@ -49,14 +51,17 @@ def find_path(
     key = tuple(tuple(number[x] for x in legs) for legs in operands)
     kept = tuple(sorted(number[x] for x in output if x in number))
     classes = tuple(size_class(size_of(x)) for x in number)
-    return _search(key, kept, classes)
+    return search_path(key, kept, classes)
 
 
-@lru_cache(maxsize=100_000)
-def _search(operands: tuple[tuple[int, ...], ...], output: tuple[int, ...], classes: tuple[int, ...]) -> Path:
+@cached(100_000)
+def search_path(
+    operands: tuple[tuple[int, ...], ...], output: tuple[int, ...], classes: tuple[int, ...]
+) -> Path:
+    """Cheapest order for legs with numbers from 0 on, of these size classes."""
     sizes = {leg: max(2, round(2 ** (c / 2))) if c else 1 for leg, c in enumerate(classes)}
     optimal = len(operands) <= OPTIMAL_OPERANDS
-    rust = _rust()
+    rust = rust_finder()
     if rust is not None:
         inputs = [[chr(leg + 192) for leg in legs] for legs in operands]
         out = [chr(leg + 192) for leg in output]
@@ -72,7 +77,7 @@ def _search(operands: tuple[tuple[int, ...], ...], output: tuple[int, ...], clas
 
 
 @lru_cache(maxsize=1)
-def _rust() -> Any:
+def rust_finder() -> Any:
     """The compiled path finder, where the extra `tensorgrow[fast]` is installed."""
     try:
         import cotengrust

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ..structure import Structure
+from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves
 from .program import Array, Legs, Program
 
@@ -75,7 +75,7 @@ class SampleSweepPlan:
         self.program.run(values, lambda node, _, design: update(node, design))
 
 
-@lru_cache(maxsize=5_000)
+@cached(5_000)
 def sample_sweep_plan(
     structure: Structure, count: int, output: int | None, is_complex: bool
 ) -> SampleSweepPlan:
@@ -115,7 +115,7 @@ class DesignPlan:
         return self.program.value(self.program.run(values), self.result)
 
 
-@lru_cache(maxsize=20_000)
+@cached(20_000)
 def design_plan(
     structure: Structure, node: int, count: int, output: int | None, is_complex: bool
 ) -> DesignPlan:

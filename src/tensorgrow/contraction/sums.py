@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import opt_einsum
 import torch
 
 from ..structure import Structure
+from .cache import cached
 
 __all__ = ["OPEN", "SET", "SUMMED", "PartialPlan", "partial_plan"]
 
@@ -69,7 +69,7 @@ class PartialPlan:
         return self.roles[node] if node < self.structure.order else SUMMED
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def partial_plan(structure: Structure, roles: str, squared: bool) -> PartialPlan:
     """Plan for a structure; `roles` has one letter per leg."""
     order, edges = structure.order, structure.edges

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ..structure import Structure
+from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves, star
 from .paths import OPTIMAL_OPERANDS
 from .program import Array, Legs, Program, Update
@@ -18,6 +18,7 @@ __all__ = [
     "GramPlan",
     "InnerPlan",
     "SweepPlan",
+    "compile_sweep",
     "dense_plan",
     "emit_updates",
     "gram_plan",
@@ -73,20 +74,21 @@ class EnvironmentBuilder:
     def absorb_gram(self, gram: int | None, nodes: tuple[int, ...]) -> int:
         """Contract cores and conjugated cores of `nodes` into `gram`, leaving their bonds to other nodes."""
         mark, before = self.mark(), self.program.cost
-        grouped = self._absorb_in_groups(gram, nodes)
+        grouped = self.absorb_in_groups(gram, nodes)
         cost = self.program.cost - before
         if len(nodes) == 1 or cost < WORTH_COMPARING:
             return grouped
         # Narrow graphs want ket and bra contracted together; where cuts are wide and few columns are left,
         # it is cheaper to join all cores first and multiply the result with its conjugate.
         self.rollback(mark)
-        joined = self._absorb_joined(gram, nodes)
+        joined = self.absorb_joined(gram, nodes)
         if self.program.cost - before <= cost:
             return joined
         self.rollback(mark)
-        return self._absorb_in_groups(gram, nodes)
+        return self.absorb_in_groups(gram, nodes)
 
-    def _absorb_joined(self, gram: int | None, nodes: tuple[int, ...]) -> int:
+    def absorb_joined(self, gram: int | None, nodes: tuple[int, ...]) -> int:
+        """All cores of `nodes` joined first, then multiplied with their conjugate."""
         joint = self.program.contract(
             [self.cores[k] for k in nodes], (*nodes, *self._open_bonds(None, nodes))
         )
@@ -95,8 +97,9 @@ class EnvironmentBuilder:
         known = [] if gram is None else [gram]
         return self.program.contract([*known, joint, twin], (*bonds, *self.legs.bra(bonds)))
 
-    def _absorb_in_groups(self, gram: int | None, nodes: tuple[int, ...]) -> int:
-        for group in self._groups(gram, nodes):
+    def absorb_in_groups(self, gram: int | None, nodes: tuple[int, ...]) -> int:
+        """Cores of `nodes` with their conjugates, a group at a time."""
+        for group in self.groups(gram, nodes):
             bonds = self._open_bonds(gram, group)
             known = [] if gram is None else [gram]
             pairs = [r for k in group for r in (self.cores[k], self.bra(k))]
@@ -115,7 +118,7 @@ class EnvironmentBuilder:
                     seen[leg] = seen.get(leg, 0) + 1
         return tuple(leg for leg, count in seen.items() if count == 1)
 
-    def _groups(self, gram: int | None, nodes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    def groups(self, gram: int | None, nodes: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Nodes in groups small enough for an optimal path, narrow cuts first."""
         most = (OPTIMAL_OPERANDS - 1) // 2
         if len(nodes) <= most:
@@ -153,19 +156,20 @@ class SweepPlan:
         self.program.run(values, update)
 
 
-@lru_cache(maxsize=20_000)
+@cached(20_000)
 def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     """The cheaper of the best dimension tree and no sharing at all."""
-    plan = _compile_sweep(structure, is_complex, best_tree(structure))
+    plan = compile_sweep(structure, is_complex, best_tree(structure))
     is_wide = plan.program.flops > TRY_STAR_ABOVE * max(structure.num_entries, structure.num_parameters)
     if structure.num_nodes > 2 and is_wide:
-        alone = _compile_sweep(structure, is_complex, star(structure.num_nodes))
+        alone = compile_sweep(structure, is_complex, star(structure.num_nodes))
         if alone.program.cost < plan.program.cost:
             return alone
     return plan
 
 
-def _compile_sweep(structure: Structure, is_complex: bool, tree: Tree) -> SweepPlan:
+def compile_sweep(structure: Structure, is_complex: bool, tree: Tree) -> SweepPlan:
+    """Plan for a given dimension tree."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     order = leaves(tree)
     target = builder.program.input(order)
@@ -205,7 +209,7 @@ class DensePlan:
         return self.program.value(slots, self.result).reshape(shape)
 
 
-@lru_cache(maxsize=20_000)
+@cached(20_000)
 def dense_plan(structure: Structure, is_complex: bool, in_order: bool = False) -> DensePlan:
     """Plan for the represented tensor.
 
@@ -237,7 +241,7 @@ class InnerPlan:
         return self.program.value(slots, self.result)
 
 
-@lru_cache(maxsize=2_000)
+@cached(2_000)
 def inner_plan(first: Structure, second: Structure, is_complex: bool) -> InnerPlan:
     """Plan for the inner product of two networks with equal dangling legs."""
     a, b = Legs(first), Legs(second)
@@ -269,7 +273,7 @@ class GramPlan:
         return self.program.value(slots, self.result)
 
 
-@lru_cache(maxsize=20_000)
+@cached(20_000)
 def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
     """Plan for the Gram of the environment of `node`; the node itself takes no part."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)

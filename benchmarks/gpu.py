@@ -22,13 +22,14 @@ from typing import Any
 import torch
 
 import tensorgrow as tg
+from tensorgrow.contraction import clear_plans
 from tensorgrow.data.devices import free_memory
 from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row, median
 from tensorgrow.objectives import DenseLeastSquares
 
 from .benchmark import Benchmark, BenchmarkSettings, Option
-from .timing import call_seconds, clear_plans, low_rank_plus_noise, sweep_seconds
+from .timing import call_seconds, low_rank_plus_noise, sweep_seconds
 
 __all__ = ["BENCHMARK"]
 

@@ -24,12 +24,12 @@ import numpy as np
 
 import tensorgrow as tg
 from tensorgrow.baselines.formats import tucker_ranks
+from tensorgrow.contraction import clear_plans
 from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row, median, stopwatch
 
 from .benchmark import Benchmark, BenchmarkSettings, Option
 from .completion.rivals import size_of
-from .timing import clear_plans
 
 __all__ = ["BENCHMARK"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 import tensorgrow as tg
+from tensorgrow.contraction import clear_plans
 from tensorgrow.data.devices import one_thread
 from tensorgrow.experiments.harness import Row, Stopwatch, median, stopwatch
 from tensorgrow.experiments.methods import describe_run
@@ -48,20 +48,6 @@ def unit_seconds(repeats: int = 30) -> Stopwatch:
             np.linalg.lstsq(a, b, rcond=None)
         watches.append(watch)
     return Stopwatch(statistics.median(w.wall for w in watches), statistics.median(w.cpu for w in watches))
-
-
-@functools.lru_cache(maxsize=1)
-def plan_caches() -> list[Any]:
-    """The library's caches of contraction plans and paths."""
-    modules = [m for n, m in sys.modules.items() if n.startswith("tensorgrow.contraction")]
-    caches = {id(v): v for m in modules for v in vars(m).values() if hasattr(v, "cache_clear")}
-    return [v for v in caches.values() if v.__name__ != "_rust"]
-
-
-def clear_plans() -> None:
-    """Forget all compiled contraction plans, so that a run pays for its own planning."""
-    for cache in plan_caches():
-        cache.cache_clear()
 
 
 @functools.lru_cache(maxsize=1)

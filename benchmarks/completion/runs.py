@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 import tensorgrow as tg
+from tensorgrow.contraction import clear_plans
 from tensorgrow.experiments.harness import Results, Row, stopwatch
 
-from ..timing import clear_plans, synchronize
+from ..timing import synchronize
 from .rivals import LABELS
 
 __all__ = [

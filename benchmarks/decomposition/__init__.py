@@ -24,6 +24,7 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow.algebra.moves import merge_structure
+from tensorgrow.contraction import clear_plans
 from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row, median, stopwatch
 from tensorgrow.experiments.methods import describe_run
@@ -31,7 +32,7 @@ from tensorgrow.experiments.targets import PLANTED_ERROR, TARGETS, planted_tenso
 from tensorgrow.objectives import DenseLeastSquares
 
 from ..benchmark import Benchmark, BenchmarkSettings, Option
-from ..timing import IMAGE_RANKS, clear_plans, sweep_seconds, timed_decompose, unit_seconds, warm_up
+from ..timing import IMAGE_RANKS, sweep_seconds, timed_decompose, unit_seconds, warm_up
 from .shares import measure_shares
 
 __all__ = ["BENCHMARK"]

@@ -14,8 +14,6 @@ from tensorgrow.contraction.program import Program
 from tensorgrow.experiments.harness import Row
 from tensorgrow.search.cuts import CutBounds
 
-from ..timing import plan_caches
-
 __all__ = ["Shares", "measure_shares"]
 
 
@@ -74,7 +72,6 @@ _FUNCTIONS = {
 @contextmanager
 def measure_shares() -> Iterator[Shares]:
     """Charge the library's time to categories by wrapping its functions from outside."""
-    plan_caches()  # found before wrappers hide them
     shares = Shares()
     modules = [m for n, m in sys.modules.items() if n == "tensorgrow" or n.startswith("tensorgrow.")]
     replaced: list[tuple[Any, str, Any]] = []

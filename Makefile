@@ -27,9 +27,7 @@ test: lint
 	$(BIN)/pytest -n 2 --dist worksteal
 
 bench: install
-	$(BIN)/python benchmarks/decomposition.py
-	$(BIN)/python benchmarks/images.py
-	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python -m benchmarks decomposition images scaling
 
 docs: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

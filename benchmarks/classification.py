@@ -11,38 +11,24 @@ iris, moons, clusters and wine were looked at, and the first three folds of wine
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from _common import (
-    Case,
-    Row,
-    data_folder,
-    make_parser,
-    mean,
-    open_results,
-    print_table,
-    run_cases,
-    stopwatch,
-)
-
-# isort: split
 import numpy as np
 
 import tensorgrow as tg
 from tensorgrow.data.features import FeatureMap
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, mean, stopwatch
 from tensorgrow.experiments.mnist import read_idx
+
+from .benchmark import Benchmark, BenchmarkSettings, Option
+
+__all__ = ["BENCHMARK"]
 
 SMALL = ("iris", "wine", "breast_cancer", "moons", "clusters")
 PARTS = (*SMALL, "digits", "mnist")
-# Ranks of the fixed chains.
-RANKS = {"digits": (10,), "mnist": (10,)}
-SMALL_RANKS = (4,)
 FOLDS = 5
-SIDE = 7
 WEIGHTS = {"logistic": [0.01, 0.1, 1.0, 10.0, 100.0], "svm": [0.1, 1.0, 10.0, 100.0]}
 
 
@@ -59,7 +45,7 @@ def table(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return getattr(datasets, f"load_{name}")(return_X_y=True)
 
 
-def data(params: Row) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def load(params: Row, settings: BenchmarkSettings) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training and test samples, then training and test labels."""
     from sklearn.model_selection import StratifiedKFold
 
@@ -68,12 +54,11 @@ def data(params: Row) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         split = StratifiedKFold(FOLDS, shuffle=True, random_state=100 + params["seed"]).split(x, y)
         train, test = list(split)[params["fold"]]
         return x[train], x[test], y[train], y[test]
-    folder = Path(params["folder"]) / "mnist"
+    folder, side, block = settings.folder("mnist"), 7, 4
 
     def small(name: str) -> np.ndarray:
         pictures = read_idx(folder / f"{name}-images-idx3-ubyte.gz").astype(np.float32)
-        block = 28 // SIDE
-        return pictures.reshape(-1, SIDE, block, SIDE, block).mean((2, 4)).reshape(-1, SIDE * SIDE)
+        return pictures.reshape(-1, side, block, side, block).mean((2, 4)).reshape(-1, side * side)
 
     count = params["train"]
     labels = [read_idx(folder / f"{n}-labels-idx1-ubyte.gz") for n in ("train", "t10k")]
@@ -92,7 +77,7 @@ def chain(features: int, map_size: int, classes: int, rank: int) -> tg.Structure
 
 
 def fit(params: Row, x: np.ndarray, y: np.ndarray) -> tuple[Any, Row]:
-    """A fitted model, and what is to be told of it."""
+    """A fitted model and its numbers."""
     method, seed = params["method"], params["seed"]
     classes = len(np.unique(y))
     if method in WEIGHTS:
@@ -125,11 +110,12 @@ def fit(params: Row, x: np.ndarray, y: np.ndarray) -> tuple[Any, Row]:
     }
 
 
-def run(params: Row) -> Row:
+def work(case: Case, settings: BenchmarkSettings) -> Row:
     """One method on one data set."""
     from sklearn.metrics import log_loss
 
-    x, x_test, y, y_test = data(params)
+    params = case.params
+    x, x_test, y, y_test = load(params, settings)
     with stopwatch() as watch:
         model, row = fit(params, x, y)
     return {
@@ -143,26 +129,28 @@ def run(params: Row) -> Row:
 
 
 def methods(part: str) -> tuple[str, ...]:
-    """What is compared."""
-    return ("ours", "logistic", "svm", *(f"mps{r}" for r in RANKS.get(part, SMALL_RANKS)))
+    """What is compared; the number is the rank of the fixed chain."""
+    return ("ours", "logistic", "svm", "mps4" if part in SMALL else "mps10")
 
 
-def cases(args: argparse.Namespace) -> list[Case]:
+def cases(settings: BenchmarkSettings) -> list[Case]:
     """All measurements."""
-    found = []
-    for part in args.only:
-        for seed in range(args.repeats if part in SMALL else 1):
-            for fold in range(FOLDS if part != "mnist" else 1):
+    if "mnist" in settings.parts:
+        settings.folder("mnist")  # refused before anything is run
+    cases = []
+    for part in settings.parts:
+        for seed in range(settings["repeats"] if part in SMALL else 1):
+            for fold in range(min(FOLDS, settings["folds"]) if part != "mnist" else 1):
                 for method in methods(part):
                     params: Row = {"data": part, "method": method, "seed": seed, "fold": fold}
-                    params |= {"effort": args.effort, "max_seconds": args.max_seconds}
+                    params |= {"effort": settings["effort"], "max_seconds": settings["max_seconds"]}
                     if part == "mnist":
-                        params["train"] = args.train
-                    found.append(Case(f"{part}/{method}/{seed}.{fold}", params))
-    return found
+                        params["train"] = settings["train"]
+                    cases.append(Case(f"{part}/{method}/{seed}.{fold}", params))
+    return cases
 
 
-def summary(results: Any) -> Row:
+def summarise(results: Results) -> Row:
     """Means over the folds, and the standard deviation of the accuracy between them."""
     found: Row = {}
     for part in PARTS:
@@ -178,33 +166,31 @@ def summary(results: Any) -> Row:
     return found
 
 
-def main() -> None:
-    """Run what is not in the results file yet."""
-    parser = make_parser(__doc__, "classification", PARTS)
-    parser.add_argument("--data", help="folder that holds mnist/")
-    parser.add_argument("--repeats", type=int, default=2, help="of the cross-validation of small data sets")
-    parser.add_argument("--train", type=int, default=10_000, help="training pictures of MNIST")
-    parser.add_argument("--effort", default="balanced")
-    parser.add_argument("--max-seconds", type=float, default=3600.0, help="of one training")
-    args = parser.parse_args()
-    if importlib.util.find_spec("sklearn") is None:
-        raise SystemExit("scikit-learn is not installed (pip install 'tensorgrow[learn]')")
-    results = open_results(args, args.only)
-    folder = str(data_folder(args.data)) if "mnist" in args.only else ""
-
-    def worker(params: Row) -> Row:  # the folder is no part of a case: it differs from machine to machine
-        return run({**params, "folder": folder})
-
-    def report(row: Row) -> str:
-        return f"accuracy {row['accuracy']:.4f}, {row['size']} parameters, {row['seconds']:.1f} s"
-
-    run_cases(results, cases(args), worker, report=report)
-    means = summary(results)
-    results.summarise(means)
-    head = ("data / method", "accuracy", "deviation", "cross-entropy", "parameters", "CPU seconds", "runs")
+def report(results: Results) -> Report:
+    """Accuracy, cross-entropy and sizes."""
+    out = Report("Classification")
+    out.summary = means = summarise(results)
     keys = ("accuracy", "deviation", "cross_entropy", "size", "cpu_seconds", "runs")
-    print_table(head, [(k, *(v.get(q, "") for q in keys)) for k, v in means.items()])
+    out.tabulate(
+        "Means over the folds",
+        ("data / method", "accuracy", "deviation", "cross-entropy", "parameters", "CPU seconds", "runs"),
+        [(k, *(v.get(q, "") for q in keys)) for k, v in means.items()],
+    )
+    return out
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "classification",
+    "accuracy and size of TNClassifier beside logistic regression, a support vector machine, fixed chains",
+    cases,
+    work,
+    report,
+    parts=PARTS,
+    options=(
+        Option("repeats", 2, "of the cross-validation of small data sets", quick=1),
+        Option("folds", FOLDS, "of the cross-validation that are run", quick=1),
+        Option("train", 10_000, "training pictures of MNIST", quick=500),
+        Option("effort", "balanced", "of the search"),
+        Option("max_seconds", 3600.0, "limit of one training", quick=5.0),
+    ),
+)

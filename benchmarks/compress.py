@@ -17,36 +17,23 @@ Accuracy is that of the 10,000 test images, which choose nothing.
 
 from __future__ import annotations
 
-import argparse
 import functools
 from pathlib import Path
-from typing import Any
 
-from _common import (
-    FIGURES,
-    ROOT,
-    Case,
-    Results,
-    Row,
-    data_folder,
-    make_parser,
-    open_results,
-    print_table,
-    pyplot,
-    run_cases,
-    stopwatch,
-)
-
-# isort: split
 import torch
 from torch import nn
 
 import tensorgrow as tg
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.figures import pyplot, save_figure
+from tensorgrow.experiments.harness import Case, Results, Row, stopwatch
 from tensorgrow.experiments.mnist import read_idx
 
-SCRATCH = ROOT / ".bench"
+from .benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
+
+__all__ = ["BENCHMARK"]
+
 HELD_OUT = 5_000
-CALIBRATION = 1_000
 TUNING = {"epochs": 1, "rate": 1e-3}
 # Width, hidden layers, training images, epochs, highest learning rate.
 MODELS = {"mnist": (1024, 2, 55_000, 3, 1e-3), "large": (2048, 3, 30_000, 2, 5e-4)}
@@ -58,14 +45,12 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 @functools.lru_cache(maxsize=1)
-def images(folder: str) -> dict[str, Pair]:
+def load(folder: Path) -> dict[str, Pair]:
     """Training and test images of 784 numbers, with labels."""
     out = {}
     for name, prefix in (("train", "train"), ("test", "t10k")):
-        pixels = (
-            torch.tensor(read_idx(Path(folder) / f"{prefix}-images-idx3-ubyte.gz")).float().reshape(-1, 784)
-        )
-        labels = torch.tensor(read_idx(Path(folder) / f"{prefix}-labels-idx1-ubyte.gz")).long()
+        pixels = torch.tensor(read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")).float().reshape(-1, 784)
+        labels = torch.tensor(read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz")).long()
         out[name] = ((pixels / 255 - 0.1307) / 0.3081, labels)
     return out
 
@@ -114,25 +99,26 @@ def training_images(name: str, data: dict[str, Pair]) -> Pair:
     return x[HELD_OUT:last], y[HELD_OUT:last]
 
 
-def trained(name: str, data: dict[str, Pair], device: str) -> nn.Module:
-    """The dense model, trained once and kept beside the results."""
+def dense_model(name: str, data: dict[str, Pair], device: str, scratch: Path) -> nn.Module:
+    """The dense model, trained once and stored."""
     width, hidden, _, epochs, rate = MODELS[name]
     model = mlp(width, hidden).to(device)
-    path = SCRATCH / f"compress-{name}.pt"
+    path = scratch / f"compress-{name}.pt"
     if path.exists():
         model.load_state_dict(torch.load(path, map_location=device, weights_only=True))
     else:
         train(model, training_images(name, data), epochs, rate)
-        SCRATCH.mkdir(exist_ok=True)
+        scratch.mkdir(exist_ok=True)
         torch.save(model.state_dict(), path)
     return model.eval()
 
 
-def run(params: Row) -> Row:
+def work(case: Case, settings: BenchmarkSettings) -> Row:
     """One model, one way, one size; or the dense model."""
+    params = case.params
     device = params["device"]
-    data = {k: (x.to(device), y.to(device)) for k, (x, y) in images(params["folder"]).items()}
-    model = trained(params["model"], data, device)
+    data = {k: (x.to(device), y.to(device)) for k, (x, y) in load(settings.folder("mnist")).items()}
+    model = dense_model(params["model"], data, device, settings.scratch)
     if params["way"] == "dense":
         return {
             "parameters": sum(p.numel() for p in model.parameters()),
@@ -143,7 +129,7 @@ def run(params: Row) -> Row:
         result = tg.nn.compress(
             model,
             max_ratio=params["ratio"],
-            calibration=data["train"][0][:CALIBRATION] if "calibrated" in params["way"] else None,
+            calibration=data["train"][0][:1_000] if "calibrated" in params["way"] else None,
             max_seconds=0.0 if "svd" in params["way"] else params["max_seconds"],
             progress=False,
         )
@@ -170,18 +156,12 @@ def run(params: Row) -> Row:
     return row
 
 
-def line(row: Row) -> str:
-    """What is printed when a case ends."""
-    shown = " -> ".join(f"{row[k]['accuracy']:.2%}" for k in ("plain", "tuned") if k in row)
-    kinds = ", ".join(r["kind"] for r in row.get("layers", ()))
-    return f"{row['parameters']:,} parameters, {shown} {kinds}"
-
-
-def figure(rows: list[Row], path: Path) -> None:
+def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     """Accuracy against size, as compressed and after fine-tuning."""
     plt = pyplot()
-    if plt is None:
-        return
+    rows = results.rows("compress/")
+    if plt is None or not rows:
+        return []
     names = [n for n in MODELS if any(r["params"]["model"] == n for r in rows)]
     fig, axes = plt.subplots(1, len(names), figsize=(5.2 * len(names), 4), squeeze=False)
     colours = dict(zip(WAYS, ("#999999", "#1f77b4", "#ff7f0e", "#d62728")))
@@ -211,71 +191,64 @@ def figure(rows: list[Row], path: Path) -> None:
             side.set_minor_formatter("")
     axes[0][0].legend(fontsize=7, handlelength=3.5)  # long enough to tell dashes
     fig.tight_layout()
-    fig.savefig(path, dpi=130)
+    return save_figure(fig, settings.figures / "compress.png", dpi=130)
 
 
-def report(results: Results, path: Path) -> None:
-    """Table and figure."""
-    table: list[Row] = []
+def report(results: Results) -> Report:
+    """Accuracy by size and way."""
+    out = Report("Compression of trained models")
+    order = {way: k for k, way in enumerate(("dense", *WAYS))}
     rows = results.rows("compress/")
-    for name in MODELS:
-        mine = [r for r in rows if r["params"]["model"] == name]
-        for size in sorted({r["params"]["ratio"] for r in mine}, reverse=True):
-            for way in ("dense", *WAYS):
-                for r in mine:
-                    if (r["params"]["ratio"], r["params"]["way"]) == (size, way):
-                        forms = ", ".join(x["kind"] for x in r.get("layers", ()))
-                        table.append(
-                            {
-                                "model": name,
-                                "way": way,
-                                "parameters": r["parameters"],
-                                "accuracy %": 100 * r["plain"]["accuracy"],
-                                "fine-tuned %": 100 * r["tuned"]["accuracy"] if "tuned" in r else None,
-                                "forms": forms,
-                            }
-                        )
-    results.summarise({"table": table})
-    if table:
-        print_table(list(table[0]), [list(r.values()) for r in table])
-        figure(rows, path)
+    rows.sort(key=lambda r: _place(r["params"], order))
+    table = [
+        {
+            "model": r["params"]["model"],
+            "way": r["params"]["way"],
+            "parameters": r["parameters"],
+            "accuracy %": 100 * r["plain"]["accuracy"],
+            "fine-tuned %": 100 * r["tuned"]["accuracy"] if "tuned" in r else None,
+            "forms": ", ".join(x["kind"] for x in r.get("layers", ())),
+        }
+        for r in rows
+    ]
+    out.summary = {"table": table}
+    out.tabulate_rows("Test accuracy", table)
+    return out
 
 
-def arguments() -> argparse.Namespace:
-    """Command line."""
-    parser = make_parser(__doc__, "compress", tuple(MODELS))
-    parser.add_argument("--data", help="folder that holds mnist/")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--max-seconds", type=float, default=60.0, help="for the networks of one model")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways to compress")
-    parser.add_argument("--ratios", type=float, nargs="+", help="shares of the parameters")
-    parser.add_argument("--figure", type=Path, default=FIGURES / "compress.png")
-    parser.add_argument("--summary", action="store_true", help="run nothing: report what there is")
-    return parser.parse_args()
+def _place(params: Row, order: dict[str, int]) -> tuple[int, float, int]:
+    """By model, from large to small, by way."""
+    return list(MODELS).index(params["model"]), -params["ratio"], order[params["way"]]
 
 
-def main() -> None:
-    """Run what is not done yet and report."""
-    args = arguments()
-    results = open_results(args, [f"compress/{name}" for name in args.only])
-    folder = None if args.summary else str(data_folder(args.data) / "mnist")
-
-    def case(name: str, way: str, ratio: float) -> Case:
-        params: dict[str, Any] = {"model": name, "way": way, "ratio": ratio, "device": args.device}
-        if way != "dense":
-            params["tuning"] = TUNING
-        if way in ("weights", "calibrated"):
-            params["max_seconds"] = args.max_seconds
-        return Case(f"compress/{name}/{ratio}/{way}", params)
-
+def cases(settings: BenchmarkSettings) -> list[Case]:
+    """The dense model, and every way at every size."""
+    settings.folder("mnist")  # refused before anything is run
     cases = []
-    for name in args.only:
-        cases.append(case(name, "dense", 1.0))
-        cases += [case(name, way, ratio) for ratio in args.ratios or RATIOS[name] for way in args.ways]
-    if not args.summary:
-        run_cases(results, cases, lambda params: run({**params, "folder": folder}), report=line)
-    report(results, args.figure)
+    for name in settings.parts:
+        ratios = settings["ratios"] or RATIOS[name]
+        for way, ratio in [("dense", 1.0), *((w, r) for r in ratios for w in settings["ways"])]:
+            params: Row = {"model": name, "way": way, "ratio": ratio, "device": settings["device"]}
+            if way != "dense":
+                params["tuning"] = TUNING
+            if way in ("weights", "calibrated"):
+                params["max_seconds"] = settings["max_seconds"]
+            cases.append(Case(f"compress/{name}/{ratio}/{way}", params))
+    return cases
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "compress",
+    "accuracy against size of two MNIST models, compressed by truncated SVDs and by nn.compress",
+    cases,
+    work,
+    report,
+    draw,
+    parts=tuple(MODELS),
+    options=(
+        DEVICE,
+        Option("max_seconds", 60.0, "for the networks of one model", quick=2.0),
+        Option("ways", WAYS, "to compress", choices=WAYS, quick=("svd", "weights")),
+        Option("ratios", (), "shares of the parameters", kind=float, quick=(0.05,)),
+    ),
+)

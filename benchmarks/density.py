@@ -15,17 +15,20 @@ independent variables. All are Born densities unless the key says "nonnegative".
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from _common import Case, Results, Row, make_parser, median, open_results, print_table, run_cases, stopwatch
-
-# isort: split
 import numpy as np
 
 import tensorgrow as tg
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, median, stopwatch
+
+from .benchmark import Benchmark, BenchmarkSettings, Option
+
+__all__ = ["BENCHMARK"]
 
 # Name: budget of parameters (None: held-out samples decide), limit in seconds, kinds.
 PARTS: dict[str, dict[str, Any]] = {
@@ -34,8 +37,6 @@ PARTS: dict[str, dict[str, Any]] = {
     "digits": {"max_parameters": None, "max_seconds": 150.0, "kinds": ("born",)},
     "bars4": {"max_parameters": 300, "max_seconds": 240.0, "kinds": ("born",)},
 }
-TEST_SHARE = 0.2
-PRIOR_COUNT = 0.5
 
 
 # -- data ----------------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ def split(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
         return x, x
     x = {"digits": digits, "cancer": cancer}[name]()
     order = np.random.default_rng(seed).permutation(len(x))
-    count = round(TEST_SHARE * len(x))
+    count = round(0.2 * len(x))
     return x[order[count:]], x[order[:count]]
 
 
@@ -103,13 +104,13 @@ def independent(x: np.ndarray, test: np.ndarray, dims: tuple[int, ...]) -> float
     """Nats per test sample where every variable has its frequencies alone."""
     total = 0.0
     for k, d in enumerate(dims):
-        counts = np.bincount(x[:, k], minlength=d) + PRIOR_COUNT
+        counts = np.bincount(x[:, k], minlength=d) + 0.5
         total -= float(np.log(counts / counts.sum())[test[:, k]].mean())
     return total
 
 
-def row_of(r: tg.DensityResult, test: np.ndarray) -> Row:
-    """What is kept of a run."""
+def describe(r: tg.DensityResult, test: np.ndarray) -> Row:
+    """Size and nats of a run."""
     return {
         "size": r.num_parameters,
         "train": r.train_nll,
@@ -120,7 +121,7 @@ def row_of(r: tg.DensityResult, test: np.ndarray) -> Row:
     }
 
 
-def options_of(params: Row, x: np.ndarray) -> Row:
+def common_options(params: Row, x: np.ndarray) -> Row:
     """What all methods share."""
     held: Any = False
     if not params["data"].startswith("bars"):
@@ -129,7 +130,7 @@ def options_of(params: Row, x: np.ndarray) -> Row:
     return {"dims": dims, "kind": params["kind"], "validation": held, "random_state": params["seed"]}
 
 
-def run_chain(params: Row) -> Row:
+def grow_chain(params: Row) -> Row:
     """A train whose ranks are learned."""
     x, test = split(params["data"], params["seed"])
     with stopwatch() as watch:
@@ -138,16 +139,16 @@ def run_chain(params: Row) -> Row:
             edges="chain",
             max_parameters=params["max_parameters"],
             max_seconds=params["max_seconds"],
-            **options_of(params, x),
+            **common_options(params, x),
         )
-    return {"chain": {**row_of(found, test), "seconds": watch.wall, "cpu_seconds": watch.cpu}}
+    return {"chain": {**describe(found, test), "seconds": watch.wall, "cpu_seconds": watch.cpu}}
 
 
-def run(params: Row) -> Row:
+def learn(params: Row) -> Row:
     """Every other method on one data set."""
     name, kind, seed = params["data"], params["kind"], params["seed"]
     x, test = split(name, seed)
-    common = options_of(params, x)
+    common = common_options(params, x)
     dims = common["dims"]
     with stopwatch() as watch:
         learned = tg.learn_density(
@@ -171,8 +172,8 @@ def run(params: Row) -> Row:
         "samples": len(x),
         "least": math.log(len(x)) if name.startswith("bars") else None,
         "independent": independent(x, test, dims),
-        "learned": {**row_of(learned, test), "seconds": watch.wall, "cpu_seconds": watch.cpu},
-        "train": {**row_of(best, test), "seconds": train_watch.wall, "cpu_seconds": train_watch.cpu},
+        "learned": {**describe(learned, test), "seconds": watch.wall, "cpu_seconds": watch.cpu},
+        "train": {**describe(best, test), "seconds": train_watch.wall, "cpu_seconds": train_watch.cpu},
         "hit_limit": learned.stop is tg.StopReason.MAX_SECONDS,
     }
 
@@ -180,26 +181,26 @@ def run(params: Row) -> Row:
 # -- cases and tables ----------------------------------------------------------------------------------
 
 
-def cases(args: argparse.Namespace) -> list[Case]:
+def cases(settings: BenchmarkSettings) -> list[Case]:
     """Seeds come last, so that a run that is stopped has some of everything."""
     found = []
-    for seed in range(args.seeds):
-        for name in args.only:
+    for seed in range(settings["seeds"]):
+        for name in settings.parts:
             part = PARTS[name]
             for kind in part["kinds"]:
                 params = {
                     "data": name,
                     "kind": kind,
                     "seed": seed,
-                    "starts": args.starts,
+                    "starts": settings["starts"],
                     "max_parameters": part["max_parameters"],
-                    "max_seconds": part["max_seconds"] * args.patience,
+                    "max_seconds": part["max_seconds"] * settings["patience"],
                 }
                 found.append(Case(f"{name}/{kind}/{seed}", params))
     return found
 
 
-def chain_cases(results: Results, first: list[Case]) -> list[Case]:
+def chain_cases(results: Results, first: Sequence[Case]) -> list[Case]:
     """A grown train for every finished case, of its size at most."""
     found = []
     for case in first:
@@ -242,34 +243,31 @@ def table(results: Results) -> list[Row]:
     return rows
 
 
-def report(row: Row) -> str:
-    """One line per case."""
-    if "chain" in row:
-        chain = row["chain"]
-        return f"{chain['test']:.4f} ({chain['size']}, {chain['stop']}, {chain['seconds']:.0f} s)"
-    ours, train = row["learned"], row["train"]
-    return (
-        f"learned {ours['test']:.4f} ({ours['size']} parameters, {ours['stop']}, {ours['seconds']:.0f} s), "
-        f"train {train['test']:.4f} ({train['size']}), independent {row['independent']:.4f}"
-    )
+def work(case: Case, settings: BenchmarkSettings) -> Row:
+    """A grown train, or every other method."""
+    return grow_chain(case.params) if case.key.endswith("/chain") else learn(case.params)
 
 
-def main() -> None:
-    """Run what is not finished and print the table."""
-    parser = make_parser(__doc__, "density", tuple(PARTS))
-    parser.add_argument("--seeds", type=int, default=2, help="splits and starts per data set")
-    parser.add_argument("--starts", type=int, default=3, help="random starts of the train")
-    parser.add_argument("--patience", type=float, default=1.0, help="multiplies the time limits")
-    args = parser.parse_args()
-    results = open_results(args, args.only)
-    first = cases(args)
-    run_cases(results, first, run, report=report)
-    run_cases(results, chain_cases(results, first), run_chain, report=report)
+def report(results: Results) -> Report:
+    """Nats per sample and sizes."""
+    out = Report("Densities")
     rows = table(results)
-    results.summarise({"densities": rows})
-    if rows:
-        print_table(list(rows[0]), [list(r.values()) for r in rows])
+    out.summary = {"densities": rows}
+    out.tabulate_rows("Medians over the seeds", rows)
+    return out
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "density",
+    "nats per sample of learned densities beside trains of the same size and independent variables",
+    cases,
+    work,
+    report,
+    follow_up=chain_cases,
+    parts=tuple(PARTS),
+    options=(
+        Option("seeds", 2, "splits and starts per data set", quick=1),
+        Option("starts", 3, "random starts of the train", quick=1),
+        Option("patience", 1.0, "multiplies the time limits", quick=0.05),
+    ),
+)

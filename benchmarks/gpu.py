@@ -7,33 +7,32 @@ Claims measured:
 * runs: whole runs of `decompose` (fast, at most 10 steps) on low-rank tensors with noise, data on the CPU:
   where the GPU starts to win, and that `device="auto"` costs at most 1.5x the better one.
 
-Needs torch, numpy, scipy, opt_einsum and safetensors only, and starts no new measurement after
-`--budget-seconds`; called again, it goes on with the rest. Without a GPU it measures the CPU alone;
-`--max-entries` makes it small.
+Needs torch, numpy, scipy, opt_einsum and safetensors only. With `--stop-after SECONDS` the rest is left for
+the next call. Without a GPU it measures the CPU alone; `--max-entries` makes it small.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-os.environ.setdefault("TENSORGROW_THREADS", "0")  # the CPU may use all its cores
-
-from _common import Case, Results, Row, make_parser, median, open_results, print_table, run_cases
-
-# isort: split
 import torch
 
 import tensorgrow as tg
-from _measure import clear_plans, low_rank_plus_noise, sweep_seconds, synchronize
+from tensorgrow.contraction import clear_plans
 from tensorgrow.data.devices import free_memory
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, median
 from tensorgrow.objectives import DenseLeastSquares
 
-PARTS = ("sweeps", "runs")
+from .benchmark import Benchmark, BenchmarkSettings, Option
+from .timing import call_seconds, low_rank_plus_noise, sweep_seconds
+
+__all__ = ["BENCHMARK"]
+
 SHAPES = {
     "7^5": (7,) * 5,
     "4^8": (4,) * 8,
@@ -44,14 +43,7 @@ SHAPES = {
     "1024^3": (1024,) * 3,
 }
 RANK = 8
-NOISE = 0.03
-MAX_ERROR = 0.05
-MAX_STEPS = 10
 READS_CLAIM, AUTO_CLAIM = 3.0, 1.5
-DOUBLE_ENTRIES = 256**3
-RUN_ENTRIES = 512**3
-# Above, a run is long beside its first calls, and a run that does not count would cost too much.
-WARM_UP_ENTRIES = 10**7
 
 
 def devices() -> list[str]:
@@ -63,7 +55,7 @@ def make_target(shape: tuple[int, ...], dtype: str, device: str) -> torch.Tensor
     """A ring of rank 4 with noise, made where random numbers are fast and brought to `device`."""
     maker = devices()[-1]
     ring = tg.Structure.tensor_ring(shape, 4)
-    return low_rank_plus_noise(ring, noise=NOISE, dtype=getattr(torch, dtype), device=maker).to(device)
+    return low_rank_plus_noise(ring, noise=0.03, dtype=getattr(torch, dtype), device=maker).to(device)
 
 
 # -- sweeps --------------------------------------------------------------------------------------------
@@ -100,25 +92,17 @@ def read_seconds(x: torch.Tensor, repeats: int = 10) -> float:
 
 def _seconds(action: Callable[[], Any], x: torch.Tensor, repeats: int) -> float:
     """Median time of a call, by events on the GPU and by the clock on the CPU; two calls do not count."""
-    for _ in range(2):
-        action()
-    synchronize(x.device)
+    if not x.is_cuda:
+        return statistics.median([call_seconds(action, x.device) for _ in range(repeats + 2)][2:])
     times = []
-    for _ in range(repeats):
-        if x.is_cuda:
-            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            first.record()
-            action()
-            last.record()
-            torch.cuda.synchronize()
-            times.append(first.elapsed_time(last) / 1e3)
-        else:
-            begin = time.perf_counter()
-            action()
-            times.append(time.perf_counter() - begin)
-    found = median(times)
-    assert found is not None
-    return found
+    for _ in range(repeats + 2):
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        action()
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last) / 1e3)
+    return statistics.median(times[2:])
 
 
 def chain(shape: Sequence[int]) -> tg.Structure:
@@ -142,13 +126,13 @@ def measure_runs(params: Row) -> Row:
     x = make_target(tuple(params["shape"]), params["dtype"], "cpu")
     row: Row = {"entries": x.numel()}
     for device in [*devices(), "auto"]:
-        timed_run(x, device, params["max_seconds"])  # first calls are not part of the measurement
+        time_run(x, device, params["max_seconds"])  # first calls are not part of the measurement
         times: list[float] = []
         begin = time.perf_counter()
         while len(times) < params["repeats"] and (
             not times or time.perf_counter() - begin < params["budget"]
         ):
-            seconds, result = timed_run(x, device, params["max_seconds"])
+            seconds, result = time_run(x, device, params["max_seconds"])
             times.append(seconds)
         row[device] = {
             "seconds": median(times),
@@ -161,71 +145,58 @@ def measure_runs(params: Row) -> Row:
     return row
 
 
-def timed_run(x: torch.Tensor, device: str, max_seconds: float) -> tuple[float, tg.Result]:
+def time_run(x: torch.Tensor, device: str, max_seconds: float) -> tuple[float, tg.Result]:
     """One run, with cold plans, until its result is there."""
     clear_plans()
-    synchronize(devices()[-1])
-    begin = time.perf_counter()
-    result = tg.decompose(
-        x,
-        max_error=MAX_ERROR,
-        max_steps=MAX_STEPS,
-        max_seconds=max_seconds,
-        effort="fast",
-        random_state=0,
-        device=device,
-        progress=False,
-    )
-    synchronize(devices()[-1])
-    return time.perf_counter() - begin, result
+    results: list[tg.Result] = []
+
+    def run() -> None:
+        options = {"effort": "fast", "random_state": 0, "device": device, "progress": False}
+        results.append(tg.decompose(x, max_error=0.05, max_steps=10, max_seconds=max_seconds, **options))
+
+    return call_seconds(run, devices()[-1]), results[0]
 
 
 # -- cases ---------------------------------------------------------------------------------------------
 
 
-def make_cases(args: argparse.Namespace, part: str) -> list[Case]:
-    """Cases of one part from small to large; sweeps on the GPU before those on the CPU."""
+def cases(settings: BenchmarkSettings) -> list[Case]:
+    """From small to large; sweeps on the GPU before those on the CPU, then whole runs."""
     cases = []
-    for device in reversed(devices()) if part == "sweeps" else [""]:
-        for name, shape in SHAPES.items():
-            entries = math.prod(shape)
-            if entries > min(args.max_entries, 1 << 40 if part == "sweeps" else RUN_ENTRIES):
-                continue
-            for dtype in ("float32", "float64") if entries <= DOUBLE_ENTRIES else ("float32",):
-                params: Row = {"shape": list(shape), "dtype": dtype, "budget": args.budget}
-                if part == "sweeps":
-                    params["device"] = device
-                    cases.append(Case(f"sweeps/{device}/{dtype}/{name}", params))
-                elif dtype == "float32" or entries <= 128**3:
-                    params |= {"repeats": args.repeats, "max_seconds": args.max_seconds_per_run}
-                    cases.append(Case(f"runs/{dtype}/{name}", params))
+    for part in settings.parts:
+        for device in reversed(devices()) if part == "sweeps" else [""]:
+            for name, shape in SHAPES.items():
+                entries = math.prod(shape)
+                if entries > min(settings["max_entries"], math.inf if part == "sweeps" else 512**3):
+                    continue
+                for dtype in ("float32", "float64") if entries <= 256**3 else ("float32",):
+                    params: Row = {"shape": list(shape), "dtype": dtype, "budget": settings["budget"]}
+                    if part == "sweeps":
+                        cases.append(Case(f"sweeps/{device}/{dtype}/{name}", {**params, "device": device}))
+                    elif dtype == "float32" or entries <= 128**3:
+                        params |= {"repeats": settings["repeats"]}
+                        params |= {"max_seconds": settings["max_seconds_per_run"]}
+                        cases.append(Case(f"runs/{dtype}/{name}", params))
     return cases
 
 
-def within_budget(worker: Callable[[Row], Row], deadline: float) -> Callable[[Row], Row]:
-    """The same worker, which does nothing any more when the time is spent."""
-
-    def guarded(params: Row) -> Row:
-        if time.perf_counter() > deadline:
-            return {"skipped": "the time of the whole script was spent"}
-        return worker(params)
-
-    return guarded
+def work(case: Case, settings: BenchmarkSettings) -> Row:
+    """Measure sweeps or runs."""
+    return measure_sweeps(case.params) if case.part == "sweeps" else measure_runs(case.params)
 
 
 # -- report --------------------------------------------------------------------------------------------
 
 
-def _measured(results: Results, prefix: str) -> dict[str, Row]:
+def _rows_by_tensor(results: Results, prefix: str) -> dict[str, Row]:
     """Measured cases by what follows `prefix` in their key, small ones first."""
-    found = {k.removeprefix(prefix): r for k, r in results.cases.items() if k.startswith(prefix)}
-    done = {k: r for k, r in found.items() if "failed" not in r and "skipped" not in r}
+    done = {k.removeprefix(prefix): r for k, r in results.finished(prefix).items()}
     return dict(sorted(done.items(), key=lambda item: (item[0].split("/")[0], item[1]["entries"])))
 
 
 def sweep_table(results: Results) -> list[Row]:
     """One row per tensor and form with the times on both devices."""
-    on = {device: _measured(results, f"sweeps/{device}/") for device in ("cpu", "cuda")}
+    on = {device: _rows_by_tensor(results, f"sweeps/{device}/") for device in ("cpu", "cuda")}
     table = []
     for key, any_row in {**on["cuda"], **on["cpu"]}.items():
         for form in ("chain", "ring"):
@@ -241,7 +212,7 @@ def sweep_table(results: Results) -> list[Row]:
 def run_table(results: Results) -> list[Row]:
     """One row per tensor with the times of whole runs."""
     table = []
-    for key, case in _measured(results, "runs/").items():
+    for key, case in _rows_by_tensor(results, "runs/").items():
         row: Row = {"tensor": key, "entries": case["entries"]}
         row |= {f"{d}_seconds": case.get(d, {}).get("seconds") for d in ("cpu", "cuda", "auto")}
         best = min(s for s in (row["cpu_seconds"], row["cuda_seconds"]) if s is not None)
@@ -265,13 +236,14 @@ def gpu_wins_from(table: list[Row], dtype: str) -> int | None:
     return wins
 
 
-def report(results: Results) -> None:
-    """Write the summary and print the tables."""
+def report(results: Results) -> Report:
+    """Sweeps, runs and claims."""
+    out = Report("CPU and GPU")
     sweeps, runs = sweep_table(results), run_table(results)
     chains = [r for r in sweeps if r["form"] == "chain"]
     largest = [r["cuda_over_two_reads"] for r in chains if r["tensor"] == "float32/1024^3"]
     ratios = [r["auto_over_best"] for r in runs]
-    summary: Row = {
+    out.summary = summary = {
         "sweeps": sweeps,
         "runs": runs,
         "largest_over_two_reads": largest[0] if largest else None,
@@ -282,43 +254,25 @@ def report(results: Results) -> None:
     for dtype in ("float32", "float64"):
         summary[f"gpu_wins_sweeps_from_entries_{dtype}"] = gpu_wins_from(chains, dtype)
         summary[f"gpu_wins_runs_from_entries_{dtype}"] = gpu_wins_from(runs, dtype)
-    results.summarise(summary)
-    print()
-    for table in (sweeps, runs):
-        if table:
-            print_table(list(table[0]), [list(r.values()) for r in table])
-    print_table(["claim", "value"], [(k, v) for k, v in summary.items() if not isinstance(v, list)])
+    out.tabulate_rows("Sweeps", sweeps)
+    out.tabulate_rows("Whole runs", runs)
+    claims = [(k, v) for k, v in summary.items() if not isinstance(v, list)]
+    out.tabulate("Claims", ["claim", "value"], claims)
+    return out
 
 
-def arguments() -> argparse.Namespace:
-    """Command line."""
-    parser = make_parser(__doc__, "gpu", PARTS)
-    parser.add_argument("--max-entries", type=int, default=1024**3, help="largest tensor")
-    parser.add_argument("--repeats", type=int, default=3, help="whole runs per device")
-    parser.add_argument("--budget", type=float, default=1.0, help="seconds per measurement, about")
-    parser.add_argument("--budget-seconds", type=float, default=290.0, help="start nothing new after this")
-    parser.add_argument("--max-seconds-per-run", type=float, default=25.0, help="limit of one whole run")
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Measure the chosen parts and report."""
-    args = arguments()
-    deadline = time.perf_counter() + args.budget_seconds
-    results = open_results(args, args.only)
-
-    def line(row: Row) -> str:
-        if "skipped" in row:
-            return f"skipped: {row['skipped']}"
-        return ", ".join(
-            f"{k} {v['seconds']:.3g} s" for k, v in row.items() if isinstance(v, dict) and "seconds" in v
-        )
-
-    for part, worker in (("sweeps", measure_sweeps), ("runs", measure_runs)):
-        if part in args.only:
-            run_cases(results, make_cases(args, part), within_budget(worker, deadline), report=line)
-    report(results)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "gpu",
+    "seconds per sweep and per run on CPU and GPU from 7^5 to 1024^3, two reads of the target, device='auto'",
+    cases,
+    work,
+    report,
+    parts=("sweeps", "runs"),
+    options=(
+        Option("max_entries", 1024**3, "largest tensor", quick=70_000),
+        Option("repeats", 3, "whole runs per device", quick=1),
+        Option("budget", 1.0, "seconds per measurement, about", quick=0.1),
+        Option("max_seconds_per_run", 25.0, "limit of one whole run", quick=2.0),
+    ),
+    default_threads=0,  # the CPU may use all its cores
+)

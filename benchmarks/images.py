@@ -15,43 +15,32 @@ A run that ends at its time limit without the error counts as not reaching it; i
 
 from __future__ import annotations
 
-import argparse
-import functools
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from _common import (
-    FIGURES,
-    Case,
-    Results,
-    Row,
-    data_folder,
-    geometric_mean,
-    make_parser,
-    mean,
-    median,
-    open_results,
-    print_table,
-    pyplot,
-    run_cases,
-)
-
-# isort: split
 import numpy as np
 import torch
 
 import tensorgrow as tg
-from _measure import history_rows, timed_decompose, tt_svd_at
+from tensorgrow.baselines.svd import truncated_train
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.figures import pyplot, save_figure
+from tensorgrow.experiments.harness import Case, Results, Row, geometric_mean, mean, median, stopwatch
+from tensorgrow.experiments.images import LIVE_ERROR, load
+from tensorgrow.experiments.methods import front
 
-PARTS = ("balanced", "thorough", "live10", "curves")
-SHAPE = (4,) * 8
+from .benchmark import Benchmark, BenchmarkSettings, Option
+from .timing import timed_decompose
+
+__all__ = ["BENCHMARK"]
+
 INTERLEAVED = (0, 4, 1, 5, 2, 6, 3, 7)
-FILES = {"A": "live_0_image_A.png", "C": "live_5_image_C.png"}
 # Image, error, claimed size; thorough runs also have a time.
 BALANCED = (("A", 0.105, 12_500), ("A", 0.137, 7_300), ("C", 0.080, 960))
 THOROUGH = (("C", 0.080, 905, 60.0), ("A", 0.137, 6_900, 300.0))
-LIVE_ERROR, LIVE_RATIO = 0.15, 2.5
+LIVE_RATIO = 2.5
 CURVE_ERRORS = {"A": 0.105, "C": 0.080}
 TT_ERRORS = {
     "A": (0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.175, 0.15, 0.137, 0.12, 0.105),
@@ -59,79 +48,77 @@ TT_ERRORS = {
 }
 
 
-# -- data ----------------------------------------------------------------------------------------------
-
-
-def as_tensor(pixels: np.ndarray) -> np.ndarray:
-    """A 256x256 image as 4^8, column-major."""
-    return (pixels / 255.0).reshape(SHAPE, order="F")
-
-
-@functools.lru_cache(maxsize=32)
-def load_image(data: str, image: str) -> np.ndarray:
-    """Image A or C, or one of the ten by its number."""
-    folder = Path(data)
-    try:
-        if image in FILES:
-            from PIL import Image
-
-            return as_tensor(np.asarray(Image.open(folder / "bsd_tnga4" / FILES[image])))
-        return as_tensor(np.load(folder / "live10" / "live10_gray256.npz")["resized"][int(image)])
-    except FileNotFoundError as error:
-        raise SystemExit(f"{error.filename} is missing; give the folder of the data with --data") from error
-
-
 # -- cases ---------------------------------------------------------------------------------------------
 
 
-def run_case(params: Row, data: str) -> Row:
+def work(case: Case, settings: BenchmarkSettings) -> Row:
     """One run or one TT-SVD on one image."""
-    x = load_image(data, params["image"])
+    params = case.params
+    x = load(settings.folder("bsd_tnga4").parent, params["image"])
     if params["method"] == "tt_svd":
-        return both_orders(x, params["errors"])
+        return run_both_orders(x, params["errors"])
     options: Row = {"max_error": params["max_error"], "max_seconds": params["max_seconds"]}
     if params["method"] == "paper":
         options["options"] = tg.GreedyOptions.paper()
     else:
         options["effort"] = params["method"]
-    result, row = timed_decompose(
-        torch.from_numpy(np.ascontiguousarray(x)), random_state=params["seed"], **options
-    )
-    return {**row, "history": history_rows(result)}
+    result, row = timed_decompose(torch.from_numpy(x), random_state=params["seed"], **options)
+    steps = [[s.kind, s.num_parameters, s.relative_error, s.seconds, s.start] for s in result.history]
+    return {**row, "history": steps}
 
 
-def both_orders(x: np.ndarray, errors: Iterable[float]) -> Row:
+def run_both_orders(x: np.ndarray, errors: Iterable[float]) -> Row:
     """TT-SVD in the stored and in the interleaved order of modes at each error."""
     orders = {"stored": x, "interleaved": np.ascontiguousarray(x.transpose(INTERLEAVED))}
-    return {name: [{"target": e, **tt_svd_at(y, e)} for e in errors] for name, y in orders.items()}
+    return {name: [{"target": e, **run_tt_svd(y, e)} for e in errors] for name, y in orders.items()}
+
+
+def run_tt_svd(x: np.ndarray, max_error: float) -> Row:
+    """Smallest train within a relative `max_error`; the whole bisection, and one train, timed."""
+    with stopwatch() as watch:
+        result = tg.baselines.tt_svd(x, max_error=max_error)
+    with stopwatch() as once:
+        truncated_train(
+            torch.from_numpy(x), range(x.ndim), max_error * float(np.linalg.norm(x)) / math.sqrt(x.ndim)
+        )
+    return {
+        "size": result.num_parameters,
+        "error": result.relative_error,
+        "ranks": [result.structure.rank(k, k + 1) for k in range(x.ndim - 1)],
+        "seconds": watch.wall,
+        "seconds_one_threshold": once.wall,
+    }
 
 
 def _run(method: str, image: str, error: float, seed: int, limit: float) -> Row:
     return {"method": method, "image": image, "max_error": error, "seed": seed, "max_seconds": limit}
 
 
-def make_cases(args: argparse.Namespace) -> list[Case]:
+def cases(settings: BenchmarkSettings) -> list[Case]:
     """Cases of the chosen parts, the quick ones first."""
-    limit, cases = args.max_seconds_per_run, []
-    if "live10" in args.only:
-        for k in range(args.live_images):
+    settings.folder("bsd_tnga4")  # refused before anything is run
+    limit, cases = settings["max_seconds_per_run"], []
+    if "live10" in settings.parts:
+        for k in range(settings["live_images"]):
             tt = {"method": "tt_svd", "image": str(k), "errors": [LIVE_ERROR]}
             cases.append(Case(f"live10/{k}/tt_svd", tt))
             cases.append(Case(f"live10/{k}/balanced", _run("balanced", str(k), LIVE_ERROR, 0, limit)))
-    if "curves" in args.only:
+    if "curves" in settings.parts:
         for image, error in CURVE_ERRORS.items():
             tt = {"method": "tt_svd", "image": image, "errors": list(TT_ERRORS[image])}
             cases.append(Case(f"curves/{image}/tt_svd", tt))
             cases.append(Case(f"curves/{image}/fast", _run("fast", image, error, 0, limit)))
-            cases.append(Case(f"curves/{image}/paper", _run("paper", image, error, 0, args.paper_seconds)))
-    if "balanced" in args.only:
+            cases.append(
+                Case(f"curves/{image}/paper", _run("paper", image, error, 0, settings["paper_seconds"]))
+            )
+    if "balanced" in settings.parts:
         for image, error, _ in reversed(BALANCED):
-            for seed in range(args.seeds):
+            for seed in range(settings["seeds"]):
                 key = f"balanced/{image}@{error}/seed{seed}"
                 cases.append(Case(key, _run("balanced", image, error, seed, limit)))
-    if "thorough" in args.only:
+    if "thorough" in settings.parts:
         for image, error, _, seconds in THOROUGH:
-            for seed in range(args.seeds):
+            for seed in range(settings["seeds"]):
                 key = f"thorough/{image}@{error}/seed{seed}"
                 cases.append(Case(key, _run("thorough", image, error, seed, min(seconds, limit))))
     return cases
@@ -196,52 +183,49 @@ def live_summary(results: Results) -> Row:
     }
 
 
-def report(results: Results) -> None:
-    """Write the summary and print it."""
+def report(results: Results) -> Report:
+    """Sizes beside what is claimed."""
+    out = Report("Images")
     claims = [("balanced", *c) for c in BALANCED] + [("thorough", *c[:3]) for c in THOROUGH]
-    summary: Row = {f"{c[0]}/{c[1]}@{c[2]}": claim_summary(results, *c) for c in claims}
-    summary["live10"] = live_summary(results)
-    results.summarise(summary)
-    print()
+    runs = {f"{c[0]}/{c[1]}@{c[2]}": claim_summary(results, *c) for c in claims}
+    live = live_summary(results)
+    out.summary = {**runs, "live10": live}
     columns = ("mean_size", "claim", "sizes", "mean_seconds", "mean_cpu_seconds")
-    print_table(
+    out.tabulate(
+        "Images A and C",
         ["run", "reached", "mean size", "claim", "sizes", "mean s", "mean CPU s"],
-        [
-            [k, f"{s['reached']}/{s['runs']}", *(s[c] for c in columns)]
-            for k, s in summary.items()
-            if s.get("runs")
-        ],
+        [[k, f"{s['reached']}/{s['runs']}", *(s[c] for c in columns)] for k, s in runs.items() if s["runs"]],
     )
-    live = summary["live10"]
-    head = ["image", "size", "error", "s", "TT-SVD interleaved", "TT-SVD stored", "ratio"]
-    columns = ["image", "size", "error", "seconds", "tt_svd_interleaved", "tt_svd_stored", "ratio"]
-    print_table(head, [[i[c] for c in columns] for i in live["images"]])
-    print(f"geometric mean of the ratios: {live['geometric_mean_ratio']} (claim {LIVE_RATIO})")
+    names = ("image", "size", "error", "seconds", "tt_svd_interleaved", "tt_svd_stored", "ratio")
+    out.tabulate(
+        f"Ten images at {LIVE_ERROR}",
+        ["image", "size", "error", "s", "TT-SVD interleaved", "TT-SVD stored", "ratio"],
+        [[i[c] for c in names] for i in live["images"]],
+    )
+    out.say(f"geometric mean of the ratios: {live['geometric_mean_ratio']} (claim {LIVE_RATIO})")
+    return out
 
 
 # -- figure --------------------------------------------------------------------------------------------
 
 
-def front(history: list[list[Any]]) -> tuple[list[float], list[float]]:
+def by_size(history: list[list[Any]]) -> tuple[list[float], list[float]]:
     """Sizes and errors of the steps that no other step beats in both."""
-    points: list[tuple[float, float]] = []
-    for size, error in sorted((s[1], s[2]) for s in history):
-        if not points or error < points[-1][1]:
-            points.append((size, error))
-    return [p[0] for p in points], [p[1] for p in points]
+    sizes, errors = zip(*front((s[1], s[2]) for s in history))
+    return list(sizes), list(errors)
 
 
-def descent(history: list[list[Any]]) -> tuple[list[float], list[float]]:
+def by_time(history: list[list[Any]]) -> tuple[list[float], list[float]]:
     """Seconds and lowest error so far."""
     seconds, errors = [s[3] for s in history], np.minimum.accumulate([s[2] for s in history]).tolist()
     return seconds, errors
 
 
-def draw(results: Results, path: Path) -> None:
+def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     """Error against parameters and against seconds, both images."""
     plt = pyplot()
-    if plt is None:
-        return
+    if plt is None or not {"curves", "balanced"} & set(settings.parts):
+        return []
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for row, (image, error) in enumerate(CURVE_ERRORS.items()):
         curves = {
@@ -249,16 +233,13 @@ def draw(results: Results, path: Path) -> None:
             "tensorgrow, fast": results.cases.get(f"curves/{image}/fast"),
             "the paper's rules": results.cases.get(f"curves/{image}/paper"),
         }
-        for column, pick in enumerate((front, descent)):
+        for column, pick in enumerate((by_size, by_time)):
             _panel(axes[row, column], curves, results.cases.get(f"curves/{image}/tt_svd"), pick)
             axes[row, column].set_title(f"image {image}")
             axes[row, column].set_xlabel("seconds, one core" if column else "parameters")
             axes[row, column].set_ylabel("relative error")
     axes[0, 0].legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-    print(f"drew {path.name}")
+    return save_figure(figure, settings.figures / "images.png")
 
 
 def _panel(axis: Any, curves: dict[str, Row | None], trains: Row | None, pick: Callable[..., Any]) -> None:
@@ -267,12 +248,12 @@ def _panel(axis: Any, curves: dict[str, Row | None], trains: Row | None, pick: C
     for (label, row), style in zip(curves.items(), ("C0-", "C1-", "C3-")):
         if row and "failed" not in row:
             axis.plot(*pick(row["history"]), style, label=label)
-    by_size = pick is front
     for order, style in (("interleaved", "kx--"), ("stored", "k+:")):
         points = trains.get(order, []) if trains else []
-        x = [p["size" if by_size else "seconds_one_threshold"] for p in points]
+        x = [p["size" if pick is by_size else "seconds_one_threshold"] for p in points]
         label = f"TT-SVD, {order} modes"
-        axis.plot(x, [p["error"] for p in points], style if by_size else style[:2], label=label, linewidth=1)
+        style = style if pick is by_size else style[:2]
+        axis.plot(x, [p["error"] for p in points], style, label=label, linewidth=1)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
@@ -281,43 +262,18 @@ def _panel(axis: Any, curves: dict[str, Row | None], trains: Row | None, pick: C
     axis.grid(True, which="both", alpha=0.3)
 
 
-# -- command line --------------------------------------------------------------------------------------
-
-
-def arguments() -> argparse.Namespace:
-    """Command line."""
-    parser = make_parser(__doc__, "images", PARTS)
-    parser.add_argument("--data", help="folder of the data (default: TENSORGROW_DATA or ../shared/data)")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds of balanced and thorough runs")
-    parser.add_argument("--live-images", type=int, default=10, help="how many of the ten images")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument(
-        "--paper-seconds", type=float, default=120.0, help="limit of a run of the paper preset"
-    )
-    parser.add_argument(
-        "--max-seconds-per-run", type=float, default=1800.0, help="limit of every other run; recorded"
-    )
-    parser.add_argument("--figure", type=Path, default=FIGURES / "images.png", help="where the figure goes")
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Run the chosen parts, report, draw."""
-    args = arguments()
-    data = str(data_folder(args.data))
-    results = open_results(args, args.only, args.jobs)
-
-    def line(row: Row) -> str:
-        if "size" not in row:
-            return ", ".join(f"{o} {[p['size'] for p in row[o]]}" for o in ("stored", "interleaved"))
-        missed = "" if row["reached"] else " TARGET NOT REACHED"
-        return f"{row['size']} parameters, error {row['error']:.4f}, {row['seconds']:.1f} s{missed}"
-
-    run_cases(results, make_cases(args), functools.partial(run_case, data=data), report=line)
-    report(results)
-    if {"curves", "balanced"} & set(args.only):
-        draw(results, args.figure)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "images",
+    "parameters of images at an error: A and C, ten LIVE images against TT-SVD; error by size and time",
+    cases,
+    work,
+    report,
+    draw,
+    parts=("balanced", "thorough", "live10", "curves"),
+    options=(
+        Option("seeds", 5, "seeds of balanced and thorough runs", quick=1),
+        Option("live_images", 10, "how many of the ten images", quick=1),
+        Option("paper_seconds", 120.0, "limit of a run of the paper preset", quick=5.0),
+        Option("max_seconds_per_run", 1800.0, "limit of every other run; recorded", quick=5.0),
+    ),
+)

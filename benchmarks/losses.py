@@ -9,33 +9,21 @@ suits them best, which a user could not know. Beside them the best constant.
 
 from __future__ import annotations
 
-import argparse
-import functools
 from pathlib import Path
 
-from _common import (
-    Case,
-    Results,
-    Row,
-    data_folder,
-    make_parser,
-    open_results,
-    print_table,
-    run_cases,
-    stopwatch,
-)
-
-# isort: split
 import numpy as np
 import torch
 
 import tensorgrow as tg
-from _completing import finished
-from _part_traffic import load
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, stopwatch
 
-PART = "likelihood"
+from .benchmark import Benchmark, BenchmarkSettings, Option
+from .completion.traffic import load
+
+__all__ = ["BENCHMARK"]
+
 LOSSES = {"counts": "poisson", "any": "logistic"}
-RATES = (0.01, 0.03, 0.1)
 TEST_ENTRIES = 200_000
 # How far from impossible predictions of the squared loss are kept.
 FLOORS = (1e-3, 1e-2, 3e-2, 1e-1)
@@ -59,10 +47,11 @@ def nats(what: str, expected: np.ndarray, true: np.ndarray) -> float:
     return float(loss(torch.from_numpy(link), torch.from_numpy(true)))
 
 
-def run(params: Row, data: Path) -> Row:
+def work(case: Case, settings: BenchmarkSettings) -> Row:
     """One loss on one set of observed entries."""
+    params = case.params
     what = params["what"]
-    y, seen, test = problem(params, data)
+    y, seen, test = problem(params, settings.folder("traffic").parent)
     true = y[tuple(test.T)]
     if params["loss"] == "constant":
         return {"size": 1, "nats": nats(what, np.full(len(true), y[seen].mean()), true), "seconds": 0.0}
@@ -88,26 +77,29 @@ def run(params: Row, data: Path) -> Row:
     }
 
 
-def cases(args: argparse.Namespace) -> list[Case]:
+def cases(settings: BenchmarkSettings) -> list[Case]:
     """Counts and bits, three shares of observed entries, each loss."""
-    made = []
+    settings.folder("traffic")  # refused before anything is run
+    cases = []
     for what, own in LOSSES.items():
-        for rate in RATES[:1] if args.quick else RATES:
-            for seed in range(1 if args.quick else args.seeds):
+        for rate in settings["rates"]:
+            for seed in range(settings["seeds"]):
                 for loss in ("constant", "squared", own):
                     params = {"what": what, "rate": rate, "seed": seed, "loss": loss}
-                    params["max_seconds"] = 5.0 if args.quick else args.max_seconds
-                    made.append(Case(f"{PART}/{what}/{rate:g}/seed{seed}/{loss}", params))
-    return made
+                    params["max_seconds"] = settings["max_seconds"]
+                    cases.append(Case(f"likelihood/{what}/{rate:g}/seed{seed}/{loss}", params))
+    return cases
 
 
-def report(results: Results) -> None:
+def report(results: Results) -> Report:
     """A table of every case, and whether the own loss wins throughout."""
-    rows = list(finished(results, f"{PART}/").values())
-    names = ("size", "nats", "rmse", "seconds", "stop")
-    told = ("what", "rate", "seed", "loss")
-    print_table(
-        (*told, *names), [[*(r["params"][n] for n in told), *(r.get(n) for n in names)] for r in rows]
+    out = Report("Losses of counts and bits")
+    rows = results.rows("likelihood/")
+    labels, numbers = ("what", "rate", "seed", "loss"), ("size", "nats", "rmse", "seconds", "stop")
+    out.tabulate(
+        "Nats per unseen entry",
+        (*labels, *numbers),
+        [[*(r["params"][n] for n in labels), *(r.get(n) for n in numbers)] for r in rows],
     )
     groups: dict[tuple[str, float, int], dict[str, float]] = {}
     for r in rows:
@@ -116,23 +108,20 @@ def report(results: Results) -> None:
     whole = {k: g for k, g in groups.items() if len(g) == 3}
     won = sum(min(g, key=lambda name: g[name]) == LOSSES[k[0]] for k, g in whole.items())
     claim = {"claim": "own loss has the best likelihood", "cases": len(whole), "won": won}
-    results.summarise({"claims": [{**claim, "met": bool(whole) and won == len(whole)}]})
-    print(f"own loss best in {won} of {len(whole)}")
+    out.summary = {"claims": [{**claim, "met": bool(whole) and won == len(whole)}]}
+    out.say(f"own loss best in {won} of {len(whole)}")
+    return out
 
 
-def main() -> None:
-    """Run what is not done yet, and report."""
-    parser = make_parser(__doc__, "losses")
-    parser.add_argument("--data", help="folder of the data (default: TENSORGROW_DATA or ../shared/data)")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--max-seconds", type=float, default=120.0, help="limit of one run")
-    parser.add_argument("--quick", action="store_true", help="a tiny trial")
-    args = parser.parse_args()
-    results = open_results(args, [PART])
-    line = lambda r: f"size {r['size']}, {r['nats']:.4f} nats, {r['seconds']:.1f} s"  # noqa: E731
-    run_cases(results, cases(args), functools.partial(run, data=data_folder(args.data)), report=line)
-    report(results)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "losses",
+    "likelihood of unseen taxi counts and bits with their own loss and with squared errors",
+    cases,
+    work,
+    report,
+    options=(
+        Option("rates", (0.01, 0.03, 0.1), "shares of observed entries", quick=(0.01,)),
+        Option("seeds", 2, "sets of observed entries", quick=1),
+        Option("max_seconds", 120.0, "limit of one run", quick=5.0),
+    ),
+)

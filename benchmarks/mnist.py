@@ -22,43 +22,28 @@ was settled over runs on the same seeds that showed the test accuracy.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import functools
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _common import (
-    RESULTS,
-    ROOT,
-    Case,
-    Results,
-    Row,
-    data_folder,
-    make_parser,
-    mean,
-    open_results,
-    print_table,
-    run_cases,
-    stopwatch,
-)
-
-# isort: split
 import torch
 from torch import nn
 
 import tensorgrow as tg
-from tensorgrow.experiments.mnist import accuracy, model_around, split, train_layer
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, mean, stopwatch
+from tensorgrow.experiments.mnist import Pair, accuracy, model_around, split, train_layer
 from tensorgrow.nn.compression.latency import median_seconds
 from tensorgrow.solvers import TrainingOptions
 
-PARTS = ("greedy", "tt", "dense", "speed")
+from .benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
+
+__all__ = ["BENCHMARK"]
+
 SPEED_RANK, SPEED_EPOCHS = 4, 5
-SCRATCH = ROOT / ".bench"
-LATENCY_ROWS = 256
 # Budgets at which the paper has 12,266 and 15,050 parameters, and its accuracies there.
 PAPER = {12_300: 0.9846, 15_050: 0.9874}
 
@@ -66,9 +51,9 @@ PAPER = {12_300: 0.9846, 15_050: 0.9874}
 # -- data and models -----------------------------------------------------------------------------------
 
 
-def data_of(params: Row, folder: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def load(params: Row, folder: Path) -> dict[str, Pair]:
     """Training, held-out and test pairs on the device."""
-    found = split(Path(folder), seed=params["seed"], images=params["train_images"], device=params["device"])
+    found = split(folder, seed=params["seed"], images=params["train_images"], device=params["device"])
     return dict(zip(("train", "validation", "test"), found))
 
 
@@ -92,10 +77,10 @@ def training(params: Row, epochs: int) -> TrainingOptions:
 class Recorder:
     """Notes the test accuracy after every step, in a file beside the checkpoint: it survives a kill.
 
-    The best model on validation within each size is kept, too; a run that is resumed beyond a size has none.
+    It also stores the best model on validation within each size. A run resumed beyond a size has none for it.
     """
 
-    def __init__(self, test: tuple[torch.Tensor, torch.Tensor], path: Path, sizes: Sequence[int]) -> None:
+    def __init__(self, test: Pair, path: Path, sizes: Sequence[int]) -> None:
         self.test, self.path = test, path
         self.best: dict[int, tuple[float, nn.Module]] = {}
         self.sizes = sizes
@@ -127,17 +112,17 @@ class Recorder:
         )
 
     def on_end(self, run: Any) -> None:
-        """Nothing to do."""
+        """Part of the protocol."""
 
 
-def greedy(params: Row, folder: str) -> Row:
+def grow(params: Row, settings: BenchmarkSettings) -> Row:
     """Grow from rank one."""
-    data = data_of(params, folder)
-    SCRATCH.mkdir(exist_ok=True)
+    data = load(params, settings.folder("mnist"))
+    settings.scratch.mkdir(exist_ok=True)
     name = "-".join(str(params[k]) for k in ("device", "seed", "train_images", "epochs", "score", "schedule"))
-    keep = SCRATCH / f"mnist-{name}.safetensors"
+    checkpoint = settings.scratch / f"mnist-{name}.safetensors"
     torch.manual_seed(params["seed"])
-    recorder = Recorder(data["test"], keep.with_suffix(".json"), params["sizes"])
+    recorder = Recorder(data["test"], checkpoint.with_suffix(".json"), params["sizes"])
     result = tg.nn.grow(
         model_around(train_layer(1, params["seed"])).to(params["device"]),
         data["train"],
@@ -151,16 +136,16 @@ def greedy(params: Row, folder: str) -> Row:
         random_state=params["seed"],
         progress=False,
         callbacks=recorder,
-        checkpoint=keep,
+        checkpoint=checkpoint,
     )
-    row = described(result.model, data["test"])
+    row = describe(result.model, data["test"])
     finals = {}
     with stopwatch() as watch:
         for size, (validation, net) in recorder.best.items():
-            trainer = trainer_of(net, params, data)
+            trainer = make_trainer(net, params, data)
             trainer.fit_to_all(params["seed"], epochs=params["final_epochs"], deadline=math.inf)
-            finals[str(size)] = {**described(net, data["test"]), "validation": validation}
-    keep.unlink(missing_ok=True)
+            finals[str(size)] = {**describe(net, data["test"]), "validation": validation}
+    checkpoint.unlink(missing_ok=True)
     recorder.path.unlink(missing_ok=True)
     ranks = {f"{i}-{j}": r for (i, j), r in result.best.structures["0"].ranks.items()}
     return {
@@ -174,20 +159,20 @@ def greedy(params: Row, folder: str) -> Row:
     }
 
 
-def fixed(params: Row, folder: str) -> Row:
+def train_fixed(params: Row, settings: BenchmarkSettings) -> Row:
     """Train a model whose structure does not change."""
-    data = data_of(params, folder)
+    data = load(params, settings.folder("mnist"))
     torch.manual_seed(params["seed"])
     layer = train_layer(params["rank"], params["seed"]) if params["rank"] else nn.Linear(1024, 1024)
     net = model_around(layer).to(params["device"])
-    trainer = trainer_of(net, params, data)
+    trainer = make_trainer(net, params, data)
     with stopwatch() as watch:
         done = trainer.fit(list(net.parameters()), params["seed"], epochs=params["epochs"])
         before = accuracy(net, data["test"])
         if params["final_epochs"]:
             trainer.fit_to_all(params["seed"], epochs=params["final_epochs"], deadline=math.inf)
     return {
-        **described(net, data["test"]),
+        **describe(net, data["test"]),
         "test_before": before,
         "validation": done.measure,
         "train_loss": done.loss,
@@ -195,30 +180,26 @@ def fixed(params: Row, folder: str) -> Row:
     }
 
 
-def trainer_of(net: nn.Module, params: Row, data: dict[str, tuple[torch.Tensor, torch.Tensor]]) -> Any:
+def make_trainer(net: nn.Module, params: Row, data: dict[str, Pair]) -> Any:
     """What `tensorgrow.nn.grow` trains with."""
-    made: dict[str, Any] = {
-        "batch_size": 256,
-        "device": torch.device(params["device"]),
-        "dtype": torch.float32,
-    }
+    form: Row = {"batch_size": 256, "device": torch.device(params["device"]), "dtype": torch.float32}
     return tg.nn.training.Trainer(
         net,
-        tg.nn.batches.as_batches(data["train"], "train_data", **made),
-        tg.nn.batches.as_batches(data["validation"], "validation_data", **made),
+        tg.nn.batches.as_batches(data["train"], "train_data", **form),
+        tg.nn.batches.as_batches(data["validation"], "validation_data", **form),
         None,
         params["score"],
         training(params, params["epochs"]),
     )
 
 
-def speed(params: Row, folder: str) -> Row:
+def measure_speed(params: Row, settings: BenchmarkSettings) -> Row:
     """Epochs per second: of a training that is twice as long as another, less that one."""
-    data = data_of(params, folder)
+    data = load(params, settings.folder("mnist"))
     seconds = {}
     for epochs in (1, SPEED_EPOCHS, 2 * SPEED_EPOCHS):  # the first sets libraries up
         net = model_around(train_layer(SPEED_RANK, params["seed"])).to(params["device"])
-        trainer = trainer_of(net, params, data)
+        trainer = make_trainer(net, params, data)
         with stopwatch() as watch:
             trainer.fit(list(net.parameters()), params["seed"], epochs=epochs)
         seconds[epochs] = watch.wall
@@ -232,9 +213,9 @@ def speed(params: Row, folder: str) -> Row:
     }
 
 
-def described(net: nn.Module, test: tuple[torch.Tensor, torch.Tensor]) -> Row:
+def describe(net: nn.Module, test: Pair) -> Row:
     """Size, accuracy, latency and memory of a trained model."""
-    x = test[0][:LATENCY_ROWS]
+    x = test[0][:256]
     peak = None
     if x.is_cuda:
         torch.cuda.reset_peak_memory_stats()
@@ -250,43 +231,47 @@ def described(net: nn.Module, test: tuple[torch.Tensor, torch.Tensor]) -> Row:
     }
 
 
-WORKERS = {"greedy": greedy, "tt": fixed, "dense": fixed, "speed": speed}
+WORKERS = {"greedy": grow, "tt": train_fixed, "dense": train_fixed, "speed": measure_speed}
 
 
-def cases(args: argparse.Namespace, part: str) -> list[Case]:
-    """The cases of a part."""
-    found = []
-    for seed in range(args.seed_from, args.seed_from + args.seeds):
-        shared = {
-            "seed": seed,
-            "device": args.device,
-            "train_images": args.train_images,
-            "candidate_epochs": args.candidate_epochs,
-            "score": args.score,
-            "schedule": args.schedule,
-            "learning_rate": args.learning_rate,
-            "average": args.average,
-            "final_epochs": args.final_epochs,
-        }
-        if part == "greedy":
-            limits = {"epochs": args.epochs, "sizes": sorted(args.sizes), "max_steps": args.max_steps}
-            found.append(Case(f"greedy/{args.device}/{seed}", shared | limits))
-            continue
-        if part == "speed":
-            for capture in (False, True):
-                key = f"speed/{args.device}/{seed}/{'captured' if capture else 'plain'}"
-                found.append(Case(key, shared | {"epochs": 2 * SPEED_EPOCHS, "capture": capture}))
-            continue
-        for rank in args.ranks if part == "tt" else (0,):
-            what = f"rank{rank}/" if rank else ""
-            key = f"{part}/{args.device}/{seed}/{what}{args.baseline_epochs}"
-            found.append(Case(key, shared | {"epochs": args.baseline_epochs, "rank": rank}))
-    return found
+def cases(settings: BenchmarkSettings) -> list[Case]:
+    """Cases of the chosen parts."""
+    settings.folder("mnist")  # refused before anything is run
+    device, first = settings["device"], settings["seed_from"]
+    names = (
+        "device",
+        "train_images",
+        "candidate_epochs",
+        "score",
+        "schedule",
+        "learning_rate",
+        "average",
+        "final_epochs",
+    )
+    cases = []
+    for part in settings.parts:
+        for seed in range(first, first + settings["seeds"]):
+            shared = {"seed": seed, **{n: settings[n] for n in names}}
+            if part == "greedy":
+                limits = {"epochs": settings["epochs"], "max_steps": settings["max_steps"]}
+                cases.append(
+                    Case(f"greedy/{device}/{seed}", {**shared, **limits, "sizes": sorted(settings["sizes"])})
+                )
+            elif part == "speed":
+                for capture, name in ((False, "plain"), (True, "captured")):
+                    params = {**shared, "epochs": 2 * SPEED_EPOCHS, "capture": capture}
+                    cases.append(Case(f"speed/{device}/{seed}/{name}", params))
+            else:
+                epochs = settings["baseline_epochs"]
+                for rank in settings["ranks"] if part == "tt" else (0,):
+                    key = f"{part}/{device}/{seed}/" + (f"rank{rank}/" if rank else "")
+                    cases.append(Case(f"{key}{epochs}", {**shared, "epochs": epochs, "rank": rank}))
+    return cases
 
 
-def line(row: Row) -> str:
-    """What is printed when a case ends."""
-    return f"{row['parameters']:,} parameters, {row['test']:.2%}, {row['seconds']:.0f} s"
+def work(case: Case, settings: BenchmarkSettings) -> Row:
+    """Run one case."""
+    return WORKERS[case.part](case.params, settings)
 
 
 # -- report --------------------------------------------------------------------------------------------
@@ -298,8 +283,9 @@ def at_most(points: Sequence[Row], size: int) -> Row | None:
     return min(fitting, key=lambda p: p["validation"], default=None)
 
 
-def report(results: Results) -> None:
+def report(results: Results) -> Report:
     """Mean accuracy by size: ours at the sizes of the paper and of every tensor train."""
+    out = Report("MNIST with a layer that grows")
     runs = results.rows("greedy/")
     trains = results.rows("tt/")
     sizes = sorted(
@@ -323,61 +309,34 @@ def report(results: Results) -> None:
         how: mean([r["epochs_per_second"] for k, r in results.cases.items() if k.endswith(f"/{how}")])
         for how in ("plain", "captured")
     }
-    results.summarise({"table": table, "seconds": [r["seconds"] for r in runs], "epochs_per_second": rates})
-    print(f"epochs per second: {rates}")
-    if table:
-        print_table(list(table[0]), [list(r.values()) for r in table])
+    out.summary = {"table": table, "seconds": [r["seconds"] for r in runs], "epochs_per_second": rates}
+    out.say(f"epochs per second: {rates}")
+    out.tabulate_rows("Mean test accuracy by size", table)
+    return out
 
 
-def arguments() -> argparse.Namespace:
-    """Command line."""
-    parser = make_parser(__doc__, "mnist", PARTS)
-    parser.add_argument("--data", help="folder of the data (default: TENSORGROW_DATA or ../shared/data)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--seed-from", type=int, default=0, help="the first seed")
-    parser.add_argument("--epochs", type=int, default=50, help="after every growth")
-    parser.add_argument(
-        "--baseline-epochs", type=int, default=150, help="of tensor trains and the dense layer"
-    )
-    parser.add_argument("--candidate-epochs", type=int, default=5)
-    parser.add_argument(
-        "--score", choices=("loss", "accuracy"), default="loss", help="what edges and epochs go by"
-    )
-    parser.add_argument(
-        "--schedule", choices=("constant", "cosine"), default="cosine", help="of the learning rate"
-    )
-    parser.add_argument("--learning-rate", type=float, default=3e-3, help="of Adam, at the start")
-    parser.add_argument("--average", type=float, default=0.998, help="share of the mean that a step keeps")
-    parser.add_argument("--final-epochs", type=int, default=120, help="on all images, at the end")
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(PAPER), help="parameters at most")
-    parser.add_argument("--max-steps", type=int)
-    parser.add_argument("--ranks", type=int, nargs="+", default=list(range(1, 9)), help="of tensor trains")
-    parser.add_argument("--train-images", type=int, default=55_000)
-    parser.add_argument("--quick", action="store_true", help="a trial of minutes on a CPU, kept apart")
-    parser.add_argument("--summary", action="store_true", help="run nothing: report what there is")
-    args = parser.parse_args()
-    if args.quick:
-        args.epochs, args.baseline_epochs, args.candidate_epochs, args.final_epochs = 2, 2, 1, 1
-        args.train_images, args.max_steps, args.ranks, args.seeds = 5_000, 2, [1, 2], 1
-        if args.out == RESULTS / "mnist.json":
-            args.out = SCRATCH / "mnist-quick.json"
-    if args.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch finds no GPU")
-    return args
-
-
-def main() -> None:
-    """Run what is not done yet and report."""
-    args = arguments()
-    folder = str(data_folder(args.data) / "mnist")
-    results = open_results(args, [f"{p}/{args.device}" for p in args.only])
-    if not args.summary:
-        for part in args.only:
-            worker = functools.partial(WORKERS[part], folder=folder)
-            run_cases(results, cases(args, part), worker, report=line)
-    report(results)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "mnist",
+    "the paper's MNIST experiment by nn.grow, tensor trains and a dense layer: accuracy against size",
+    cases,
+    work,
+    report,
+    parts=tuple(WORKERS),
+    options=(
+        DEVICE,
+        Option("seeds", 3, "runs", quick=1),
+        Option("seed_from", 0, "the first seed"),
+        Option("epochs", 50, "after every growth", quick=2),
+        Option("baseline_epochs", 150, "of tensor trains and the dense layer", quick=2),
+        Option("candidate_epochs", 5, "of new slices", quick=1),
+        Option("score", "loss", "what edges and epochs go by", choices=("loss", "accuracy")),
+        Option("schedule", "cosine", "of the learning rate", choices=("constant", "cosine")),
+        Option("learning_rate", 3e-3, "of Adam, at the start"),
+        Option("average", 0.998, "weight of the running mean in a step"),
+        Option("final_epochs", 120, "on all images, at the end", quick=1),
+        Option("sizes", tuple(PAPER), "parameters at most"),
+        Option("max_steps", None, "growths at most", kind=int, quick=2),
+        Option("ranks", tuple(range(1, 9)), "of tensor trains", quick=(1, 2)),
+        Option("train_images", 55_000, "of the 60,000", quick=5_000),
+    ),
+)

@@ -13,7 +13,6 @@ ranks and weights.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import io
@@ -21,34 +20,26 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from _common import Case, Results, Row, make_parser, median, open_results, print_table, run_cases, stopwatch
-
-# isort: split
 import numpy as np
 
 import tensorgrow as tg
-from _completing import finished, skippable
-from _measure import clear_plans
-from _rivals import NotInstalledError, size_of
 from tensorgrow.baselines.formats import tucker_ranks
+from tensorgrow.contraction import clear_plans
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, median, stopwatch
 
-PART = "recovery"
+from .benchmark import Benchmark, BenchmarkSettings, Option
+from .completion.rivals import size_of
+
+__all__ = ["BENCHMARK"]
+
 PLANTED = {
     "tt": tg.Structure.tensor_train((4,) * 5, 3),
     "tr": tg.Structure.tensor_ring((5,) * 4, 3),
     "triangle": tg.Structure((4,) * 5, {(0, 1): 3, (1, 2): 2, (2, 3): 3, (1, 4): 2, (2, 4): 2}),
 }
-METHODS = ("ours", "ridge", "cp", "tucker")
-LABELS = {
-    "ours": "tensorgrow",
-    "ridge": "ridge",
-    "cp": "CPRegressor",
-    "tucker": "TuckerRegressor",
-}
+METHODS = {"ours": "tensorgrow", "ridge": "ridge", "cp": "CPRegressor", "tucker": "TuckerRegressor"}
 RANKS = {"cp": (1, 2, 3, 4, 6, 8, 12), "tucker": (1, 2, 3, 4)}
-PENALTIES = (1e-3, 1.0)
-ITERATIONS = 100
-TEST_SAMPLES = 2000
 
 Model = Callable[[np.ndarray], np.ndarray]
 
@@ -67,7 +58,7 @@ def problem(params: Row) -> tuple[np.ndarray, np.ndarray, np.ndarray, tg.Structu
 # -- methods -------------------------------------------------------------------------------------------
 
 
-def ours(x: np.ndarray, y: np.ndarray, seed: int) -> tuple[Model, Row]:
+def fit_ours(x: np.ndarray, y: np.ndarray, seed: int) -> tuple[Model, Row]:
     """`tensorgrow.TNRegressor`, default options."""
     clear_plans()
     model = tg.TNRegressor(random_state=seed).fit(x, y)
@@ -79,7 +70,7 @@ def ours(x: np.ndarray, y: np.ndarray, seed: int) -> tuple[Model, Row]:
     }
 
 
-def ridge(x: np.ndarray, y: np.ndarray, seed: int) -> tuple[Model, Row]:
+def fit_ridge(x: np.ndarray, y: np.ndarray, seed: int) -> tuple[Model, Row]:
     """`sklearn.linear_model.RidgeCV`."""
     from sklearn.linear_model import RidgeCV
 
@@ -93,23 +84,21 @@ def tensorly_regressor(method: str, rank: int, penalty: float, dims: Sequence[in
     """A regressor that is not fitted yet."""
     from tensorly.regression import CPRegressor, TuckerRegressor
 
-    common = {"tol": 1e-7, "n_iter_max": ITERATIONS, "reg_W": penalty, "random_state": seed, "verbose": 0}
+    common = {"tol": 1e-7, "n_iter_max": 100, "reg_W": penalty, "random_state": seed, "verbose": 0}
     if method == "cp":
         return CPRegressor(weight_rank=rank, **common)
     return TuckerRegressor(weight_ranks=list(tucker_ranks(dims, rank)), **common)
 
 
-def tensorly_best(method: str, x: np.ndarray, y: np.ndarray, seed: int) -> tuple[Model, Row]:
+def fit_best(method: str, x: np.ndarray, y: np.ndarray, seed: int) -> tuple[Model, Row]:
     """The rank and penalty with the smallest error on held-out samples, fitted to all."""
-    if importlib.util.find_spec("tensorly") is None:
-        raise NotInstalledError("tensorly is not installed (pip install tensorly)")
     dims = x.shape[1:]
     held = np.random.default_rng(seed).permutation(len(x)) < round(0.1 * len(x))
     best: tuple[float, int, float] | None = None
     with contextlib.redirect_stdout(io.StringIO()), np.errstate(all="ignore"):  # it prints, and it diverges
         # A Tucker network of full rank is ridge with more parameters than features.
         for rank in (r for r in RANKS[method] if method == "cp" or r < max(dims)):
-            for penalty in PENALTIES:
+            for penalty in (1e-3, 1.0):
                 model = tensorly_regressor(method, rank, penalty, dims, seed)
                 try:
                     found = model.fit(x[~held], y[~held]).predict(x[held])
@@ -125,18 +114,19 @@ def tensorly_best(method: str, x: np.ndarray, y: np.ndarray, seed: int) -> tuple
     return model.predict, {"size": size_of(method, dims, best[1]), "rank": best[1], "penalty": best[2]}
 
 
-@skippable
-def run(params: Row) -> Row:
+def work(case: Case, settings: BenchmarkSettings) -> Row:
     """One method on one problem."""
+    params = case.params
+    package = "sklearn" if params["method"] in ("ours", "ridge") else "tensorly"
+    if importlib.util.find_spec(package) is None:
+        return {"skipped": f"{package} is not installed"}
     x, y, w, structure = problem(params)
     method, seed = params["method"], params["seed"]
-    if method in ("ours", "ridge") and importlib.util.find_spec("sklearn") is None:
-        raise NotInstalledError("scikit-learn is not installed (pip install scikit-learn)")
     tg.TensorNetwork.random(structure).to_dense()  # first calls are not part of any measurement
-    fit = {"ours": ours, "ridge": ridge}.get(method)
+    fit = {"ours": fit_ours, "ridge": fit_ridge}.get(method)
     with stopwatch() as watch:
-        predict, row = fit(x, y, seed) if fit else tensorly_best(method, x, y, seed)
-    fresh = np.random.default_rng(10_000 + seed).standard_normal((TEST_SAMPLES, *w.shape))
+        predict, row = fit(x, y, seed) if fit else fit_best(method, x, y, seed)
+    fresh = np.random.default_rng(10_000 + seed).standard_normal((2000, *w.shape))
     truth = np.tensordot(fresh, w, w.ndim)
     error = float(np.linalg.norm(predict(fresh) - truth) / np.linalg.norm(truth))
     return {
@@ -151,14 +141,14 @@ def run(params: Row) -> Row:
 # -- cases and tables ----------------------------------------------------------------------------------
 
 
-def cases(args: argparse.Namespace) -> list[Case]:
+def cases(settings: BenchmarkSettings) -> list[Case]:
     """Every combination; the seeds come last, so that a run that is stopped has some of everything."""
-    found = []
-    for seed in range(args.seeds):
+    cases = []
+    for seed in range(settings["seeds"]):
         for name, structure in PLANTED.items():
-            for per in args.samples:
-                for noise in args.noise:
-                    for method in args.methods:
+            for per in settings["samples"]:
+                for noise in settings["noise"]:
+                    for method in settings["methods"]:
                         params = {
                             "planted": name,
                             "samples": round(per * structure.num_parameters),
@@ -167,14 +157,14 @@ def cases(args: argparse.Namespace) -> list[Case]:
                             "method": method,
                             "seed": seed,
                         }
-                        found.append(Case(f"{PART}/{name}/{per:g}/{noise:g}/{method}/{seed}", params))
-    return found
+                        cases.append(Case(f"recovery/{name}/{per:g}/{noise:g}/{method}/{seed}", params))
+    return cases
 
 
 def table(results: Results) -> list[Row]:
     """Medians over the seeds."""
     groups: dict[tuple[str, ...], list[Row]] = {}
-    for key, row in finished(results, f"{PART}/").items():
+    for key, row in results.finished("recovery/").items():
         groups.setdefault(tuple(key.split("/")[1:5]), []).append(row)
     order = {name: k for k, name in enumerate((*PLANTED, *METHODS))}
     rows = []
@@ -187,7 +177,7 @@ def table(results: Results) -> list[Row]:
                 "samples": found[0]["params"]["samples"],
                 "features": math.prod(PLANTED[name].dims),
                 "noise": float(noise),
-                "method": LABELS[method],
+                "method": METHODS[method],
                 "test error": median(r["error"] for r in found),
                 "worst": max(r["error"] for r in found),
                 "parameters": median(r["size"] for r in found),
@@ -198,25 +188,25 @@ def table(results: Results) -> list[Row]:
     return rows
 
 
-def main() -> None:
-    """Run what is missing and print the table."""
-    parser = make_parser(__doc__, "regression")
-    parser.add_argument("--seeds", type=int, default=3, help="random problems of every kind")
-    parser.add_argument("--samples", type=float, nargs="+", default=[2.0, 4.0, 8.0], help="per parameter")
-    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.1], help="of the response")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="to run")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    args = parser.parse_args()
-    results = open_results(args, [PART], args.jobs)
-    report = lambda r: (  # noqa: E731
-        r.get("skipped") or f"error {r['error']:.3g}, size {r['size']}, {r['seconds']:.2f} s"
-    )
-    run_cases(results, cases(args), run, report=report)
+def report(results: Results) -> Report:
+    """Test errors, sizes and times."""
+    out = Report("Regression with planted coefficients")
     rows = table(results)
-    results.summarise({"recovery": rows})
-    if rows:
-        print_table(list(rows[0]), [list(r.values()) for r in rows])
+    out.summary = {"recovery": rows}
+    out.tabulate_rows("Medians over the seeds", rows)
+    return out
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "regression",
+    "planted coefficient tensors recovered from samples, beside ridge and TensorLy's regressors",
+    cases,
+    work,
+    report,
+    options=(
+        Option("seeds", 3, "random problems of every kind", quick=1),
+        Option("samples", (2.0, 4.0, 8.0), "per parameter", quick=(2.0,)),
+        Option("noise", (0.0, 0.1), "of the response", quick=(0.1,)),
+        Option("methods", tuple(METHODS), "to run", choices=tuple(METHODS), quick=("ours", "ridge")),
+    ),
+)

@@ -13,19 +13,20 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from _common import Case, Row, make_parser, open_results, print_table, run_cases, stopwatch
-
-# isort: split
 import numpy as np
+import torch
 
 import tensorgrow as tg
-from tensorgrow.cli.outputs import peak_signal_to_noise
 from tensorgrow.data.tensorization import plan, train_size
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, stopwatch
 
-PARTS = ("decomposition", "completion")
+from .benchmark import Benchmark, BenchmarkSettings, Option
+from .completion.quality import psnr, relative_error
+
+__all__ = ["BENCHMARK"]
+
 MAX_ERROR = 0.1
-OBSERVED = 0.1
-CPU_SECONDS = {"decomposition": 30.0, "completion": 60.0}
 # Arrangements and the digits of both long axes.
 RECIPES: dict[str, list[tuple[str, tuple[int, ...]]]] = {
     "decomposition": [
@@ -53,8 +54,9 @@ def photograph(part: str) -> np.ndarray:
     return picture if part == "completion" else picture.mean(2).reshape(256, 2, 256, 2).mean((1, 3))
 
 
-def run(params: Row) -> Row:
+def work(case: Case, settings: BenchmarkSettings) -> Row:
     """One tensorisation of one task."""
+    params = case.params
     part, x = params["part"], photograph(params["part"])
     how = plan(x.shape, (params["digits"],) * 2 + ((3,),) * (x.ndim - 2), order=params["order"])
     tensor = how.apply(x)
@@ -66,7 +68,7 @@ def run(params: Row) -> Row:
     options: dict[str, Any] = {"random_state": 0, "callbacks": late, "progress": False}
     with stopwatch() as watch:
         if part == "completion":
-            known = how.apply(np.random.default_rng(0).random(x.shape) < OBSERVED)
+            known = how.apply(np.random.default_rng(0).random(x.shape) < 0.1)
             result = tg.complete(tensor, known, truth=tensor, **options)
         else:
             result = tg.decompose(tensor, max_error=MAX_ERROR, **options)
@@ -74,52 +76,53 @@ def run(params: Row) -> Row:
     return {
         "dims": how.dims,
         "size": result.num_parameters,
-        "error": float(np.linalg.norm(found - x) / np.linalg.norm(x)),
-        "psnr": peak_signal_to_noise(found, x),
+        "error": relative_error(found, x),
+        "psnr": psnr(found, x),
         "test_error": result.test_error,
-        "train": None if part == "completion" else train_size(_tensor(tensor), MAX_ERROR),
+        "train": None if part == "completion" else train_size(torch.from_numpy(tensor), MAX_ERROR),
         "stop": result.stop.name,
         "seconds": watch.wall,
         "cpu_seconds": watch.cpu,
     }
 
 
-def _tensor(x: np.ndarray) -> Any:
-    import torch
-
-    return torch.from_numpy(x)
-
-
-def main() -> None:
-    """Run what is not finished yet and print the tables."""
-    args = make_parser(__doc__, "tensorisation", PARTS).parse_args()
-    results = open_results(args, args.only)
-    cases = [
+def cases(settings: BenchmarkSettings) -> list[Case]:
+    """Every tensorisation of the chosen tasks."""
+    return [
         Case(
             f"{part}/{order}-{'x'.join(map(str, digits))}",
-            {"part": part, "order": order, "digits": digits, "cpu_seconds": CPU_SECONDS[part]},
+            {"part": part, "order": order, "digits": digits, "cpu_seconds": settings[f"{part}_seconds"]},
         )
-        for part in args.only
+        for part in settings.parts
         for order, digits in RECIPES[part]
     ]
-    run_cases(results, cases, run, report=lambda r: f"{r['size']:,} parameters, error {r['error']:.4f}")
-    for part in args.only:
-        rows = [results.cases[c.key] for c in cases if c.params["part"] == part]
-        shown = [
-            (
-                r["params"]["order"],
-                "x".join(map(str, r["dims"])),
-                r["size"],
-                r["error"],
-                r["psnr"],
-                r["cpu_seconds"],
-                r["stop"],
-            )
-            for r in rows
-            if "failed" not in r
-        ]
-        print_table(("order", "tensor", "parameters", "error", "PSNR", "CPU s", "stop"), shown)
 
 
-if __name__ == "__main__":
-    main()
+def report(results: Results) -> Report:
+    """One table per task."""
+    out = Report("Tensorisations of a photograph")
+    columns = ("size", "error", "psnr", "cpu_seconds", "stop")
+    for (part,), rows in results.groups("part").items():
+        out.tabulate(
+            part,
+            ("order", "tensor", "parameters", "error", "PSNR", "CPU s", "stop"),
+            [
+                (r["params"]["order"], "x".join(map(str, r["dims"])), *(r[c] for c in columns))
+                for r in sorted(rows, key=lambda r: r["size"])
+            ],
+        )
+    return out
+
+
+BENCHMARK = Benchmark(
+    "tensorisation",
+    "networks of one photograph under different tensorisations: size at an error, error of completions",
+    cases,
+    work,
+    report,
+    parts=tuple(RECIPES),
+    options=(
+        Option("decomposition_seconds", 30.0, "limit of CPU seconds of a decomposition", quick=1.0),
+        Option("completion_seconds", 60.0, "limit of CPU seconds of a completion", quick=1.0),
+    ),
+)

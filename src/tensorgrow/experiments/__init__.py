@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import OptionError
 from . import ablation, completion, decomposition, demos, high_order, images, mnist, timing
-from .experiment import Experiment, Settings
-from .harness import Results, Row, Say, run_cases
+from .experiment import Experiment, Settings, run_experiment
+from .harness import Say
 
 __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
 
@@ -53,7 +52,7 @@ def reproduce(
     fresh: bool = False,
     say: Say = lambda text: None,
 ) -> Reproduction:
-    """Run an experiment of the paper, or go on with one.
+    """Run an experiment of the paper, or resume one.
 
     Parameters
     ----------
@@ -76,29 +75,13 @@ def reproduce(
         raise OptionError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
     if processes < 1:
         raise OptionError(f"processes={processes} must be at least 1")
-    experiment = EXPERIMENTS[name]
-    home = Path(folder)
-    settings = Settings(quick, None if data is None else Path(data))
-    cases = experiment.cases(settings)
+    experiment, home = EXPERIMENTS[name], Path(folder)
+    settings = Settings(quick, None if data is None else Path(data), figures=home)
     stem = f"{name}-quick" if quick else name
-    results = Results(home / f"{stem}.json", jobs=processes, forget=("",) if fresh else (), say=say)
-    run_cases(results, cases, partial(_work, name, settings), report=_line)
-    found = experiment.report(results)
-    failures = results.failures("")
-    if failures:
-        found.say(f"{failures} of {len(cases)} cases failed; see {stem}.json.")
+    results, report = run_experiment(
+        experiment, settings, home / f"{stem}.json", jobs=processes, fresh=fresh, say=say
+    )
     page = home / f"{stem}.md"
-    page.write_text(found.text, encoding="utf-8")
-    figures = () if experiment.draw is None else tuple(experiment.draw(results, home))
-    return Reproduction(name, found.text, results.path, page, figures, failures)
-
-
-def _work(name: str, settings: Settings, params: Row) -> Row:
-    """A case, found by name: functions of modules can be sent to other processes."""
-    return EXPERIMENTS[name].work(params, settings)
-
-
-def _line(row: Row) -> str:
-    seconds = row.get("seconds")
-    time = "" if seconds is None else f", {seconds:.1f} s"
-    return f"{row['size']:,} parameters, error {row['error']:.3g}{time}"
+    page.write_text(report.text, encoding="utf-8")
+    figures = () if experiment.draw is None else tuple(experiment.draw(results, settings))
+    return Reproduction(name, report.text, results.path, page, figures, results.failures())

@@ -8,24 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from .. import baselines
 from ..results import Result
 from ..tasks.complete import complete
-from .experiment import Experiment, Report, Settings, groups
-from .harness import Case, Results, Row, pyplot
+from .experiment import Experiment, Report, Settings
+from .figures import pyplot, save_figure
+from .harness import Case, Results, Row
+from .methods import LABELS, random_mask, run_rival
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["EXPERIMENT", "SHAPE", "load"]
 
 SHAPE = (6, 10, 10, 6, 10, 10, 3)
-OBSERVED = 0.1
 # Error on the whole image (relative Frobenius norm) and parameters.
 PAPER = {
     ("default", 21_375): 0.0945,
     ("default", 10_096): 0.1060,
     ("tr_als", 17_820): 0.1083,
 }
-LABELS = {"default": "tensorgrow", "tt_als": "TT-ALS", "tr_als": "TR-ALS", "cp": "CP", "tucker": "Tucker"}
-SIZES, QUICK_SIZE = (21_375, 10_096), 1_500
 # The paper raises ranks by one up to 25,000 parameters; a few rungs show the same curve.
 RANKS = {
     "tt_als": (2, 4, 6, 8, 10, 12, 14, 16, 18),
@@ -34,7 +32,7 @@ RANKS = {
     "tucker": (2, 3, 4),
 }
 QUICK_RANKS = {"tt_als": (3,), "tr_als": (3,), "cp": (10,), "tucker": (2,)}
-MASKS = 3
+_ORDER = ("default", *RANKS)
 
 
 def load(folder: Path) -> np.ndarray:
@@ -45,37 +43,30 @@ def load(folder: Path) -> np.ndarray:
     return np.ascontiguousarray((pixels / 255.0).reshape(SHAPE, order="F"))
 
 
-def observed(seed: int) -> np.ndarray:
-    """Exactly a tenth of the entries, uniformly at random."""
-    size = int(np.prod(SHAPE))
-    mask = np.zeros(size, dtype=bool)
-    mask[np.random.default_rng(seed).permutation(size)[: round(OBSERVED * size)]] = True
-    return mask.reshape(SHAPE)
-
-
 def cases(settings: Settings) -> list[Case]:
     """Ours at the paper's sizes on several masks, rivals at some ranks on the first."""
     settings.folder("einstein")  # refused before anything is run
     common: Row = {"max_seconds": 90.0 if settings.quick else 3600.0}
-    sizes = (QUICK_SIZE,) if settings.quick else SIZES
-    found = [
+    sizes = (1_500,) if settings.quick else (21_375, 10_096)
+    cases = [
         Case(f"default/{size:05}/mask{seed}", {**common, "method": "default", "size": size, "seed": seed})
         for size in sizes
-        for seed in range(1 if settings.quick else MASKS)
+        for seed in range(1 if settings.quick else 3)
     ]
     for method, ranks in (QUICK_RANKS if settings.quick else RANKS).items():
-        found += [
+        cases += [
             Case(f"{method}/rank{rank:03}/mask0", {**common, "method": method, "rank": rank, "seed": 0})
             for rank in ranks
         ]
-    return found
+    return cases
 
 
-def work(params: Row, settings: Settings) -> Row:
+def work(case: Case, settings: Settings) -> Row:
     """One completion."""
-    x, mask = load(settings.folder("einstein")), observed(params["seed"])
+    params = case.params
+    x, mask = load(settings.folder("einstein")), random_mask(SHAPE, 0.1, params["seed"])
     begin = time.perf_counter()
-    result = _completed(x, mask, params)
+    result = _complete(x, mask, params)
     seconds = time.perf_counter() - begin
     dense = result.network.to_dense().numpy()
     return {
@@ -90,14 +81,11 @@ def work(params: Row, settings: Settings) -> Row:
     }
 
 
-def _completed(x: np.ndarray, mask: np.ndarray, params: Row) -> Result:
+def _complete(x: np.ndarray, mask: np.ndarray, params: Row) -> Result:
     limits: dict[str, Any] = {"max_seconds": params["max_seconds"], "random_state": params["seed"]}
-    method = params["method"]
-    if method == "default":
+    if params["method"] == "default":
         return complete(x, mask, max_parameters=params["size"], progress=False, **limits)
-    if method in ("cp", "tucker"):
-        return baselines.run(method, x, mask, rank=params["rank"], **limits)
-    return baselines.run(method, x, mask, ranks=[params["rank"]], progress=False, **limits)
+    return run_rival(params["method"], x, mask, params["rank"], **limits)
 
 
 def report(results: Results) -> Report:
@@ -109,12 +97,10 @@ def report(results: Results) -> Report:
         "drawn by seed."
     )
     lines: list[list[Any]] = []
-    for (method,), rows in sorted(
-        groups(results, "method").items(), key=lambda g: list(LABELS).index(g[0][0])
-    ):
+    for (method,), rows in sorted(results.groups("method").items(), key=lambda g: _ORDER.index(g[0][0])):
         for row in sorted(rows, key=lambda r: (r["size"], r["params"]["seed"])):
-            asked = row["params"].get("size", row["size"])
-            published = PAPER.get((method, asked))
+            limit = row["params"].get("size", row["size"])
+            published = PAPER.get((method, limit))
             lines.append(
                 [
                     LABELS[method],
@@ -122,7 +108,7 @@ def report(results: Results) -> Report:
                     row["params"]["seed"],
                     row["size"],
                     f"{100 * row['error']:.2f} %",
-                    None if published is None else f"{100 * published:.2f} % ({asked:,})",
+                    None if published is None else f"{100 * published:.2f} % ({limit:,})",
                     row["seconds"],
                     row["stop"],
                 ]
@@ -135,10 +121,10 @@ def report(results: Results) -> Report:
     return out
 
 
-def draw(results: Results, folder: Path) -> list[Path]:
+def draw(results: Results, settings: Settings) -> list[Path]:
     """Error against parameters, and the paper's points."""
     plt = pyplot()
-    rows = groups(results, "method")
+    rows = results.groups("method")
     if plt is None or not rows:
         return []
     figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
@@ -152,10 +138,9 @@ def draw(results: Results, folder: Path) -> list[Path]:
     axis.set(xlabel="parameters", ylabel="relative error on the whole image, %", ylim=(8, 40))
     axis.legend()
     axis.grid(True, alpha=0.3)
-    path = folder / f"{results.path.stem}.png"
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-    return [path]
+    return save_figure(figure, settings.figures / f"{results.path.stem}.png")
 
 
-EXPERIMENT = Experiment("completion", "the Einstein image", cases, work, report, draw)
+EXPERIMENT = Experiment(
+    "completion", "the paper's completion of the Einstein image", cases, work, report, draw
+)

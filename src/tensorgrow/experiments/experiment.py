@@ -1,61 +1,20 @@
-"""What the experiments share: settings, a table of cases, methods by name, what is reported."""
+"""What an experiment is, how it is run, and what is reported."""
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .. import baselines
 from ..errors import DataError
-from ..results import Result
-from ..search import Effort
-from ..tasks.decompose import decompose
-from .harness import Case, Results, Row, stopwatch, table
+from .harness import Case, Results, Row, Say, run_cases, table
 
-__all__ = [
-    "LABELS",
-    "Experiment",
-    "Report",
-    "Settings",
-    "best_error",
-    "groups",
-    "mean_and_deviation",
-    "run_method",
-]
-
-LABELS = {
-    "default": "tensorgrow, default",
-    "fast": "tensorgrow, fast",
-    "thorough": "tensorgrow, thorough",
-    "greedy": "Greedy (paper preset)",
-    "greedy_int": "Greedy-int (paper preset)",
-    "random_walk": "random walk",
-    "cp": "CP",
-    "tucker": "Tucker",
-    "tt": "TT, uniform rank",
-    "tt_svd": "TT-SVD",
-    "tt_svd_interleaved": "TT-SVD, interleaved",
-    "genetic": "TNGA",
-    "genetic6": "TNGA, rank 6",
-    "genetic7": "TNGA, rank 7",
-    "tnls": "TNLS",
-    "tnale": "TnALE",
-    "svd_ins_tn": "SVDinsTN",
-}
-_OURS: dict[str, Effort] = {"default": "balanced", "fast": "fast", "thorough": "thorough"}
-# What stands for a method beside its baseline: options that its name implies.
-_IMPLIED: dict[str, tuple[str, Row]] = {
-    "greedy": ("greedy", {"split_nodes": False}),
-    "greedy_int": ("greedy", {"split_nodes": True}),
-    "tt_svd_interleaved": ("tt_svd", {"order": "interleaved"}),
-    "genetic6": ("genetic", {"rank": 6}),
-    "genetic7": ("genetic", {"rank": 7}),
-}
+__all__ = ["Experiment", "Report", "Settings", "run_experiment"]
 
 
 @dataclass(frozen=True)
@@ -67,30 +26,37 @@ class Settings:
     quick
         A few minutes on two cores instead of everything.
     data
-        Folder of the real data.
+        Folder of the real data; by default TENSORGROW_DATA.
+    figures
+        Folder of the figures.
+    threads
+        BLAS and torch threads; None: as they are.
     """
 
     quick: bool = False
     data: Path | None = None
+    figures: Path = Path()
+    threads: int | None = None
 
     def folder(self, name: str) -> Path:
         """A folder of the data, which must exist."""
-        given = self.data or os.environ.get("TENSORGROW_DATA")
-        found = None if given is None else Path(given) / name
-        if found is None or not found.is_dir():
+        home = self.data or os.environ.get("TENSORGROW_DATA")
+        folder = None if home is None else Path(home) / name
+        if folder is None or not folder.is_dir():
             raise DataError(
                 f"this experiment needs the folder {name!r} of the data, looked for in "
-                f"{'nothing' if given is None else given}: give data=FOLDER or set TENSORGROW_DATA"
+                f"{'nothing' if home is None else home}: give data=FOLDER or set TENSORGROW_DATA"
             )
-        return found
+        return folder
 
 
 @dataclass
 class Report:
-    """What was measured beside what the paper says, as Markdown."""
+    """What was measured, as Markdown; `summary` goes into the JSON of the results."""
 
     title: str
     parts: list[str] = field(default_factory=list)
+    summary: Row | None = None
 
     def say(self, text: str) -> None:
         """Add a paragraph."""
@@ -100,6 +66,11 @@ class Report:
         """Add a table."""
         self.parts.append(f"**{title}**\n\n{table(head, rows)}")
 
+    def tabulate_rows(self, title: str, rows: Sequence[Row]) -> None:
+        """Add a table of rows with the same keys, if there are any."""
+        if rows:
+            self.tabulate(title, list(rows[0]), [list(r.values()) for r in rows])
+
     @property
     def text(self) -> str:
         """Everything."""
@@ -108,76 +79,69 @@ class Report:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: its cases, the function that runs one, and what is made of the results.
+    """An experiment: its cases, the function that runs one, and what is told and drawn of the results.
 
     Attributes
     ----------
+    title
+        What it measures, in one line.
     work
-        Of the parameters of a case, which are written to the results, and the settings, which are not.
+        Runs a case. The parameters of the case are written to the results, the settings are not.
     draw
-        Writes figures to a folder and gives their paths.
+        Writes figures to the folder of the settings and returns their paths.
+    follow_up
+        Cases that depend on the rows of the first ones.
     """
 
     name: str
     title: str
     cases: Callable[[Settings], list[Case]]
-    work: Callable[[Row, Settings], Row]
+    work: Callable[[Case, Settings], Row]
     report: Callable[[Results], Report]
-    draw: Callable[[Results, Path], list[Path]] | None = None
+    draw: Callable[[Results, Settings], list[Path]] | None = None
+    follow_up: Callable[[Results, Sequence[Case]], list[Case]] | None = None
 
 
-def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
-    """Run ours or a baseline on a dense tensor; the result and a row of plain numbers."""
-    with stopwatch() as watch:
-        if method in _OURS:
-            result = decompose(x, effort=_OURS[method], progress=False, **options)
-        else:
-            name, implied = _IMPLIED.get(method, (method, {}))
-            result = baselines.run(name, x, progress=False, **{**implied, **options})
-    goal, limit = options.get("max_error"), options.get("max_seconds")
-    seconds = result.info.get("seconds")
-    row = {
-        "size": result.num_parameters,
-        "error": result.relative_error,
-        "reached": None if goal is None else result.relative_error <= goal * (1 + 1e-9),
-        # A search that had reached the error by then stops for that reason.
-        "hit_limit": limit is not None and seconds is not None and seconds >= limit,
-        "seconds": seconds,
-        "cpu_seconds": watch.cpu,
-        "evaluations": result.info.get("evaluations", len(result.history)),
-        "fitness": result.info.get("fitness"),
-        "stop": result.stop.name,
-        "ranks": result.structure.to_dict()["ranks"],
-        "curve": front((s.num_parameters, s.error) for s in result.history),
-    }
-    return result, row
+def run_experiment(
+    experiment: Experiment,
+    settings: Settings,
+    path: Path,
+    *,
+    jobs: int = 1,
+    fresh: bool = False,
+    match: Sequence[str] = (),
+    report_only: bool = False,
+    max_seconds: float = math.inf,
+    say: Say = lambda text: None,
+) -> tuple[Results, Report]:
+    """Run the cases of an experiment that are not in a results file yet; the results and their report.
+
+    Parameters
+    ----------
+    fresh
+        Forget the rows that share the first two words of their key with a case.
+    match
+        Words that the key of a case must have.
+    max_seconds
+        Start no case after so many seconds.
+    """
+    deadline = time.perf_counter() + max_seconds
+    cases = [] if report_only else experiment.cases(settings)
+    cases = [c for c in cases if set(match) <= set(c.key.split("/"))]
+    forget = ["/".join(c.key.split("/")[:2]) for c in cases] if fresh else []
+    results = Results(path, jobs=jobs, threads=settings.threads, forget=forget, say=say)
+    work = partial(_work, experiment.work, settings)
+    run_cases(results, cases, work, deadline=deadline)
+    if experiment.follow_up is not None:
+        cases += (more := experiment.follow_up(results, cases))
+        run_cases(results, more, work, deadline=deadline)
+    report = experiment.report(results)
+    if failures := results.failures():
+        report.say(f"{failures} of {len(cases)} cases failed; see {path.name}.")
+    if report.summary is not None:
+        results.summarise(report.summary)
+    return results, report
 
 
-def front(points: Iterable[tuple[int, float]]) -> list[list[float]]:
-    """Sizes and errors that no other point beats in both, by size."""
-    kept: list[list[float]] = []
-    for size, error in sorted(points):
-        if not kept or error < kept[-1][1]:
-            kept.append([size, error])
-    return kept
-
-
-def best_error(row: Row, size: float) -> float | None:
-    """Smallest error a run saw with at most this many parameters."""
-    found = [e for n, e in row["curve"] if n <= size]
-    return min(found) if found else None
-
-
-def mean_and_deviation(values: Iterable[float | None]) -> tuple[float, float] | None:
-    """Mean and standard deviation of the values there are."""
-    found = [v for v in values if v is not None]
-    return (float(np.mean(found)), float(np.std(found))) if found else None
-
-
-def groups(results: Results, *names: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Finished rows by some of their parameters."""
-    out: dict[tuple[Any, ...], list[Row]] = {}
-    for _, row in sorted(results.cases.items()):
-        if "failed" not in row:
-            out.setdefault(tuple(row["params"][n] for n in names), []).append(row)
-    return out
+def _work(work: Callable[[Case, Settings], Row], settings: Settings, case: Case) -> Row:
+    return work(case, settings)

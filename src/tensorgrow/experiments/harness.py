@@ -1,6 +1,6 @@
-"""Cases that are run once, in parallel, and kept in a JSON file that can be gone on with.
+"""Cases that are run once, in parallel, and stored in a JSON file from which a run can be resumed.
 
-Used by the experiments of `reproduce` and by the scripts in ``benchmarks/``.
+Used by the experiments of `reproduce` and by ``python -m benchmarks``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +34,21 @@ __all__ = [
     "Row",
     "Say",
     "Stopwatch",
-    "Worker",
+    "Work",
+    "describe_row",
     "environment",
     "geometric_mean",
+    "limit_threads",
     "mean",
     "median",
-    "pyplot",
     "run_cases",
+    "source_hash",
     "stopwatch",
     "table",
     "tidy",
 ]
 
 Row = dict[str, Any]
-Worker = Callable[[Row], Row]
 Say = Callable[[str], None]
 
 
@@ -54,20 +57,20 @@ Say = Callable[[str], None]
 
 def median(values: Iterable[float]) -> float | None:
     """Median, None of nothing."""
-    found = list(values)
-    return statistics.median(found) if found else None
+    numbers = list(values)
+    return statistics.median(numbers) if numbers else None
 
 
 def mean(values: Iterable[float]) -> float | None:
     """Mean, None of nothing."""
-    found = list(values)
-    return statistics.fmean(found) if found else None
+    numbers = list(values)
+    return statistics.fmean(numbers) if numbers else None
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
     """Geometric mean, None of nothing."""
-    found = list(values)
-    return statistics.geometric_mean(found) if found else None
+    numbers = list(values)
+    return statistics.geometric_mean(numbers) if numbers else None
 
 
 @dataclass
@@ -117,7 +120,7 @@ def _cpu_model() -> str:
     return models[0] if models else platform.machine()
 
 
-def _source_fingerprint() -> str:
+def source_hash() -> str:
     """Short hash of the library's source: results of different sources must not be mixed unnoticed."""
     digest = hashlib.sha256()
     folder = Path(__file__).resolve().parents[1]
@@ -141,9 +144,29 @@ def environment(jobs: int = 1) -> Row:
         "numpy": np.__version__,
         "torch": torch.__version__,
         "tensorgrow": __version__,
-        "tensorgrow_source": _source_fingerprint(),
+        "tensorgrow_source": source_hash(),
         "optional": {name: _version(name) for name in optional},
     }
+
+
+@contextmanager
+def limit_threads(threads: int | None) -> Iterator[None]:
+    """Limit BLAS and torch to so many threads; None changes nothing. BLAS needs threadpoolctl."""
+    if threads is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        if importlib.util.find_spec("threadpoolctl") is None:
+            yield
+        else:
+            from threadpoolctl import threadpool_limits
+
+            with threadpool_limits(limits=threads):
+                yield
+    finally:
+        torch.set_num_threads(before)
 
 
 # -- results -------------------------------------------------------------------------------------------
@@ -151,10 +174,29 @@ def environment(jobs: int = 1) -> Row:
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement: a key that names it and the plain values its worker needs."""
+    """One measurement.
+
+    Attributes
+    ----------
+    key
+        Names it: the part of the experiment and further words, separated by slashes.
+    params
+        The plain values its work needs. A stored row answers the case only if it has the same ones.
+    alone
+        Is timed, so that it never runs beside other cases.
+    threads
+        BLAS and torch threads, where they are not those of the whole run.
+    """
 
     key: str
     params: Row
+    alone: bool = False
+    threads: int | None = None
+
+    @property
+    def part(self) -> str:
+        """First word of the key."""
+        return self.key.partition("/")[0]
 
     def is_done(self, row: Row | None) -> bool:
         """Whether a stored row answers this case.
@@ -168,24 +210,40 @@ class Case:
         return old == new and (limits[0] == limits[1] or row.get("hit_limit") is False)
 
 
+Work = Callable[[Case], Row]
+
+
 class Results:
-    """A JSON file of finished cases, rewritten atomically after each one."""
+    """A JSON file of finished cases, rewritten atomically after each one.
+
+    Parameters
+    ----------
+    forget
+        Beginnings of keys whose rows are dropped.
+    """
 
     def __init__(
-        self, path: Path, *, jobs: int = 1, forget: Sequence[str] = (), say: Say = lambda text: None
+        self,
+        path: Path,
+        *,
+        jobs: int = 1,
+        threads: int | None = None,
+        forget: Sequence[str] = (),
+        say: Say = lambda text: None,
     ) -> None:
         self.path = path
         self.say = say
         self.jobs = jobs
+        self.threads = threads
         self.document: Row = {"environments": [], "summary": {}, "cases": {}}
         if path.exists():
             self.document = json.loads(path.read_text(encoding="utf-8"))
-        forgotten = [k for k in self.cases if k.startswith(tuple(forget))]
-        for key in forgotten:
+        dropped = [k for k in self.cases if k.startswith(tuple(forget))]
+        for key in dropped:
             del self.cases[key]
         self._environment = tidy(environment(jobs))
         self._number_environments()
-        if forgotten:
+        if dropped:
             self.write()
         mine = self._environment["tensorgrow_source"]
         if any(e["tensorgrow_source"] != mine for e in self.document["environments"]):
@@ -201,26 +259,49 @@ class Results:
 
     @property
     def cases(self) -> dict[str, Row]:
-        """Finished cases by key."""
-        found: dict[str, Row] = self.document["cases"]
-        return found
+        """Rows by key, failures included."""
+        rows: dict[str, Row] = self.document["cases"]
+        return rows
 
-    def rows(self, prefix: str) -> list[Row]:
-        """Finished rows whose key starts with `prefix`, failures left out."""
-        return [r for k, r in self.cases.items() if k.startswith(prefix) and "failed" not in r]
+    def finished(self, prefix: str = "") -> dict[str, Row]:
+        """Rows whose key starts with `prefix`, sorted by key, without those that failed or were skipped."""
+        return {
+            k: r
+            for k, r in sorted(self.cases.items())
+            if k.startswith(prefix) and "failed" not in r and "skipped" not in r
+        }
 
-    def failures(self, prefix: str) -> int:
+    def rows(self, prefix: str = "") -> list[Row]:
+        """What `finished` has, without the keys."""
+        return list(self.finished(prefix).values())
+
+    def groups(self, *names: str) -> dict[tuple[Any, ...], list[Row]]:
+        """Finished rows by some of their parameters."""
+        out: dict[tuple[Any, ...], list[Row]] = {}
+        for row in self.rows():
+            out.setdefault(tuple(row["params"][n] for n in names), []).append(row)
+        return out
+
+    def failures(self, prefix: str = "") -> int:
         """How many cases under `prefix` raised an exception."""
         return sum(k.startswith(prefix) and "failed" in r for k, r in self.cases.items())
 
     def put(self, case: Case, row: Row) -> None:
         """Add a finished case and write the file."""
+        threads = case.threads or self.threads or torch.get_num_threads()
+        here = {**self._environment, "threads": threads, "jobs": 1 if case.alone else self.jobs}
         known: list[Row] = self.document["environments"]
-        if self._environment not in known:
-            known.append(self._environment)
-        number = known.index(self._environment)
-        load = round(os.getloadavg()[0], 1)  # above the number of jobs, timings were disturbed
-        self.cases[case.key] = tidy({"params": case.params, **row, "environment": number, "load": load})
+        if here not in known:
+            known.append(here)
+        self.cases[case.key] = tidy(
+            {
+                "params": case.params,
+                **row,
+                "environment": known.index(here),
+                "load": round(os.getloadavg()[0], 1),  # above the number of jobs, timings were disturbed
+                "date": datetime.now(UTC).date().isoformat(),
+            }
+        )
         self.write()
 
     def summarise(self, summary: Row) -> None:
@@ -242,59 +323,83 @@ class Results:
         partial.replace(self.path)
 
 
-def _guarded(worker: Worker, params: Row) -> Row:
+def _attempt(work: Work, case: Case, threads: int | None) -> Row:
     """A case that raises is a result too: it is recorded, reported and tried again next time."""
     try:
-        return worker(params)
+        with limit_threads(case.threads or threads):
+            return work(case)
     except Exception as error:  # noqa: BLE001
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
-def run_cases(
-    results: Results, cases: Sequence[Case], worker: Worker, *, report: Callable[[Row], str] = str
-) -> None:
-    """Run the cases that are not finished yet, in ``results.jobs`` processes, and store each as it ends."""
+def run_cases(results: Results, cases: Sequence[Case], work: Work, *, deadline: float = math.inf) -> None:
+    """Run the cases that are not finished yet, in ``results.jobs`` processes, and store each as it ends.
+
+    After `deadline`, by `time.perf_counter`, no case is started any more.
+    """
     todo = [c for c in cases if not c.is_done(results.cases.get(c.key))]
     if len(todo) < len(cases):
         results.say(f"{len(cases) - len(todo)} of {len(cases)} cases are already in {results.path.name}")
 
-    def finished(case: Case, row: Row) -> None:
+    def store(case: Case, row: Row) -> None:
         results.put(case, row)
-        results.say(f"{case.key}: {row['failed'] if 'failed' in row else report(row)}")
+        results.say(f"{case.key}: {describe_row(row)}")
 
-    if results.jobs == 1:
-        for case in todo:
-            finished(case, _guarded(worker, case.params))
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(results.jobs, mp_context=context) as pool:
-        waiting = {pool.submit(_guarded, worker, c.params): c for c in todo}
-        for future in as_completed(waiting):
-            finished(waiting[future], future.result())
+    beside = [c for c in todo if not c.alone] if results.jobs > 1 else []
+    if beside:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(results.jobs, mp_context=context) as pool:
+            waiting = {pool.submit(_attempt, work, c, results.threads): c for c in beside}
+            for future in as_completed(waiting):
+                store(waiting[future], future.result())
+                if time.perf_counter() > deadline:
+                    pool.shutdown(wait=True, cancel_futures=True)
+                    break
+    single = [c for c in todo if c not in beside]
+    for number, case in enumerate(single):
+        if time.perf_counter() > deadline:
+            results.say(f"the time is spent; {len(single) - number} cases are left for the next run")
+            return
+        store(case, _attempt(work, case, results.threads))
 
 
 # -- output --------------------------------------------------------------------------------------------
 
+# What is said about a row when a case ends, where it has them.
+_TOLD = (
+    "size",
+    "parameters",
+    "observations",
+    "rank",
+    "error",
+    "rmse",
+    "mape",
+    "psnr",
+    "nats",
+    "accuracy",
+    "stop",
+)
 
-def pyplot() -> Any:
-    """Matplotlib without a display; None where it is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-    import matplotlib
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+def describe_row(row: Row) -> str:
+    """The numbers of a row that most experiments have, in one line."""
+    if reason := row.get("failed") or row.get("skipped"):
+        return str(reason)
+    shown = [f"{n} {_cell(row[n])}" for n in _TOLD if row.get(n) is not None]
+    shown += [f"{row['seconds']:.3g} s"] if row.get("seconds") is not None else []
+    shown += [f"{k} ({describe_row(v)})" for k, v in row.items() if isinstance(v, dict) and "seconds" in v]
+    shown += ["NOT REACHED"] if row.get("reached") is False else []
+    shown += ["TIME LIMIT"] if row.get("hit_limit") else []
+    return ", ".join(shown) or "done"
 
-    return plt
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table in Markdown."""
-
-    def cell(value: Any) -> str:
-        if value is None:
-            return "-"
-        return f"{value:.4g}" if isinstance(value, float) else str(value)
-
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(cell(v) for v in row) + " |" for row in rows), ""])
+    return "\n".join([*lines, *("| " + " | ".join(_cell(v) for v in row) + " |" for row in rows), ""])

@@ -10,9 +10,11 @@ import torch
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["DIMS", "TARGETS", "planted_tensor", "positive_tensor", "random_graph"]
+__all__ = ["DIMS", "PLANTED_ERROR", "TARGETS", "planted_tensor", "positive_tensor", "random_graph"]
 
 DIMS = (7,) * 5
+# Relative error at which a planted tensor counts as found, as in the paper.
+PLANTED_ERROR = 1e-6
 # The four targets of the paper.
 TARGETS = {
     "tt": Structure.tensor_train(DIMS, (2, 3, 6, 5)),

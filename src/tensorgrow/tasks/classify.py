@@ -28,7 +28,7 @@ from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
 from .learn import Guidance, LearnTask
 from .linear_classifier import choose_ridge, fit_logistic, linear_network, spanning_tree, tree_ranks
-from .request import Request
+from .request import Keywords, Request, pick
 from .task import deadline_of_last_fit, run_task, seed_of
 
 __all__ = ["HELD_OUT", "Classified", "auto_edges", "classify"]
@@ -127,25 +127,17 @@ def classify(
     """
     features = FeatureMap.fit(x, feature_map, map_size)
     check_choice("effort", effort, tuple(EFFORTS))
+    keywords: Keywords = {
+        **pick(locals()),
+        "edges": auto_edges(x.shape[1] + 1) if isinstance(edges, str) and edges == "auto" else edges,
+        "dtype": torch.float32 if dtype is None else dtype,
+    }
     request = Request.parse(
         "classify",
         GradientSearch,
         lambda effort: GreedyOptions.for_learning(effort).replace(patience=EFFORTS[effort][2]),
         limited=False,
-        max_error=max_error,
-        max_parameters=max_parameters,
-        max_steps=max_steps,
-        max_seconds=max_seconds,
-        edges=auto_edges(x.shape[1] + 1) if isinstance(edges, str) and edges == "auto" else edges,
-        effort=effort,
-        random_state=random_state,
-        device=device,
-        dtype=torch.float32 if dtype is None else dtype,
-        progress=progress,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        options=options,
-        training=training,
+        **keywords,
     )
     kind = request.dtype
     assert kind is not None

@@ -18,7 +18,7 @@ from ..structure import Edge, Structure
 from .entry_task import EntryTask
 from .observation_task import HELD_OUT, ObservationTask, Observed
 from .partition_task import PartitionTask
-from .request import Request
+from .request import Request, pick
 from .task import run_task
 
 __all__ = ["as_observation_task", "complete"]
@@ -105,26 +105,7 @@ def complete(
     True
     """
     request = Request.parse(
-        "complete",
-        HeldOutSearch,
-        GreedyOptions.for_completion,
-        limited=False,
-        max_error=max_error,
-        max_parameters=max_parameters,
-        max_steps=max_steps,
-        max_seconds=max_seconds,
-        edges=edges,
-        split_nodes=split_nodes,
-        effort=effort,
-        init=init,
-        random_state=random_state,
-        device=device,
-        dtype=dtype,
-        memory_limit=memory_limit,
-        progress=progress,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        options=options,
+        "complete", HeldOutSearch, GreedyOptions.for_completion, limited=False, **pick(locals())
     )
     observed = Observed(x, mask, as_loss(loss), weights, validation, truth)
     return run_task(as_observation_task(observed, request), request.audience)

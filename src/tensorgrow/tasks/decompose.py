@@ -16,7 +16,7 @@ from ..results import Errors, Result
 from ..search import Context, Effort, GreedyOptions, GreedySearch, Problem
 from ..structure import Edge
 from .block_tensor import BlockTensor, fits_in_memory
-from .request import Request
+from .request import Request, pick
 from .task import N, NetworkTask, run_task
 from .tensor_data import DenseTensor, TensorData
 
@@ -97,27 +97,7 @@ def decompose(
     >>> decompose(x, max_error=1e-8, random_state=0).num_parameters
     12
     """
-    request = Request.parse(
-        "decompose",
-        GreedySearch,
-        GreedyOptions.for_effort,
-        max_error=max_error,
-        max_parameters=max_parameters,
-        max_steps=max_steps,
-        max_seconds=max_seconds,
-        edges=edges,
-        split_nodes=split_nodes,
-        effort=effort,
-        init=init,
-        random_state=random_state,
-        device=device,
-        dtype=dtype,
-        memory_limit=memory_limit,
-        progress=progress,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        options=options,
-    )
+    request = Request.parse("decompose", GreedySearch, GreedyOptions.for_effort, **pick(locals()))
     return run_task(DecomposeTask(as_tensor_data(x, request)), request.audience)
 
 

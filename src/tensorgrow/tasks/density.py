@@ -28,7 +28,7 @@ from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
 from .density_model import DensityModel
 from .learn import Guidance, LearnTask
-from .request import Request
+from .request import Keywords, Request, pick
 from .task import run_task, seed_of
 
 __all__ = ["DensityResult", "learn_density"]
@@ -154,25 +154,13 @@ def learn_density(
     rows = _as_rows(samples)
     sizes = _check_dims(rows, dims)
     noise = BORN_NOISE if kind == "born" else NONNEGATIVE_NOISE
+    keywords: Keywords = {**pick(locals()), "device": choose_device(device, rows)}
     request = Request.parse(
         "learn_density",
         GradientSearch,
         lambda effort: GreedyOptions.for_learning(effort).replace(slice_noise=noise),
         limited=False,
-        max_parameters=max_parameters,
-        max_steps=max_steps,
-        max_seconds=max_seconds,
-        edges=edges,
-        effort=effort,
-        init=init,
-        random_state=random_state,
-        device=choose_device(device, rows),
-        dtype=dtype,
-        progress=progress,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        options=options,
-        training=training,
+        **keywords,
     )
     chosen = request.dtype or torch.float64
     if chosen.is_complex and kind != "born":

@@ -22,7 +22,7 @@ from ..structure import Structure
 from .complete import as_observation_task
 from .decompose import TensorTask, as_tensor_data
 from .observation_task import HELD_OUT, Observed
-from .request import Request
+from .request import Keywords, Request, pick
 from .task import run_task
 from .tensor_data import TensorData
 
@@ -97,23 +97,8 @@ def fit(
         check_whole("max_sweeps", max_sweeps, least=1)
     if tolerance is not None and not tolerance >= 0:
         raise OptionError(f"tolerance={tolerance!r} must not be negative")
-    request = Request.parse(
-        "fit",
-        HeldOutSearch,
-        GreedyOptions.for_completion,
-        limited=False,
-        max_error=max_error,
-        max_seconds=max_seconds,
-        max_steps=0,
-        init=init,
-        random_state=random_state,
-        device=device,
-        dtype=dtype,
-        memory_limit=memory_limit,
-        progress=progress,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-    )
+    keywords: Keywords = {**pick(locals()), "max_steps": 0}
+    request = Request.parse("fit", HeldOutSearch, GreedyOptions.for_completion, limited=False, **keywords)
     if mask is not None or is_listed(x) or is_partitioned(x) or loss != "squared" or has_gaps(x):
         sweeps = ENTRY_SWEEPS if max_sweeps is None else int(max_sweeps)
         drop = ENTRY_TOLERANCE if tolerance is None else tolerance

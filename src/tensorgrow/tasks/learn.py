@@ -24,7 +24,7 @@ from ..search import (
 )
 from ..solvers import TrainingOptions
 from ..structure import Edge
-from .request import Request
+from .request import Keywords, Request, pick
 from .task import NetworkTask, run_task
 
 __all__ = ["Guidance", "LearnTask", "learn"]
@@ -101,27 +101,14 @@ def learn(
     if batches is not None and not isinstance(batches, Iterable):
         raise OptionError(f"batches must be a DataLoader or a list of batches, not {batches!r:.80}")
     sizes = _check_dims(dims)
+    keywords: Keywords = {**pick(locals()), "device": torch.device("cpu" if device is None else device)}
     request = Request.parse(
         "learn",
         GradientSearch,
         GreedyOptions.for_learning,
         limited=validation is None,
         signed=True,
-        max_error=max_error,
-        max_parameters=max_parameters,
-        max_steps=max_steps,
-        max_seconds=max_seconds,
-        edges=edges,
-        effort=effort,
-        init=init,
-        random_state=random_state,
-        device=torch.device("cpu" if device is None else device),
-        dtype=dtype,
-        progress=progress,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        options=options,
-        training=training,
+        **keywords,
     )
     request = replace(
         request,

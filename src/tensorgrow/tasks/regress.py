@@ -24,7 +24,7 @@ from ..search import Effort, GreedyOptions, HeldOutSearch
 from ..solvers import ALSSettings, als
 from ..structure import Edge, Structure
 from .held_out import HeldOutTask
-from .request import Request
+from .request import Keywords, Request, pick
 from .task import run_task
 
 __all__ = ["HELD_OUT", "Regression", "regress"]
@@ -108,26 +108,8 @@ def regress(
     Regression
         Errors in its result are relative to the norm of the responses, less their mean with an intercept.
     """
-    request = Request.parse(
-        "regress",
-        HeldOutSearch,
-        GreedyOptions.for_completion,
-        limited=False,
-        max_error=max_error,
-        max_parameters=max_parameters,
-        max_steps=max_steps if structure is None else 0,
-        max_seconds=max_seconds,
-        edges=edges,
-        effort=effort,
-        random_state=random_state,
-        device=device,
-        dtype=dtype,
-        memory_limit=memory_limit,
-        progress=progress,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        options=options,
-    )
+    keywords: Keywords = {**pick(locals()), "max_steps": max_steps if structure is None else 0}
+    request = Request.parse("regress", HeldOutSearch, GreedyOptions.for_completion, limited=False, **keywords)
     changes: dict[str, Any] = {"starts": 1} if options is None else {}
     if ridge is not None:
         changes["ridge"] = ridge

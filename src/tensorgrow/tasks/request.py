@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 import torch
 
@@ -18,7 +18,7 @@ from ..network import RandomState, TensorNetwork, as_generator
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
 from ..solvers import TrainingOptions
 
-__all__ = ["Audience", "Keywords", "Request"]
+__all__ = ["Audience", "Keywords", "Request", "pick"]
 
 # Seconds that searches without an end of their own take when no limit is given.
 THOROUGH_SECONDS = 60.0
@@ -65,6 +65,11 @@ class Keywords(TypedDict, total=False):
     checkpoint: str | Path | None
     options: GreedyOptions | None
     training: TrainingOptions | None
+
+
+def pick(arguments: Mapping[str, Any]) -> Keywords:
+    """The common keywords among the arguments of a task; ``pick(locals())`` forgets none."""
+    return cast(Keywords, {k: v for k, v in arguments.items() if k in Keywords.__annotations__})
 
 
 @dataclass(frozen=True)

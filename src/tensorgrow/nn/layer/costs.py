@@ -26,8 +26,8 @@ class Machine(NamedTuple):
         return self._replace(overhead=self.overhead * self.with_gradients)
 
 
-# CPU: fitted to timings of layers of 1024x1024 and 4096x4096 on one core. GPU: measured on an H200 by the
-# benchmark of layers, except for the overhead of gradients, which was fitted to timings there.
+# CPU: fitted to timings of layers of 1024x1024 and 4096x4096 on one core. GPU: measured on an H200
+# (`python -m benchmarks layers --only rates`), except for the overhead of gradients, which was fitted there.
 MACHINES = {
     "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5, 1.0),
     "cuda": Machine(5.03e13, 1.61e12, 1.61e12, math.inf, 48.6, 2.09e-5, 4.0),

@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
-import math
 import resource
 import sys
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from _common import ROOT, Results, Row, Stopwatch, stopwatch
-
-# isort: split
-import numpy as np
 import torch
 
 import tensorgrow as tg
-from _measure import clear_plans, synchronize
-from _rivals import NotInstalledError
+from tensorgrow.contraction import clear_plans
+from tensorgrow.experiments.harness import Results, Row, stopwatch
 
-SCRATCH = ROOT / ".bench"
-LABELS = {
-    "ours": "tensorgrow",
-    "tt": "TT-ALS",
-    "tr": "TR-ALS",
-    "cp": "CP",
-    "tucker": "Tucker",
-    "means": "means",
-}
+from ..timing import synchronize
+from .rivals import LABELS
 
-
-@dataclass(frozen=True)
-class Folders:
-    """Where data is read, and where pictures and figures go."""
-
-    data: Path
-    pictures: Path
-    figures: Path
-
-
-def folders(args: argparse.Namespace, data: Path) -> Folders:
-    """Pictures are scratch files; those of different result files are kept apart."""
-    return Folders(data, args.pictures or SCRATCH / args.out.stem, args.figures)
-
+__all__ = [
+    "at_most",
+    "best_rows",
+    "claim",
+    "compare",
+    "count_wins",
+    "in_fresh_process",
+    "items_of",
+    "peak_bytes",
+    "time_complete",
+    "time_rival",
+]
 
 # -- runs ----------------------------------------------------------------------------------------------
 
@@ -61,65 +45,50 @@ def warm_up(device: str) -> None:
     tg.complete(x, mask, random_state=0, device=device, max_steps=2, progress=False)
 
 
-def timed(device: str, action: Callable[[], Any]) -> tuple[Any, Stopwatch]:
-    """What `action` gives, with cold plans, and its time; the GPU is waited for."""
+def _time(device: str, action: Callable[[], Any], max_seconds: float | None) -> tuple[Any, Row]:
+    """What `action` returns, with cold plans; its wall and CPU seconds, and whether the limit ended it."""
     warm_up(device)
     clear_plans()
     synchronize(device)
     with stopwatch() as watch:
-        found = action()
+        value = action()
         synchronize(device)
-    return found, watch
-
-
-def timing_row(watch: Stopwatch, max_seconds: float | None) -> Row:
-    """Wall and CPU seconds, and whether the limit ended the run."""
-    return {
+    return value, {
         "seconds": watch.wall,
         "cpu_seconds": watch.cpu,
-        "hit_limit": bool(max_seconds is not None and watch.wall >= max_seconds),
+        "hit_limit": max_seconds is not None and watch.wall >= max_seconds,
     }
 
 
-def timed_complete(x: Any, mask: Any = None, *, device: str, **options: Any) -> tuple[tg.Result, Row]:
+def time_rival(
+    device: str, predict: Callable[[], tuple[Any, Row]], max_seconds: float | None
+) -> tuple[Any, Row]:
+    """What a rival predicts, and its row; a rival whose package is missing raises `MissingPackageError`."""
+    (estimate, row), times = _time(device, predict, max_seconds)
+    return estimate, {**row, **times}
+
+
+def time_complete(x: Any, mask: Any = None, *, device: str, **options: Any) -> tuple[tg.Result, Row]:
     """`tensorgrow.complete` and the values that every part reports about it."""
+    limit = options.get("max_seconds")
     warm_up(device)
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
-        result, watch = timed(device, lambda: tg.complete(x, mask, device=device, progress=False, **options))
+        result, times = _time(
+            device, lambda: tg.complete(x, mask, device=device, progress=False, **options), limit
+        )
     return result, {
         "size": result.num_parameters,
         "observed_error": result.relative_error,
         "train_error": result.train_error,
         "validation_error": result.validation_error,
-        **timing_row(watch, options.get("max_seconds")),
+        **times,
         "steps": len(result.history),
         "stop": result.stop.name,
         "ridge": result.info.get("ridge"),
         "ranks": result.structure.to_dict()["ranks"],
         "warnings": [f"{w.category.__name__}: {w.message}" for w in raised],
     }
-
-
-def skippable(worker: Callable[..., Row]) -> Callable[..., Row]:
-    """A rival whose package is missing leaves a note; the case is tried again next time."""
-
-    @functools.wraps(worker)
-    def run(*args: Any, **keywords: Any) -> Row:
-        try:
-            return worker(*args, **keywords)
-        except NotInstalledError as error:
-            return {"skipped": str(error)}
-
-    return run
-
-
-def observed_mask(shape: tuple[int, ...], rate: float, seed: int) -> np.ndarray:
-    """Exactly this share of the entries, uniformly at random."""
-    size = math.prod(shape)
-    mask = np.zeros(size, dtype=bool)
-    mask[np.random.default_rng(seed).permutation(size)[: round(rate * size)]] = True
-    return mask.reshape(shape)
 
 
 # -- memory --------------------------------------------------------------------------------------------
@@ -148,19 +117,10 @@ def in_fresh_process(worker: Callable[[Row], Row], params: Row) -> Row:
 # -- summaries -----------------------------------------------------------------------------------------
 
 
-def finished(results: Results, prefix: str) -> dict[str, Row]:
-    """Rows under `prefix` that neither failed nor were skipped."""
-    return {
-        k: r
-        for k, r in sorted(results.cases.items())
-        if k.startswith(prefix) and "failed" not in r and "skipped" not in r
-    }
-
-
 def best_rows(results: Results, part: str, item: str, metric: str) -> dict[tuple[str, str], tuple[str, Row]]:
     """Best case per device and method of an item; keys are ``part/device/item/method/variant``."""
     best: dict[tuple[str, str], tuple[str, Row]] = {}
-    for key, row in finished(results, f"{part}/").items():
+    for key, row in results.finished(f"{part}/").items():
         _, device, of, method, _ = key.split("/")
         group = device, method
         if of == item and (group not in best or row[metric] < best[group][1][metric]):
@@ -170,7 +130,7 @@ def best_rows(results: Results, part: str, item: str, metric: str) -> dict[tuple
 
 def items_of(results: Results, part: str) -> list[str]:
     """Items of a part that have a row."""
-    return sorted({k.split("/")[2] for k in finished(results, f"{part}/")})
+    return sorted({k.split("/")[2] for k in results.finished(f"{part}/")})
 
 
 def claim(text: str, limit: Any, measured: Any, met: bool | None, cases: int) -> Row:
@@ -180,6 +140,31 @@ def claim(text: str, limit: Any, measured: Any, met: bool | None, cases: int) ->
 
 def at_most(text: str, limit: float, values: Iterable[float]) -> Row:
     """The claim that the largest of some values stays within a limit."""
-    found = list(values)
-    worst = max(found, default=None)
-    return claim(text, limit, worst, None if worst is None else worst <= limit, len(found))
+    numbers = list(values)
+    worst = max(numbers, default=None)
+    return claim(text, limit, worst, None if worst is None else worst <= limit, len(numbers))
+
+
+def count_wins(results: Results, part: str, metric: str, device: str) -> list[bool]:
+    """For every item with rivals, whether ours has a smaller value than the best of them."""
+    wins = []
+    for item in items_of(results, part):
+        best = best_rows(results, part, item, metric)
+        theirs = [row[metric] for (_, method), (_, row) in best.items() if method != "ours"]
+        if (device, "ours") in best and theirs:
+            wins.append(bool(best[device, "ours"][1][metric] < min(theirs)))
+    return wins
+
+
+def compare(results: Results, part: str, metric: str, name: str, columns: Iterable[str]) -> list[Row]:
+    """Every run of ours, and each rival at the rank with the smallest value of a metric."""
+    rows = []
+    for item in items_of(results, part):
+        runs = {k: r for k, r in results.finished(f"{part}/").items() if f"/{item}/ours/" in k}
+        best = best_rows(results, part, item, metric)
+        runs |= dict(pair for (_, method), pair in best.items() if method != "ours")
+        for key, row in runs.items():
+            _, device, _, method, variant = key.split("/")
+            labels = {name: item, "method": LABELS[method], "variant": variant, "device": device}
+            rows.append({**labels, **{c: row[c] for c in columns}})
+    return rows

@@ -16,33 +16,28 @@ Claims measured:
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from _common import Case, Results, Row, make_parser, median, open_results, print_table, run_cases, stopwatch
-
-# isort: split
 import numpy as np
 import torch
 
 import tensorgrow as tg
-from _measure import (
-    IMAGE_RANKS,
-    clear_plans,
-    measured_shares,
-    sweep_seconds,
-    timed_decompose,
-    unit_seconds,
-    warm_up,
-)
 from tensorgrow.algebra.moves import merge_structure
-from tensorgrow.experiments.targets import TARGETS, planted_tensor, random_graph
+from tensorgrow.contraction import clear_plans
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, median, stopwatch
+from tensorgrow.experiments.methods import describe_run
+from tensorgrow.experiments.targets import PLANTED_ERROR, TARGETS, planted_tensor, random_graph
 from tensorgrow.objectives import DenseLeastSquares
 
-PARTS = ("recovery", "unseen", "speed", "baselines")
-MAX_ERROR = 1e-6
-BUDGET = 3000
+from ..benchmark import Benchmark, BenchmarkSettings, Option
+from ..timing import IMAGE_RANKS, sweep_seconds, timed_decompose, unit_seconds, warm_up
+from .shares import measure_shares
+
+__all__ = ["BENCHMARK"]
+
+BUDGET = 3000  # parameters of the iterative baselines and of the paper's rules
 IMAGE_LIKE = tg.Structure((4,) * 8, IMAGE_RANKS)
 
 
@@ -58,10 +53,10 @@ def random_hierarchical_tucker(order: int, dim: int, seed: int) -> tg.Structure:
     """Balanced tree with ranks 2 or 3, in its smallest form: nodes that only cost parameters are absorbed."""
     rng = np.random.default_rng([order, dim, seed])
     edges = len(tg.Structure.hierarchical_tucker((dim,) * order, 2).edges)
-    return absorbed(tg.Structure.hierarchical_tucker((dim,) * order, rng.integers(2, 4, edges).tolist()))
+    return absorb_nodes(tg.Structure.hierarchical_tucker((dim,) * order, rng.integers(2, 4, edges).tolist()))
 
 
-def absorbed(structure: tg.Structure) -> tg.Structure:
+def absorb_nodes(structure: tg.Structure) -> tg.Structure:
     """Contract internal nodes into neighbours while that lowers the number of parameters."""
     while True:
         smaller = [
@@ -106,7 +101,7 @@ def _planted(structure: tg.Structure, seed: int, is_complex: bool) -> Row:
         "planted": structure.num_parameters,
         "seed": seed,
         "complex": is_complex,
-        "max_error": MAX_ERROR,
+        "max_error": PLANTED_ERROR,
     }
 
 
@@ -134,22 +129,22 @@ def first_exact(result: tg.Result, planted: int, max_error: float) -> float | No
 def speed_cases(seeds: int) -> list[Case]:
     """Whole TR runs, shares of the time, one sweep."""
     ring = [
-        Case(f"speed/tr/seed{k:02}", {"what": "run", **_planted(TARGETS["tr"], k, False)})
+        Case(f"speed/tr/seed{k:02}", {"what": "run", **_planted(TARGETS["tr"], k, False)}, alone=True)
         for k in range(seeds)
     ]
     return [
-        Case("speed/sweep", {"what": "sweep", "structure": IMAGE_LIKE.to_dict()}),
+        Case("speed/sweep", {"what": "sweep", "structure": IMAGE_LIKE.to_dict()}, alone=True),
         *ring,
-        Case("speed/shares", {"what": "shares", "target": "tr", "seeds": min(seeds, 5)}),
+        Case("speed/shares", {"what": "shares", "target": "tr", "seeds": min(seeds, 5)}, alone=True),
     ]
 
 
 def measure_speed(params: Row) -> Row:
-    """One case of the part `speed`."""
-    return {"run": timed_ring, "sweep": timed_sweep, "shares": ring_shares}[params["what"]](params)
+    """A whole run, a sweep, or where the time goes."""
+    return {"run": time_ring, "sweep": time_sweep, "shares": measure_ring_shares}[params["what"]](params)
 
 
-def timed_ring(params: Row) -> Row:
+def time_ring(params: Row) -> Row:
     """A run with cold plans as `recover` makes it, and the same run again with its plans known."""
     row = recover(params)
     x = planted_tensor(tg.Structure.from_dict(params["structure"]), params["seed"])
@@ -165,7 +160,7 @@ def timed_ring(params: Row) -> Row:
     }
 
 
-def timed_sweep(params: Row) -> Row:
+def time_sweep(params: Row) -> Row:
     """A sweep of a network as found on images; the values of the target do not matter."""
     structure = tg.Structure.from_dict(params["structure"])
     x = torch.randn(structure.dims, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -180,15 +175,15 @@ def timed_sweep(params: Row) -> Row:
     }
 
 
-def ring_shares(params: Row) -> Row:
+def measure_ring_shares(params: Row) -> Row:
     """Where whole runs spend their time; plans are forgotten before each."""
     warm_up()
     structure = TARGETS[params["target"]]
     tensors = [planted_tensor(structure, k) for k in range(params["seeds"])]
-    with measured_shares() as shares:
+    with measure_shares() as shares:
         for k, x in enumerate(tensors):
             clear_plans()
-            tg.decompose(x, max_error=MAX_ERROR, random_state=k, progress=False)
+            tg.decompose(x, max_error=PLANTED_ERROR, random_state=k, progress=False)
         return shares.to_row()
 
 
@@ -205,7 +200,7 @@ BASELINES: dict[str, tuple[str, Row]] = {
 }
 
 
-def baseline_cases(args: argparse.Namespace) -> list[Case]:
+def baseline_cases(settings: BenchmarkSettings) -> list[Case]:
     """Fixed formats and the paper's rules on the four targets."""
     methods = ["tt_svd", "hosvd", "paper"]
     if importlib.util.find_spec("tensorly") is None:
@@ -213,18 +208,17 @@ def baseline_cases(args: argparse.Namespace) -> list[Case]:
     else:
         methods += ["tensorly_tt", "tensorly_tucker", "tensorly_cp"]
     extra: dict[str, Row] = {
-        "paper": {"max_seconds": args.paper_seconds},
-        "tensorly_cp": {"ranks": list(args.cp_ranks), "iterations": args.cp_iterations},
+        "paper": {"max_seconds": settings["paper_seconds"]},
+        "tensorly_cp": {"ranks": list(settings["cp_ranks"]), "iterations": settings["cp_iterations"]},
     }
-    return [
-        Case(
-            f"baselines/{method}/{name}/seed{seed:02}",
-            {"method": method, "target": name, "seed": seed, "max_error": MAX_ERROR, **extra.get(method, {})},
-        )
-        for method in methods
-        for name in TARGETS
-        for seed in range(args.baseline_seeds)
-    ]
+    cases = []
+    for method in methods:
+        for name in TARGETS:
+            for seed in range(settings["baseline_seeds"]):
+                params = {"method": method, "target": name, "seed": seed, "max_error": PLANTED_ERROR}
+                params |= extra.get(method, {})
+                cases.append(Case(f"baselines/{method}/{name}/seed{seed:02}", params))
+    return cases
 
 
 def run_baseline(params: Row) -> Row:
@@ -242,31 +236,25 @@ def run_baseline(params: Row) -> Row:
         result = tg.baselines.run(
             name, x, max_error=params["max_error"], random_state=params["seed"], **options
         )
-    return {
-        "size": result.num_parameters,
-        "error": result.relative_error,
-        "ranks": result.structure.to_dict()["ranks"],
-        "reached": bool(result.relative_error <= params["max_error"]),
-        "seconds": watch.wall,
-    }
+    return {**describe_run(result, params["max_error"]), "seconds": watch.wall}
 
 
 # -- report --------------------------------------------------------------------------------------------
 
 
-def _groups(results: Results, part: str) -> dict[str, list[Row]]:
+def _rows_by_target(results: Results, part: str) -> dict[str, list[Row]]:
     """Rows of a part by the middle of their key; failed cases count as rows without values."""
-    found: dict[str, list[Row]] = {}
+    rows: dict[str, list[Row]] = {}
     for key, row in sorted(results.cases.items()):
         if key.startswith(f"{part}/") and "/seed" in key:
-            found.setdefault(key[len(part) + 1 : key.index("/seed")], []).append(row)
-    return found
+            rows.setdefault(key[len(part) + 1 : key.index("/seed")], []).append(row)
+    return rows
 
 
 def recovery_summary(results: Results, part: str) -> Row:
     """Success counts, sizes and times per kind of target."""
     out: Row = {}
-    for name, rows in _groups(results, part).items():
+    for name, rows in _rows_by_target(results, part).items():
         done = [r for r in rows if "failed" not in r]
         missed = [r for r in done if not r["exact"]]
         out[name] = {
@@ -304,7 +292,7 @@ def speed_summary(results: Results) -> Row:
 def baseline_summary(results: Results) -> Row:
     """Sizes of the runs that reached the error, and the best error of those that did not."""
     out: Row = {}
-    for name, rows in _groups(results, "baselines").items():
+    for name, rows in _rows_by_target(results, "baselines").items():
         done = [r for r in rows if "failed" not in r]
         out[name] = {
             "reached": sum(r["reached"] for r in done),
@@ -316,75 +304,61 @@ def baseline_summary(results: Results) -> Row:
     return out
 
 
-def report(results: Results) -> None:
-    """Write the summary and print it as tables."""
-    summary = {part: recovery_summary(results, part) for part in ("recovery", "unseen")}
-    summary |= {"speed": speed_summary(results), "baselines": baseline_summary(results)}
-    results.summarise(summary)
-    rows = [(k, v) for part in ("recovery", "unseen") for k, v in summary[part].items()]
-    print()
-    print_table(
+def report(results: Results) -> Report:
+    """Recovery, speed and baselines."""
+    out = Report("Decomposition of planted targets")
+    planted = {part: recovery_summary(results, part) for part in ("recovery", "unseen")}
+    speed, baselines = speed_summary(results), baseline_summary(results)
+    out.summary = {**planted, "speed": speed, "baselines": baselines}
+    out.tabulate(
+        "Planted structures",
         ["target", "exact", "median s", "median units", "misses (seed, size, planted)"],
         [
             (k, f"{v['exact']}/{v['of']}", v["median_seconds"], v["median_units"], v["misses"] or "")
-            for k, v in rows
+            for part in planted.values()
+            for k, v in part.items()
         ],
     )
-    speed = [(k, v) for k, v in summary["speed"].items() if not isinstance(v, dict)]
-    print_table(["speed", "value"], [*speed, *(summary["speed"]["shares"] or {}).items()])
-    print_table(
+    numbers = [(k, v) for k, v in speed.items() if not isinstance(v, dict)]
+    out.tabulate("Speed", ["speed", "value"], [*numbers, *(speed["shares"] or {}).items()])
+    columns = ("sizes", "least_error_missed", "median_seconds")
+    out.tabulate(
+        "Baselines",
         ["baseline", "reached", "sizes", "best error", "median s"],
-        [
-            (
-                k,
-                f"{v['reached']}/{v['of']}",
-                v["sizes"],
-                v["least_error_missed"],
-                v["median_seconds"],
-            )
-            for k, v in summary["baselines"].items()
-        ],
+        [(k, f"{v['reached']}/{v['of']}", *(v[c] for c in columns)) for k, v in baselines.items()],
     )
+    return out
 
 
-def arguments() -> argparse.Namespace:
-    """Command line."""
-    parser = make_parser(__doc__, "decomposition", PARTS)
-    parser.add_argument("--seeds", type=int, default=20, help="seeds per target")
-    parser.add_argument("--baseline-seeds", type=int, default=5, help="seeds per target of the baselines")
-    parser.add_argument("--jobs", type=int, default=1, help="processes for recovery, unseen and baselines")
-    parser.add_argument(
-        "--paper-seconds", type=float, default=120.0, help="limit of a run by the paper's rules"
-    )
-    ranks = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 85)
-    parser.add_argument("--cp-ranks", type=int, nargs="+", default=ranks, help="ranks of the CP baseline")
-    parser.add_argument("--cp-iterations", type=int, default=200, help="sweeps of the CP baseline")
-    return parser.parse_args()
+def cases(settings: BenchmarkSettings) -> list[Case]:
+    """Cases of the chosen parts."""
+    seeds = settings["seeds"]
+    makers: dict[str, Callable[[], Sequence[Case]]] = {
+        "recovery": lambda: recovery_cases(seeds),
+        "unseen": lambda: unseen_cases(seeds),
+        "baselines": lambda: baseline_cases(settings),
+        "speed": lambda: speed_cases(seeds),
+    }
+    return [c for part, make in makers.items() if part in settings.parts for c in make()]
 
 
-def main() -> None:
-    """Run the chosen parts and report."""
-    args = arguments()
-    results = open_results(args, args.only, args.jobs)
-
-    def line(row: Row) -> str:
-        parts = [f"{row['seconds']:.3g} s"]
-        parts += [f"{row['units']:.0f} units"] if row.get("units", 0) >= 10 else []
-        parts += [f"{row['size']} parameters"] if "size" in row else []
-        parts += [f"error {row['error']:.2g}"] if "error" in row else []
-        return ", ".join(parts) + ("" if row.get("exact", True) else " NOT EXACT")
-
-    if "recovery" in args.only:
-        run_cases(results, recovery_cases(args.seeds), recover, report=line)
-    if "unseen" in args.only:
-        run_cases(results, unseen_cases(args.seeds), recover, report=line)
-    if "baselines" in args.only:
-        run_cases(results, baseline_cases(args), run_baseline, report=line)
-    if "speed" in args.only:
-        results = Results(args.out)  # timings are made one at a time, whatever --jobs says
-        run_cases(results, speed_cases(args.seeds), measure_speed, report=line)
-    report(results)
+def work(case: Case, settings: BenchmarkSettings) -> Row:
+    """Run one case."""
+    return {"speed": measure_speed, "baselines": run_baseline}.get(case.part, recover)(case.params)
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "decomposition",
+    "planted structures found at their exact size, and how fast; TensorLy, TT-SVD, HOSVD, the paper's rules",
+    cases,
+    work,
+    report,
+    parts=("recovery", "unseen", "speed", "baselines"),
+    options=(
+        Option("seeds", 20, "seeds per target", quick=1),
+        Option("baseline_seeds", 5, "seeds per target of the baselines", quick=1),
+        Option("paper_seconds", 120.0, "limit of a run by the paper's rules", quick=5.0),
+        Option("cp_ranks", (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 85), "of the CP baseline", quick=(1, 4)),
+        Option("cp_iterations", 200, "sweeps of the CP baseline"),
+    ),
+)

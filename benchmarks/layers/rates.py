@@ -1,38 +1,30 @@
-"""What operations cost on a device, in the terms of ``tensorgrow.nn``'s cost estimates (``nn/costs.py``)."""
+"""What operations cost on a device, in the terms of ``tensorgrow.nn.layer.costs``."""
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 import tensorgrow as tg
+from tensorgrow.experiments.harness import Row
 from tensorgrow.nn.layer.costs import machine_of
 from tensorgrow.nn.layer.layout import Layout
 from tensorgrow.nn.layer.plans import through_plan
 from tensorgrow.nn.layer.products import run
 
-REPEATS = 20
+from ..timing import call_seconds
+
+__all__ = ["measure_rates"]
 
 
 @torch.no_grad()
 def typical(call: Callable[[], Any], device: str) -> float:
     """Median seconds; CPU time on the CPU, which other processes disturb less."""
-    now = time.process_time if device == "cpu" else time.perf_counter
-    times = []
-    for turn in range(REPEATS + 3):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        begin = now()
-        call()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        if turn >= 3:
-            times.append(now() - begin)
-    return statistics.median(times)
+    times = [call_seconds(call, device, cpu_time=device == "cpu") for _ in range(23)]
+    return statistics.median(times[3:])
 
 
 def overhead(device: str) -> float:
@@ -75,8 +67,8 @@ def scatter(device: str, near: float, far: float, cache: float) -> float:
     return statistics.fmean(found)
 
 
-def calibrate(device: str) -> str:
-    """A line for the table of machines."""
+def measure_rates(device: str) -> Row:
+    """A line for the table of machines, but for cache and gradients, and the one in use."""
     now = machine_of(device)
     near = 1 << 22 if device == "cpu" else 1 << 28
     rates = byte_rate(device, near), byte_rate(device, 1 << 28)
@@ -91,4 +83,4 @@ def calibrate(device: str) -> str:
     }
     measured = ", ".join(f"{k}={v:.3g}" for k, v in values.items())
     used = ", ".join(f"{k}={v:.3g}" for k, v in now._asdict().items())
-    return f"measured, but for cache and with_gradients: Machine({measured})\nin use: Machine({used})"
+    return {"measured": f"Machine({measured})", "in_use": f"Machine({used})"}

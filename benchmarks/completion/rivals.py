@@ -1,4 +1,4 @@
-"""What completion is compared with: TT-ALS, TR-ALS, CP and Tucker at given ranks, historical means.
+"""What completion is compared with: TT-ALS, TR-ALS, CP and Tucker at one rank, historical means.
 
 They are those of `tensorgrow.baselines` at one rank each: TT-ALS and TR-ALS (Wang, Aggarwal and Aeron 2017)
 from random cores with the ridge chosen on held-out entries, CP and Tucker by TensorLy with imputed entries.
@@ -7,31 +7,30 @@ Iterations end at a time limit; the row says so.
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
 
-from _common import Row
-
-# isort: split
 import numpy as np
 
 import tensorgrow as tg
 from tensorgrow.baselines.formats import capped_train, cp_size, tucker_ranks
+from tensorgrow.experiments import methods
+from tensorgrow.experiments.harness import Row
 
+__all__ = ["LABELS", "ladder", "predict_means", "run_rival", "size_of"]
+
+LABELS = {
+    "ours": methods.LABELS["ours"],
+    "tt": methods.LABELS["tt_als"],
+    "tr": methods.LABELS["tr_als"],
+    "cp": methods.LABELS["cp"],
+    "tucker": methods.LABELS["tucker"],
+    "means": "means",
+}
 # Ranks tried, apart from the largest that a limit of the size allows.
 RUNGS = (2, 3, 4, 6, 8, 10, 12, 15, 18, 21, 25, 30, 40, 60, 100, 150, 200, 300)
 
 Estimate = tuple[np.ndarray, Row]
-
-
-class NotInstalledError(RuntimeError):
-    """The rival's package is missing."""
-
-
-def tensorly_is_installed() -> bool:
-    """Whether CP and Tucker can run."""
-    return importlib.util.find_spec("tensorly") is not None
 
 
 # -- sizes ---------------------------------------------------------------------------------------------
@@ -43,12 +42,8 @@ def size_of(method: str, dims: Sequence[int], rank: int) -> int:
         return cp_size(dims, rank)
     if method == "tucker":
         return tg.Structure.tucker(dims, tucker_ranks(dims, rank)).num_parameters
-    return structure_of(method, dims, rank).num_parameters
-
-
-def structure_of(method: str, dims: Sequence[int], rank: int) -> tg.Structure:
-    """Train or ring of uniform rank; the rank of a train is no larger than a cut allows."""
-    return tg.Structure.tensor_ring(tuple(dims), rank) if method == "tr" else capped_train(dims, rank)
+    ring = method == "tr"
+    return (tg.Structure.tensor_ring(tuple(dims), rank) if ring else capped_train(dims, rank)).num_parameters
 
 
 def ladder(method: str, dims: Sequence[int], limit: int, rungs: Sequence[int] = RUNGS) -> list[int]:
@@ -67,16 +62,11 @@ def run_rival(
 ) -> Estimate:
     """The tensor a rival predicts, everywhere, and its size and ranks."""
     options: Row = {"max_seconds": max_seconds, "random_state": seed}
+    if method in ("tt", "tr"):
+        method, options = f"{method}_als", {**options, "start": "random", "device": device}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if method in ("tt", "tr"):
-            options |= {"ranks": [rank], "start": "random", "device": device}
-            result = tg.baselines.run(f"{method}_als", x, mask, **options)
-        else:
-            try:
-                result = tg.baselines.run(method, x, mask, rank=rank, **options)
-            except tg.MissingPackageError as error:
-                raise NotInstalledError(str(error)) from error
+        result = methods.run_rival(method, x, mask, rank, **options)
     names = ("ridge", "iterations")
     row = {"size": result.num_parameters, "stop": result.stop.name}
     row |= {k: result.info[k] for k in names if k in result.info}
@@ -85,7 +75,7 @@ def run_rival(
     return result.fill(x, mask, keep_observed=False), row
 
 
-def slot_means(x: np.ndarray, mask: np.ndarray, day_axis: int) -> Estimate:
+def predict_means(x: np.ndarray, mask: np.ndarray, day_axis: int) -> Estimate:
     """Mean over the known days of the same place and slot; where none is known, of the place, then of all."""
     total = np.where(mask, x, 0.0)
     axes: Sequence[Callable[[np.ndarray], np.ndarray]] = (

@@ -2,79 +2,76 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
-from _common import Case, Results, Row, median
-
-# isort: split
 import numpy as np
 
 import tensorgrow as tg
-from _completing import claim, finished, observed_mask, timed_complete
-from _quality import relative_error
+from tensorgrow.experiments import targets
+from tensorgrow.experiments.harness import Case, Results, Row, median
+from tensorgrow.experiments.methods import random_mask
+from tensorgrow.experiments.targets import DIMS, PLANTED_ERROR, planted_tensor, random_graph
 
-DIMS = (7,) * 5
-TARGETS = {
-    "tt": tg.Structure.tensor_train(DIMS, (2, 3, 6, 5)),
-    "tr": tg.Structure.tensor_ring(DIMS, (2, 3, 4, 5, 5)),
-    "triangle": tg.Structure(DIMS, {(0, 1): 5, (1, 2): 2, (2, 3): 5, (1, 4): 2, (2, 4): 2}),
-}
+from ..benchmark import BenchmarkSettings
+from .quality import relative_error
+from .runs import claim, time_complete
+
+__all__ = [
+    "degenerate_cases",
+    "degenerate_claims",
+    "degenerate_table",
+    "endure",
+    "recover",
+    "recovery_cases",
+    "recovery_claims",
+    "recovery_table",
+]
+
+TARGETS = {name: targets.TARGETS[name] for name in ("tt", "tr", "triangle")}
 GRAPH = "graph"
-PER_PARAMETER = 10
 NOISE = {"clean": 0.0, "noisy": 0.01}
 SEEDS, ENOUGH = 20, 18
-MAX_ERROR, SIZE_SLACK = 1e-6, 0.2
+SIZE_SLACK = 0.2
 
 
 # -- recovery ------------------------------------------------------------------------------------------
 
 
-def random_graph(seed: int) -> tg.Structure:
-    """A random spanning tree plus up to two further edges, ranks 2 or 3."""
-    rng = np.random.default_rng([5, 7, seed])
-    order, nodes = len(DIMS), rng.permutation(len(DIMS))
-    edges = {tuple(sorted((int(nodes[k]), int(nodes[rng.integers(k)])))) for k in range(1, order)}
-    free = [(i, j) for i in range(order) for j in range(i + 1, order) if (i, j) not in edges]
-    edges |= {free[k] for k in rng.permutation(len(free))[: seed % 3]}
-    return tg.Structure(DIMS, {e: int(rng.integers(2, 4)) for e in sorted(edges)})
-
-
 def planted(structure: tg.Structure, seed: int) -> np.ndarray:
     """The tensor of a network with standard normal cores, scaled to norm 1."""
-    x = tg.TensorNetwork.random(structure, random_state=seed).to_dense().numpy()
-    return np.asarray(x / np.linalg.norm(x))
+    return planted_tensor(structure, seed).numpy()
 
 
-def recovery_cases(args: argparse.Namespace) -> list[Case]:
+def recovery_cases(settings: BenchmarkSettings) -> list[Case]:
     """Every target without and with noise."""
     cases = []
     for noise in NOISE:
         for name in (*TARGETS, GRAPH):
-            for seed in range(1 if args.quick else SEEDS):
-                structure = random_graph(seed) if name == GRAPH else TARGETS[name]
+            for seed in range(1 if settings.quick else SEEDS):
+                rng = np.random.default_rng([5, 7, seed])
+                structure = random_graph(DIMS, 4 + seed % 3, rng) if name == GRAPH else TARGETS[name]
                 params = {
                     "structure": structure.to_dict(),
                     "planted": structure.num_parameters,
                     "seed": seed,
                     "noise": NOISE[noise],
-                    "per_parameter": PER_PARAMETER,
-                    "device": args.device,
+                    "per_parameter": 10,
+                    "device": settings["device"],
                 }
-                cases.append(Case(f"recovery/{args.device}/{name}/{noise}/seed{seed:02}", params))
+                cases.append(Case(f"recovery/{settings['device']}/{name}/{noise}/seed{seed:02}", params))
     return cases
 
 
-def recover(params: Row) -> Row:
+def recover(params: Row, settings: BenchmarkSettings) -> Row:
     """Default options on a planted tensor; the error is on entries that are not observed, without noise."""
     structure = tg.Structure.from_dict(params["structure"])
     x = planted(structure, params["seed"])
     share = min(1.0, params["per_parameter"] * params["planted"] / x.size)
-    mask = observed_mask(x.shape, share, params["seed"])
+    mask = random_mask(x.shape, share, params["seed"])
     rng = np.random.default_rng([params["seed"], 1])
     spread = params["noise"] * np.sqrt(np.mean(x**2))
     seen = np.where(mask, x + spread * rng.standard_normal(x.shape), 0.0)
-    result, row = timed_complete(seen, mask, device=params["device"], random_state=params["seed"])
+    result, row = time_complete(seen, mask, device=params["device"], random_state=params["seed"])
     found = result.fill(seen, mask, keep_observed=False)
     return {
         **row,
@@ -86,7 +83,7 @@ def recover(params: Row) -> Row:
 
 def _is_met(noise: str, row: Row) -> bool:
     if noise == "clean":
-        return bool(row["error"] < MAX_ERROR and row["ratio"] <= 1.0)
+        return bool(row["error"] < PLANTED_ERROR and row["ratio"] <= 1.0)
     return bool(abs(row["ratio"] - 1.0) <= SIZE_SLACK)
 
 
@@ -97,7 +94,7 @@ def recovery_table(results: Results) -> list[Row]:
         for noise in NOISE:
             for name in (*TARGETS, GRAPH):
                 prefix = f"recovery/{device}/{name}/{noise}/"
-                rows = list(finished(results, prefix).values())
+                rows = results.rows(prefix)
                 if not rows and not results.failures(prefix):
                     continue
                 groups.append(
@@ -120,7 +117,7 @@ def recovery_table(results: Results) -> list[Row]:
 def recovery_claims(results: Results) -> list[Row]:
     """18 of 20 seeds; the random graphs were not promised but are held to the same."""
     texts = {
-        "clean": f"error below {MAX_ERROR:g} at the planted size or less",
+        "clean": f"error below {PLANTED_ERROR:g} at the planted size or less",
         "noisy": f"size within {SIZE_SLACK:.0%} of the planted one",
     }
     found = []
@@ -138,7 +135,7 @@ def recovery_claims(results: Results) -> list[Row]:
 def _base(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A ring of rank 2 with entries of size about 1, half of it known."""
     x = planted(tg.Structure.tensor_ring((8,) * 4, 2), seed)
-    return x * np.sqrt(x.size), observed_mask(x.shape, 0.5, seed)
+    return x * np.sqrt(x.size), random_mask(x.shape, 0.5, seed)
 
 
 def _slice(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -162,20 +159,16 @@ def _one_per_slice(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _constant(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.full((8,) * 4, 2.5), observed_mask((8,) * 4, 0.3, seed)
-
-
-def _outliers(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    return _base(seed)
+    return np.full((8,) * 4, 2.5), random_mask((8,) * 4, 0.3, seed)
 
 
 def _few(seed: int) -> tuple[np.ndarray, np.ndarray]:
     x = planted(tg.Structure.tensor_train((30,) * 3, 2), seed)
-    return x, observed_mask(x.shape, 40 / x.size, seed)
+    return x, random_mask(x.shape, 40 / x.size, seed)
 
 
 def _single(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.ones((4, 5, 6)), observed_mask((4, 5, 6), 1 / 120, seed)
+    return np.ones((4, 5, 6)), random_mask((4, 5, 6), 1 / 120, seed)
 
 
 # What is made, and whether the data cannot determine the answer, so that a warning is due.
@@ -184,30 +177,31 @@ KINDS: dict[str, tuple[Callable[[int], tuple[np.ndarray, np.ndarray]], bool]] = 
     "fibre-unobserved": (_fibre, False),
     "one-per-slice": (_one_per_slice, True),
     "constant": (_constant, False),
-    "outliers-1-percent": (_outliers, False),
+    "outliers-1-percent": (_base, False),
     "fewer-than-rank-one": (_few, True),
     "single-observation": (_single, True),
 }
-OUTLIER_SHARE, OUTLIER_SIZE = 0.01, 10.0
 
 
-def degenerate_cases(args: argparse.Namespace) -> list[Case]:
+def degenerate_cases(settings: BenchmarkSettings) -> list[Case]:
     """Every kind once."""
     return [
-        Case(f"degenerate/{args.device}/{kind}", {"kind": kind, "seed": 0, "device": args.device})
+        Case(
+            f"degenerate/{settings['device']}/{kind}", {"kind": kind, "seed": 0, "device": settings["device"]}
+        )
         for kind in KINDS
     ]
 
 
-def endure(params: Row) -> Row:
+def endure(params: Row, settings: BenchmarkSettings) -> Row:
     """Default options; `error` is on unobserved entries, `error_determined` on those in observed slices."""
     x, mask = KINDS[params["kind"]][0](params["seed"])
     seen = np.where(mask, x, 0.0)
     if params["kind"].startswith("outliers"):
         rng = np.random.default_rng([params["seed"], 2])
-        hit = rng.permutation(np.flatnonzero(mask))[: round(OUTLIER_SHARE * mask.sum())]
-        seen.flat[hit] += OUTLIER_SIZE * np.abs(x).max() * rng.choice([-1.0, 1.0], len(hit))
-    result, row = timed_complete(seen, mask, device=params["device"], random_state=params["seed"])
+        hit = rng.permutation(np.flatnonzero(mask))[: round(0.01 * mask.sum())]
+        seen.flat[hit] += 10.0 * np.abs(x).max() * rng.choice([-1.0, 1.0], len(hit))
+    result, row = time_complete(seen, mask, device=params["device"], random_state=params["seed"])
     found = result.fill(seen, mask, keep_observed=False)
     determined = ~mask
     for axis in range(x.ndim):
@@ -225,7 +219,7 @@ def endure(params: Row) -> Row:
 
 def degenerate_claims(results: Results) -> list[Row]:
     """Finite everywhere; a warning where the data leaves the answer open."""
-    rows = {k.rsplit("/", 1)[1]: r for k, r in finished(results, "degenerate/").items()}
+    rows = {k.rsplit("/", 1)[1]: r for k, r in results.finished("degenerate/").items()}
     if not rows:
         return []
     failed = results.failures("degenerate/")
@@ -244,5 +238,5 @@ def degenerate_table(results: Results) -> list[Row]:
     columns = ("observed", "size", "finite", "largest_ratio", "error", "error_determined", "stop", "warnings")
     return [
         {"kind": k.split("/")[2], "device": k.split("/")[1], **{c: r[c] for c in columns}}
-        for k, r in finished(results, "degenerate/").items()
+        for k, r in results.finished("degenerate/").items()
     ]

@@ -7,30 +7,28 @@ The planted network of the whole run has nonnegative cores, as counts and rating
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from _common import Case, Results, Row, median, pyplot
-
-# isort: split
 import numpy as np
 import torch
 
 import tensorgrow as tg
-from _completing import Folders, claim, finished, in_fresh_process, peak_bytes, timed_complete
-from _measure import NEVER_CONVERGED, synchronize
+from tensorgrow.experiments.figures import pyplot, save_figure
+from tensorgrow.experiments.harness import Case, Results, Row, median
 from tensorgrow.objectives import ObservedLeastSquares
-from tensorgrow.solvers import ALSSettings, als
+
+from ..benchmark import BenchmarkSettings
+from ..timing import als_seconds
+from .runs import claim, in_fresh_process, peak_bytes, time_complete
+
+__all__ = ["cases", "claims", "draw", "run", "slopes", "table", "whole_table"]
 
 DIMS = (1000, 1000, 1000)
-RANK, PLANTED_RANK, NOISE, RIDGE = 8, 4, 0.1, 1e-2
-OBSERVATIONS = (10**4, 10**5, 10**6, 10**7)
-RANKS, RANK_OBSERVATIONS = (2, 4, 8, 16, 32), 10**6
+RANK = 8
 # A sweep counts as linear in the observations when the slope from here on stays within this.
 LINEAR_FROM, LINEAR_SLOPE = 10**5, 1.1
-HUGE, HUGE_OBSERVATIONS, HUGE_RANK, HUGE_STEPS = (10_000, 10_000, 1000), 10**6, 2, 4
 HUGE_BYTES = 8e9
 TEST_ENTRIES = 10**5
 
@@ -61,28 +59,28 @@ def planted_entries(
 # -- cases ---------------------------------------------------------------------------------------------
 
 
-def cases(args: argparse.Namespace) -> list[Case]:
+def cases(settings: BenchmarkSettings) -> list[Case]:
     """Two series of sweeps and one whole run."""
-    counts = (10**3, 10**4, 10**5) if args.quick else OBSERVATIONS
-    ranks, at = ((2, 4), 10**4) if args.quick else (RANKS, RANK_OBSERVATIONS)
+    counts = (10**3, 10**4, 10**5) if settings.quick else (10**4, 10**5, 10**6, 10**7)
+    ranks, at = ((2, 4), 10**4) if settings.quick else ((2, 4, 8, 16, 32), 10**6)
     series = [("observations", n, n, RANK) for n in counts] + [("rank", r, at, r) for r in ranks]
     made = []
     for name, x, count, rank in series:
-        params = {"what": "sweep", "observations": count, "rank": rank, "device": args.device}
-        params |= {"budget": 0.5 if args.quick else args.budget}
-        made.append(Case(f"scaling/{args.device}/{name}/{x:09}", params))
+        params = {"what": "sweep", "observations": count, "rank": rank, "device": settings["device"]}
+        params |= {"budget": 0.5 if settings.quick else settings["budget"]}
+        made.append(Case(f"scaling/{settings['device']}/{name}/{x:09}", params))
     whole = {
         "what": "whole",
-        "dims": [300, 300, 100] if args.quick else list(HUGE),
-        "observations": 10**4 if args.quick else HUGE_OBSERVATIONS,
-        "rank": HUGE_RANK,
-        "max_steps": HUGE_STEPS,
-        "device": args.device,
+        "dims": [300, 300, 100] if settings.quick else [10_000, 10_000, 1000],
+        "observations": 10**4 if settings.quick else 10**6,
+        "rank": 2,
+        "max_steps": 4,
+        "device": settings["device"],
     }
-    return [*made, Case(f"scaling/{args.device}/whole/complete", whole)]
+    return [*made, Case(f"scaling/{settings['device']}/whole/complete", whole)]
 
 
-def run(params: Row) -> Row:
+def run(params: Row, settings: BenchmarkSettings) -> Row:
     """One row in a fresh process."""
     return in_fresh_process(measure_sweep if params["what"] == "sweep" else measure_whole, params)
 
@@ -90,34 +88,25 @@ def run(params: Row) -> Row:
 def measure_sweep(params: Row) -> Row:
     """Seconds of one ALS sweep of the observed objective, gauge balancing included."""
     device = params["device"]
-    where, values, _ = planted_entries(DIMS, PLANTED_RANK, params["observations"], 0)
-    values += NOISE * torch.randn(len(values), generator=torch.Generator().manual_seed(0), dtype=values.dtype)
+    where, values, _ = planted_entries(DIMS, 4, params["observations"], 0)
+    values += 0.1 * torch.randn(len(values), generator=torch.Generator().manual_seed(0), dtype=values.dtype)
     structure = tg.Structure.tensor_train(DIMS, params["rank"])
     network = tg.TensorNetwork.random(structure, random_state=0, dtype=values.dtype, device=device)
     before = peak_bytes()
-    objective = ObservedLeastSquares(where.to(device), values.to(device), DIMS, ridge=RIDGE)
-    first = _seconds(objective, network, 1, device)
+    objective = ObservedLeastSquares(where.to(device), values.to(device), DIMS, ridge=1e-2)
+    first = als_seconds(objective, network, 1)
     sweeps = int(min(max(params["budget"] / 3 / max(first, 1e-6), 1), 25))
     repeats = 3 if 3 * first * sweeps <= 2 * params["budget"] else 1
     return {
         "observations": len(values),
         "rank": params["rank"],
         "size": structure.num_parameters,
-        "seconds": median(_seconds(objective, network, sweeps, device) for _ in range(repeats)),
+        "seconds": median(als_seconds(objective, network, sweeps) for _ in range(repeats)),
         "seconds_first": first,
         "sweeps": sweeps * repeats,
         "flops": objective.sweep_flops(structure),
         **_memory(device, before),
     }
-
-
-def _seconds(objective: ObservedLeastSquares, network: tg.TensorNetwork, sweeps: int, device: str) -> float:
-    settings = ALSSettings(max_sweeps=sweeps, tolerance=NEVER_CONVERGED)
-    synchronize(device)
-    begin = time.perf_counter()
-    fitted = als(objective, network, settings)
-    synchronize(device)
-    return (time.perf_counter() - begin) / fitted.num_sweeps
 
 
 def _memory(device: str, before: int) -> Row:
@@ -139,7 +128,7 @@ def measure_whole(params: Row) -> Row:
     entries = tg.Observations(where[:count], values[:count], params["dims"])
     test, true = where[count:], values[count:]
     before = peak_bytes()
-    result, row = timed_complete(
+    result, row = time_complete(
         entries, device=params["device"], max_steps=params["max_steps"], random_state=0
     )
     memory = _memory(params["device"], before)
@@ -166,7 +155,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
 
 def series(results: Results, device: str, name: str) -> list[Row]:
     """Rows of a series in order."""
-    return list(finished(results, f"scaling/{device}/{name}/").values())
+    return results.rows(f"scaling/{device}/{name}/")
 
 
 def claims(results: Results) -> list[Row]:
@@ -224,12 +213,12 @@ def _per_entry(row: Row) -> float:
     return 1e6 * float(row["seconds"]) / float(row["observations"])
 
 
-def draw(results: Results, where: Folders, name: str) -> None:
+def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     """Seconds per sweep and peak memory, log-log."""
     devices = [d for d in ("cpu", "cuda") if series(results, d, "observations")]
     plt = pyplot() if devices else None
     if plt is None:
-        return
+        return []
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
     for number, device in enumerate(devices):
         rows = series(results, device, "observations")
@@ -248,10 +237,7 @@ def draw(results: Results, where: Folders, name: str) -> None:
         axis.set_ylabel(y)
         axis.grid(True, which="both", alpha=0.3)
         axis.legend()
-    where.figures.mkdir(parents=True, exist_ok=True)
-    figure.savefig(where.figures / name, dpi=120)
-    plt.close(figure)
-    print(f"drew {name}")
+    return save_figure(figure, settings.figures / "completion_scaling.png")
 
 
 def _line(axis: Any, rows: list[Row], x: str, y: str, style: str, label: str) -> None:

@@ -11,47 +11,37 @@ the backward pass to input and parameters, for
 * tensorly and tensorly_rebuilt: ``tltorch.FactorizedLinear`` (block tensor train of the same ranks) in its
   two implementations, for trains, where it is installed or on PYTHONPATH.
 
+The part `rates` measures what operations cost on the device, in the terms of `nn/layer/costs.py`.
+
 Claims: auto is never slower than rebuild, and faster than both implementations of TensorLy-Torch everywhere
 (within the noise of 10 %).
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import importlib.util
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch is imported; the profiler is talkative
-
-from _calibrate import calibrate
-from _common import (
-    RESULTS,
-    ROOT,
-    THREADS,
-    Case,
-    Results,
-    Row,
-    geometric_mean,
-    make_parser,
-    open_results,
-    print_table,
-    run_cases,
-)
-
-# isort: split
 import torch
 
 import tensorgrow as tg
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case, Results, Row, geometric_mean
 from tensorgrow.nn.layer.costs import machine_of
 from tensorgrow.nn.layer.plans import dense_plan
 from tensorgrow.nn.layer.products import NO_LIMIT
 from tensorgrow.nn.layer.schedules import through_plans
+
+from ..benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
+from ..timing import call_seconds
+from .rates import measure_rates
+
+__all__ = ["BENCHMARK"]
 
 SHAPES = {"1024x1024": ((4,) * 5, (4,) * 5), "4096x4096": ((8,) * 4, (8,) * 4)}
 STRUCTURES = (("train", 2), ("train", 4), ("train", 8), ("train", 16), ("ring", 4), ("complete", 2))
@@ -63,7 +53,6 @@ HEAVY = 1 << 35
 HEAVY_STRUCTURES = (("train", 4), ("train", 16))
 # Slower by more than this counts against a claim.
 NOISE = 1.1
-MOST_ROUNDS = 60
 
 
 def graph(name: str, dims: tuple[int, ...], rank: int) -> tg.Structure:
@@ -78,29 +67,19 @@ def graph(name: str, dims: tuple[int, ...], rank: int) -> tg.Structure:
 # -- measuring -----------------------------------------------------------------------------------------
 
 
-def one_call(call: Callable[[], Any], device: str) -> float:
-    """Seconds of a call: CPU time with one thread, where it is the same but for other processes."""
-    now = time.process_time if device == "cpu" and THREADS == 1 else time.perf_counter
-    if device == "cuda":
-        torch.cuda.synchronize()
-    begin = now()
-    call()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return now() - begin
-
-
 def in_turns(calls: dict[str, Callable[[], Any]], device: str, budget: float) -> dict[str, list[float]]:
     """Seconds of several calls, taken round by round within a time budget; at least two or three rounds."""
     times: dict[str, list[float]] = {name: [] for name in calls}
+    cpu_time = device == "cpu" and torch.get_num_threads() == 1  # the same then, but for other processes
     begin = time.perf_counter()
-    for turn in range(MOST_ROUNDS):
+    for turn in range(60):
         spent = time.perf_counter() - begin
         if spent > budget and turn >= (2 if spent > 20 * budget else 3):
             break
         for name, call in calls.items():
-            first = one_call(call, device)  # caches are those of this contender now
-            times[name].append(one_call(call, device) if first < budget / 20 else first)
+            first = call_seconds(call, device, cpu_time=cpu_time)  # caches are those of this contender now
+            short = first < budget / 20
+            times[name].append(call_seconds(call, device, cpu_time=cpu_time) if short else first)
     return times
 
 
@@ -165,7 +144,7 @@ def contenders(params: Row) -> tuple[dict[str, torch.nn.Module], Row]:
     return found, known
 
 
-def run(params: Row) -> Row:
+def measure_layer(params: Row) -> Row:
     """One layer, one number of rows."""
     layers, row = contenders(params)
     device = params["device"]
@@ -203,15 +182,6 @@ def run(params: Row) -> Row:
 
 
 # -- reporting -----------------------------------------------------------------------------------------
-
-
-def line(row: Row) -> str:
-    """What is printed when a case ends."""
-    shown = (
-        f"{name} " + "/".join(f"{row[kind][name]['median'] * 1e3:.3g}" for kind in PASSES)
-        for name in row["forward"]
-    )
-    return f"{', '.join(shown)} ms; {'cores' if row['uses_cores'] else 'rebuild'}"
 
 
 def ratio(found: Row, rival: str) -> float | None:
@@ -256,8 +226,9 @@ def claims(rows: list[Row]) -> list[Row]:
     return out
 
 
-def report(results: Results) -> None:
+def report(results: Results) -> Report:
     """Table and claims."""
+    out = Report("Layers")
     table: list[Row] = []
     rows = results.rows("layers/")
     order = {(s, g, k): n for n, (s, (g, k)) in enumerate((s, x) for s in SHAPES for x in STRUCTURES)}
@@ -287,60 +258,44 @@ def report(results: Results) -> None:
                 }
             )
     summary = claims(rows)
-    results.summarise({"claims": summary})
-    for part in (table, summary):
-        if part:
-            print_table(list(part[0]), [list(r.values()) for r in part])
+    out.summary = {"claims": summary}
+    out.tabulate_rows("Milliseconds and megabytes", table)
+    out.tabulate_rows("Claims", summary)
+    for row in results.rows("rates/"):
+        out.say(f"{row['params']['device']}: {row['measured']}\n{row['in_use']}")
+    return out
 
 
-def arguments() -> argparse.Namespace:
-    """Command line."""
-    parser = make_parser(__doc__, "layers")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--budget", type=float, default=0.5, help="seconds per case and pass, about")
-    parser.add_argument("--quick", action="store_true", help="a few cases, kept apart")
-    parser.add_argument("--summary", action="store_true", help="run nothing: report what there is")
-    parser.add_argument("--calibrate", action="store_true", help="print rates of the device for nn/costs.py")
-    args = parser.parse_args()
-    if args.quick and args.out == RESULTS / "layers.json":
-        args.out = ROOT / ".bench" / "layers-quick.json"
-    if args.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch finds no GPU")
-    return args
-
-
-def main() -> None:
-    """Run what is not done yet and report."""
-    args = arguments()
-    if args.calibrate:
-        print(calibrate(args.device))
-        return
-    results = open_results(args, [f"layers/{args.device}"])
-    cases = [
-        Case(
-            f"layers/{args.device}/{shape}/{kind}{rank}/rows{rows}",
-            {
-                "shape": shape,
-                "graph": kind,
-                "rank": rank,
-                "rows": rows,
-                "device": args.device,
-                "budget": args.budget,
-            },
-        )
-        for shape in SHAPES
-        for kind, rank in STRUCTURES
-        for rows in ROWS
-        if args.device == "cuda"
-        or (kind, rank) in HEAVY_STRUCTURES
-        or rows * math.prod(map(math.prod, SHAPES[shape])) < HEAVY
-        if not args.quick or (shape == "1024x1024" and rank in (2, 8) and rows in (1, 256))
-    ]
+def cases(settings: BenchmarkSettings) -> list[Case]:
+    """Every layer, structure and number of rows that is feasible; small ones first."""
+    device = settings["device"]
+    cases = []
+    for shape, digits in SHAPES.items() if "layers" in settings.parts else ():
+        for kind, rank in STRUCTURES:
+            for rows in ROWS:
+                is_light = rows * math.prod(map(math.prod, digits)) < HEAVY
+                if settings.quick and not (shape == "1024x1024" and rank in (2, 8) and rows in (1, 256)):
+                    continue
+                if device == "cuda" or is_light or (kind, rank) in HEAVY_STRUCTURES:
+                    params = {"shape": shape, "graph": kind, "rank": rank, "rows": rows, "device": device}
+                    params["budget"] = settings["budget"]
+                    cases.append(Case(f"layers/{device}/{shape}/{kind}{rank}/rows{rows}", params))
     cases.sort(key=lambda c: c.params["rows"] * math.prod(map(math.prod, SHAPES[c.params["shape"]])))
-    if not args.summary:
-        run_cases(results, cases, run, report=line)
-    report(results)
+    rates = [Case(f"rates/{device}", {"device": device})] if "rates" in settings.parts else []
+    return [*cases, *rates]
 
 
-if __name__ == "__main__":
-    main()
+def work(case: Case, settings: BenchmarkSettings) -> Row:
+    """Measure a layer, or the rates of the device."""
+    return measure_rates(case.params["device"]) if case.part == "rates" else measure_layer(case.params)
+
+
+BENCHMARK = Benchmark(
+    "layers",
+    "latency and memory of TNLinear, of rebuilding its weight, of nn.Linear and of TensorLy-Torch",
+    cases,
+    work,
+    report,
+    parts=("layers", "rates"),
+    options=(DEVICE, Option("budget", 0.5, "seconds per case and pass, about", quick=0.05)),
+)

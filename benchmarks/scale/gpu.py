@@ -6,15 +6,12 @@ import math
 import time
 from itertools import pairwise
 
-from _common import Row
-
-# isort: split
 import torch
 
 import tensorgrow as tg
+from tensorgrow.experiments.harness import Row
 
-ERROR = 0.05
-NOISE = 0.01
+__all__ = ["measure"]
 
 
 def smooth_tensor(side: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -36,7 +33,7 @@ def smooth_tensor(side: int, device: str, dtype: torch.dtype = torch.float32) ->
         made = (part @ right).reshape(-1, side, side)
         size = float(made.square().mean().sqrt())
         noise = torch.randn(made.shape, generator=generator, device=device, dtype=dtype)
-        x[start : start + slab] = made.add_(noise, alpha=NOISE * size)
+        x[start : start + slab] = made.add_(noise, alpha=0.01 * size)
     return x
 
 
@@ -56,7 +53,7 @@ def measure(params: Row) -> Row:
     result = tg.distributed.decompose(
         x,
         method=method,
-        max_error=ERROR,
+        max_error=0.05,
         max_seconds=params["max_seconds"],
         random_state=0,
         effort="fast",

@@ -11,40 +11,30 @@ Views of a plain array, all column-major (the first digit of an index varies fas
 
 from __future__ import annotations
 
-import argparse
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _common import Case, Results, Row, pyplot
-
-# isort: split
 import numpy as np
 
-from _completing import (
-    LABELS,
-    Folders,
-    at_most,
-    best_rows,
-    claim,
-    finished,
-    items_of,
-    observed_mask,
-    skippable,
-    timed,
-    timed_complete,
-    timing_row,
-)
-from _quality import picture_quality
-from _rivals import ladder, run_rival
+from tensorgrow.experiments import completion as paper
+from tensorgrow.experiments.figures import pyplot, save_figure
+from tensorgrow.experiments.harness import Case, Results, Row
+from tensorgrow.experiments.methods import random_mask
+
+from ..benchmark import BenchmarkSettings
+from .quality import picture_quality
+from .rivals import LABELS, ladder, run_rival
+from .runs import at_most, best_rows, claim, compare, count_wins, items_of, time_complete, time_rival
+
+__all__ = ["draw", "einstein_cases", "einstein_claims", "image_cases", "image_claims", "run", "table"]
 
 IMAGES = ("airplane", "baboon", "facade", "house")
 VIDEO = "carphone"
 FRAME = 25
 RATES = (10, 20, 30)
-FIGURE_RATE = 20
 # Largest sizes of our networks, and of the rivals.
 EINSTEIN_SIZES, EINSTEIN_LIMIT = (21_375, 10_096), 25_000
 IMAGE_SIZE, VIDEO_SIZE = 20_000, 60_000
@@ -98,10 +88,19 @@ def view_of(source: str, name: str) -> View:
     if name == "plain":
         return View(SHAPES[source])
     if source == "einstein":
-        return View((6, 10, 10, 6, 10, 10, 3))
+        return View(paper.SHAPE)
     if source == VIDEO:
         return View((12, 12, 16, 11, 3, 50))
     return View(BASE4) if name == "stored" else View(BASE4, (0, 4, 1, 5, 2, 6, 3, 7, 8), (16,) * 4 + (3,))
+
+
+def _data(settings: BenchmarkSettings) -> Path:
+    return settings.folder("einstein").parent
+
+
+def _pictures(settings: BenchmarkSettings) -> Path:
+    """Those of quick runs lie apart."""
+    return settings["pictures"] or settings.scratch / ("completion-quick" if settings.quick else "completion")
 
 
 @functools.lru_cache(maxsize=4)
@@ -118,15 +117,17 @@ def load(data: Path, source: str) -> np.ndarray:
 # -- cases ---------------------------------------------------------------------------------------------
 
 
-def _case(args: argparse.Namespace, part: str, item: str, method: str, variant: str, **params: Any) -> Case:
-    device = "cpu" if method in ("cp", "tucker") else args.device
-    limit = {} if method == "ours" else {"max_seconds": args.rival_seconds}
+def _case(
+    settings: BenchmarkSettings, part: str, item: str, method: str, variant: str, **params: Any
+) -> Case:
+    device = "cpu" if method in ("cp", "tucker") else settings["device"]
+    limit = {} if method == "ours" else {"max_seconds": settings["rival_seconds"]}
     values = {"method": method, "device": device, **limit, **params}
     return Case(f"{part}/{device}/{item}/{method}/{variant}", values)
 
 
 def _rival_cases(
-    args: argparse.Namespace,
+    settings: BenchmarkSettings,
     part: str,
     item: str,
     ladders: list[tuple[str, str, tuple[int, ...] | None]],
@@ -135,25 +136,25 @@ def _rival_cases(
 ) -> Iterator[Case]:
     for method, view, rungs in ladders:
         dims = view_of(common["source"], view).dims
-        slow = common["source"] == VIDEO and method in ("tt", "tr") and args.device == "cpu"
+        slow = common["source"] == VIDEO and method in ("tt", "tr") and settings["device"] == "cpu"
         most = min(limit, VIDEO_ALS_SIZE) if slow else limit
         ranks = ladder(method, dims, most) if rungs is None else ladder(method, dims, most, rungs)
-        for rank in ranks[:1] if args.quick else ranks:
+        for rank in ranks[:1] if settings.quick else ranks:
             params = {**common, "view": view, "rank": rank}
-            yield _case(args, part, item, method, f"{view}-rank{rank:03}", **params)
+            yield _case(settings, part, item, method, f"{view}-rank{rank:03}", **params)
 
 
-def einstein_cases(args: argparse.Namespace) -> list[Case]:
+def einstein_cases(settings: BenchmarkSettings) -> list[Case]:
     """Both sizes on three masks; rivals on the first, or on all."""
-    seeds = (0,) if args.quick else (0, 1, 2)
-    sizes = (300,) if args.quick else EINSTEIN_SIZES
+    seeds = (0,) if settings.quick else (0, 1, 2)
+    sizes = (300,) if settings.quick else EINSTEIN_SIZES
     cases = []
     for seed in seeds:
         common = {"source": "einstein", "rate": 10, "seed": seed}
         for size in sizes:
             params = {**common, "view": "stored", "max_parameters": size}
-            cases.append(_case(args, "einstein", f"seed{seed}", "ours", f"{size:05}", **params))
-    for seed in seeds if args.all_seeds else (0,):
+            cases.append(_case(settings, "einstein", f"seed{seed}", "ours", f"{size:05}", **params))
+    for seed in seeds if settings["all_seeds"] else (0,):
         common = {"source": "einstein", "rate": 10, "seed": seed}
         ladders = [
             ("tt", "stored", None),
@@ -163,32 +164,32 @@ def einstein_cases(args: argparse.Namespace) -> list[Case]:
             ("tucker", "stored", TUCKER_RUNGS),
             ("tucker", "plain", TUCKER_RUNGS),
         ]
-        cases += _rival_cases(args, "einstein", f"seed{seed}", ladders, EINSTEIN_LIMIT, common)
+        cases += _rival_cases(settings, "einstein", f"seed{seed}", ladders, EINSTEIN_LIMIT, common)
     return cases
 
 
-def image_cases(args: argparse.Namespace) -> list[Case]:
+def image_cases(settings: BenchmarkSettings) -> list[Case]:
     """Four images and a video at three rates, two views each, and the rivals."""
-    sources = ("house", VIDEO) if args.quick else (*IMAGES, VIDEO)
+    sources = ("house", VIDEO) if settings.quick else (*IMAGES, VIDEO)
     cases = []
     for source in sources:
-        for rate in (FIGURE_RATE,) if args.quick else RATES:
+        for rate in (20,) if settings.quick else RATES:
             common = {"source": source, "rate": rate, "seed": 0}
-            cases += _image_cases(args, f"{source}@{rate}", common, source == VIDEO)
+            cases += _image_cases(settings, f"{source}@{rate}", common, source == VIDEO)
     return cases
 
 
-def _image_cases(args: argparse.Namespace, item: str, common: Row, is_video: bool) -> list[Case]:
+def _image_cases(settings: BenchmarkSettings, item: str, common: Row, is_video: bool) -> list[Case]:
     size = VIDEO_SIZE if is_video else IMAGE_SIZE
     options: Row = {"max_parameters": size}
-    limit = args.video_seconds if is_video else args.image_seconds
+    limit = settings["video_seconds" if is_video else "image_seconds"]
     if limit is not None:
         options["max_seconds"] = limit
-    if args.quick:
+    if settings.quick:
         options = {"max_parameters": 600, "max_seconds": 5.0}
     views = ("plain", "split") if is_video else ("stored", "paired")
     main = "split" if is_video else "stored"
-    ours = [_case(args, "images", item, "ours", v, **common, view=v, **options) for v in views]
+    ours = [_case(settings, "images", item, "ours", v, **common, view=v, **options) for v in views]
     ladders = [
         ("tt", main, FEWER if is_video else FEW),
         ("tr", main, FEWER if is_video else FEW),
@@ -198,31 +199,28 @@ def _image_cases(args: argparse.Namespace, item: str, common: Row, is_video: boo
     ]
     if not is_video:  # an iteration of CP of order 6 on the video takes a minute
         ladders.append(("cp", main, CP_RUNGS[-1:]))
-    return [*ours, *_rival_cases(args, "images", item, ladders, size, common)]
+    return [*ours, *_rival_cases(settings, "images", item, ladders, size, common)]
 
 
-@skippable
-def run(params: Row, where: Folders) -> Row:
-    """Complete one picture with one method; a copy of it is kept for the figure."""
-    plain = load(where.data, params["source"])
-    mask = observed_mask(plain.shape, params["rate"] / 100, params["seed"])
+def run(params: Row, settings: BenchmarkSettings) -> Row:
+    """Complete one picture with one method; a copy is stored for the figure."""
+    plain = load(_data(settings), params["source"])
+    mask = random_mask(plain.shape, params["rate"] / 100, params["seed"])
     view = view_of(params["source"], params["view"])
     x, seen = view.of(plain), view.of(mask)
     known = np.where(seen, x, 0.0)  # what is not observed is not even handed over
     if params["method"] == "ours":
         limits = {k: params[k] for k in ("max_parameters", "max_seconds") if k in params}
-        result, row = timed_complete(
+        result, row = time_complete(
             known, seen, device=params["device"], random_state=params["seed"], **limits
         )
         found = result.fill(known, seen, keep_observed=False)
     else:
         options = {k: params[k] for k in ("rank", "max_seconds", "seed", "device")}
-        (found, row), watch = timed(
-            params["device"], lambda: run_rival(params["method"], known, seen, **options)
-        )
-        row |= timing_row(watch, params["max_seconds"])
+        rival = functools.partial(run_rival, params["method"], known, seen, **options)
+        found, row = time_rival(params["device"], rival, params["max_seconds"])
     picture = view.back(found, plain.shape)
-    keep_picture(where, params, picture)
+    store_picture(settings, params, picture)
     return {**row, **picture_quality(picture, plain, mask), "observed": int(mask.sum())}
 
 
@@ -233,7 +231,7 @@ def einstein_claims(results: Results) -> list[Row]:
     """Error at two sizes, and the time, per device."""
     found = []
     for device, seconds in EINSTEIN_SECONDS.items():
-        every = finished(results, f"einstein/{device}/")
+        every = results.finished(f"einstein/{device}/")
         for size, error in EINSTEIN_CLAIMS.items():
             rows = [r for k, r in every.items() if k.endswith(f"/ours/{size:05}")]
             text = f"einstein, {device}, {size:,} parameters, largest of {len(rows)} seeds"
@@ -254,65 +252,43 @@ def image_claims(results: Results) -> list[Row]:
         found.append(at_most(f"{text}: error", limit, (r["error"] for r in rows)))
         found.append(at_most(f"{text}: size", IMAGE_SIZE, (r["size"] for r in rows)))
     for device in ("cuda", "cpu"):
-        wins = [w for i in items_of(results, "images") if (w := _beats(results, i, device)) is not None]
+        wins = count_wins(results, "images", "error", device)
         count = sum(wins)
         text = f"images, {device}: pictures with a smaller error than the best rival (not promised)"
         found.append(claim(text, len(wins), count, count == len(wins) if wins else None, len(wins)))
     return found
 
 
-def _beats(results: Results, item: str, device: str) -> bool | None:
-    best = best_rows(results, "images", item, "error")
-    theirs = [row["error"] for (_, method), (_, row) in best.items() if method != "ours"]
-    if (device, "ours") not in best or not theirs:
-        return None
-    return bool(best[device, "ours"][1]["error"] < min(theirs))
-
-
 def table(results: Results, part: str) -> list[Row]:
     """Every run of ours, and each rival at the rank with the smallest error on the whole picture."""
-    rows = []
-    for item in items_of(results, part):
-        chosen = {
-            k: r for k, r in finished(results, f"{part}/").items() if f"/{item}/" in k and "/ours/" in k
-        }
-        best = best_rows(results, part, item, "error")
-        chosen |= dict(pair for (_, method), pair in best.items() if method != "ours")
-        for key, row in chosen.items():
-            _, device, _, method, variant = key.split("/")
-            columns = ("size", "error", "psnr", "psnr_unobserved", "ssim", "psnr_filled", "seconds")
-            rows.append(
-                {"item": item, "method": LABELS[method], "variant": variant, "device": device}
-                | {c: row[c] for c in columns}
-                | {"hit_limit": row["hit_limit"]}
-            )
-    return rows
+    columns = ("size", "error", "psnr", "psnr_unobserved", "ssim", "psnr_filled", "seconds", "hit_limit")
+    return compare(results, part, "error", "item", columns)
 
 
 # -- figures -------------------------------------------------------------------------------------------
 
 
-def _picture_file(where: Folders, params: Row) -> Path:
+def _picture_file(settings: BenchmarkSettings, params: Row) -> Path:
     names = ("source", "rate", "seed", "method", "view", "rank", "max_parameters", "device")
-    return where.pictures / ("-".join(str(params[n]) for n in names if n in params) + ".png")
+    return _pictures(settings) / ("-".join(str(params[n]) for n in names if n in params) + ".png")
 
 
-def keep_picture(where: Folders, params: Row, picture: np.ndarray) -> None:
+def store_picture(settings: BenchmarkSettings, params: Row, picture: np.ndarray) -> None:
     """Store a picture, or a frame of a video, for the figure."""
     from PIL import Image
 
     frame = picture if picture.ndim == 3 else picture[..., FRAME]
-    where.pictures.mkdir(parents=True, exist_ok=True)
-    pixels = np.round(255 * np.clip(frame, 0.0, 1.0)).astype(np.uint8)
-    Image.fromarray(pixels).save(_picture_file(where, params))
+    path = _picture_file(settings, params)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.round(255 * np.clip(frame, 0.0, 1.0)).astype(np.uint8)).save(path)
 
 
-def _panels(results: Results, where: Folders, part: str, item: str, device: str) -> list[tuple[str, Any]]:
+def _panels(results: Results, settings: BenchmarkSettings, part: str, item: str) -> list[tuple[str, Any]]:
     """Titles and pictures of an item: observed, ours, best of each rival, truth."""
     from PIL import Image
 
-    rows = finished(results, f"{part}/")
-    ours = {k: r for k, r in rows.items() if k.startswith(f"{part}/{device}/{item}/ours/")}
+    rows = results.finished(f"{part}/")
+    ours = {k: r for k, r in rows.items() if k.startswith(f"{part}/{settings['device']}/{item}/ours/")}
     if part == "images":  # a view that ran on another device only is shown from there
         shown = {k.rpartition("/")[2] for k in ours}
         ours |= {k: r for k, r in rows.items() if f"/{item}/ours/" in k and k.rpartition("/")[2] not in shown}
@@ -324,13 +300,13 @@ def _panels(results: Results, where: Folders, part: str, item: str, device: str)
     if not ours:
         return []
     params = next(iter(ours.values()))["params"]
-    plain = load(where.data, params["source"])
-    mask = observed_mask(plain.shape, params["rate"] / 100, params["seed"])
+    plain = load(_data(settings), params["source"])
+    mask = random_mask(plain.shape, params["rate"] / 100, params["seed"])
     if plain.ndim == 4:
         plain, mask = plain[..., FRAME], mask[..., FRAME]
     panels: list[tuple[str, Any]] = [(f"{params['rate']} % of the entries", np.where(mask, plain, 0.0))]
     for row in ours.values():
-        file = _picture_file(where, row["params"])
+        file = _picture_file(settings, row["params"])
         name = LABELS[row["params"]["method"]] + (
             f", {row['params']['view']}" if part == "images" or row["params"]["view"] == "plain" else ""
         )
@@ -339,13 +315,19 @@ def _panels(results: Results, where: Folders, part: str, item: str, device: str)
     return [*panels, ("truth", plain)]
 
 
-def draw(results: Results, where: Folders, part: str, name: str, device: str) -> None:
+def draw(results: Results, settings: BenchmarkSettings, part: str, name: str) -> list[Path]:
     """One row of panels per item; on Einstein two rows for the first mask."""
     items = ["seed0"] if part == "einstein" else [i for i in items_of(results, part) if i.endswith("@20")]
-    grid = [p for p in (_panels(results, where, part, i, device) for i in items) if p]
+    grid = [p for p in (_panels(results, settings, part, i) for i in items) if p]
+    if missing := sum(picture is None for panels in grid for _, picture in panels):
+        print(
+            f"{name} is not drawn: {missing} pictures are not in {_pictures(settings).name}/; "
+            "--fresh makes them again"
+        )
+        return []
     plt = pyplot() if grid else None
     if plt is None:
-        return
+        return []
     if part == "einstein":
         half = (len(grid[0]) + 1) // 2
         grid = [grid[0][:half], grid[0][half:]]
@@ -355,16 +337,8 @@ def draw(results: Results, where: Folders, part: str, name: str, device: str) ->
     )
     for axis in axes.flat:
         axis.axis("off")
-    missing = 0
     for line, panels in zip(axes, grid):
         for axis, (title, picture) in zip(line, panels):
             axis.set_title(title, fontsize=9)
-            missing += picture is None
-            if picture is not None:
-                axis.imshow(picture)
-    if missing:
-        print(f"{name}: {missing} pictures are not in {where.pictures.name}/; --fresh makes them again")
-    where.figures.mkdir(parents=True, exist_ok=True)
-    figure.savefig(where.figures / name, dpi=110)
-    plt.close(figure)
-    print(f"drew {name}")
+            axis.imshow(picture)
+    return save_figure(figure, settings.figures / name, dpi=110)

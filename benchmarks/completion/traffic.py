@@ -10,42 +10,29 @@ smallest RMSE on the removed entries, which a user could not know: an advantage 
 
 from __future__ import annotations
 
-import argparse
 import functools
 from pathlib import Path
 from typing import Any
 
-from _common import Case, Results, Row
-
-# isort: split
 import numpy as np
 
-from _completing import (
-    LABELS,
-    Folders,
-    best_rows,
-    claim,
-    finished,
-    items_of,
-    skippable,
-    timed,
-    timed_complete,
-    timing_row,
-)
-from _quality import mape, relative_error, rmse
-from _rivals import run_rival, slot_means
+from tensorgrow.experiments.harness import Case, Results, Row
+
+from ..benchmark import BenchmarkSettings
+from .quality import mape, relative_error, rmse
+from .rivals import predict_means, run_rival
+from .runs import claim, compare, count_wins, time_complete, time_rival
+
+__all__ = ["cases", "claims", "load", "run", "table"]
 
 DATASETS = ("parking", "taxi")
 DAY_AXIS = {"parking": 1, "taxi": 2}
-REMOVALS, RATES = ("random", "days"), (30, 50, 70)
 RANKS = {
     "tt": (2, 4, 6, 10, 15),
     "tr": (2, 3, 4, 6, 8),
     "cp": (2, 5, 10, 20, 40),
     "tucker": (2, 4, 8, 12),
 }
-# Share of the remaining day fibres that the second row of ours holds out.
-HELD_OUT_DAYS = 0.1
 
 
 @functools.lru_cache(maxsize=2)
@@ -69,39 +56,40 @@ def choose(known: np.ndarray, removal: str, rate: float, seed: Any) -> np.ndarra
     return known & (picked if removal == "random" else picked[..., None])
 
 
-def cases(args: argparse.Namespace) -> list[Case]:
+def cases(settings: BenchmarkSettings) -> list[Case]:
     """Both datasets, both kinds of gaps, three rates, every method."""
     made = []
-    for name in DATASETS[:1] if args.quick else DATASETS:
-        for removal in REMOVALS:
-            for rate in RATES[:1] if args.quick else RATES:
+    for name in DATASETS[:1] if settings.quick else DATASETS:
+        for removal in ("random", "days"):
+            for rate in (30,) if settings.quick else (30, 50, 70):
                 common = {"source": name, "removal": removal, "rate": rate, "seed": 0}
-                made += _item_cases(args, f"{name}@{removal}{rate}", common)
+                made += _item_cases(settings, f"{name}@{removal}{rate}", common)
     return made
 
 
-def _item_cases(args: argparse.Namespace, item: str, common: Row) -> list[Case]:
-    limit = 5.0 if args.quick else args.traffic_seconds
-    ours: Row = {**common, "method": "ours", "device": args.device, "max_seconds": limit}
+def _item_cases(settings: BenchmarkSettings, item: str, common: Row) -> list[Case]:
+    limit = 5.0 if settings.quick else settings["traffic_seconds"]
+    ours: Row = {**common, "method": "ours", "device": settings["device"], "max_seconds": limit}
     made = [
         Case(f"traffic/cpu/{item}/means/slot", {**common, "method": "means", "device": "cpu"}),
-        Case(f"traffic/{args.device}/{item}/ours/default", {**ours, "hold_out_days": False}),
+        Case(f"traffic/{settings['device']}/{item}/ours/default", {**ours, "hold_out_days": False}),
     ]
     if common["removal"] == "days":
-        made.append(Case(f"traffic/{args.device}/{item}/ours/held-out-days", {**ours, "hold_out_days": True}))
+        made.append(
+            Case(f"traffic/{settings['device']}/{item}/ours/held-out-days", {**ours, "hold_out_days": True})
+        )
     for method, ranks in RANKS.items():
-        device = args.device if method in ("tt", "tr") else "cpu"
-        for rank in ranks[:1] if args.quick else ranks:
+        device = settings["device"] if method in ("tt", "tr") else "cpu"
+        for rank in ranks[:1] if settings.quick else ranks:
             params = {**common, "method": method, "rank": rank, "device": device}
-            params["max_seconds"] = args.rival_seconds
+            params["max_seconds"] = settings["rival_seconds"]
             made.append(Case(f"traffic/{device}/{item}/{method}/rank{rank:03}", params))
     return made
 
 
-@skippable
-def run(params: Row, where: Folders) -> Row:
+def run(params: Row, settings: BenchmarkSettings) -> Row:
     """Predict what was removed with one method."""
-    y, known = load(where.data, params["source"])
+    y, known = load(settings.folder("traffic").parent, params["source"])
     removed = choose(known, params["removal"], params["rate"] / 100, params["seed"])
     seen = known & ~removed
     x = np.where(seen, y, 0.0)
@@ -119,15 +107,15 @@ def _predict(params: Row, x: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, 
     if params["method"] == "ours":
         options: Row = {"random_state": params["seed"], "max_seconds": limit}
         if params["hold_out_days"]:
-            options["validation"] = choose(seen, "days", HELD_OUT_DAYS, [params["seed"], 1])
-        result, row = timed_complete(x, seen, device=device, **options)
+            options["validation"] = choose(seen, "days", 0.1, [params["seed"], 1])
+        result, row = time_complete(x, seen, device=device, **options)
         return result.fill(x, seen, keep_observed=False), row
     if params["method"] == "means":
-        (found, row), watch = timed(device, lambda: slot_means(x, seen, DAY_AXIS[params["source"]]))
+        rival = functools.partial(predict_means, x, seen, DAY_AXIS[params["source"]])
     else:
         options = {k: params[k] for k in ("rank", "max_seconds", "seed", "device")}
-        (found, row), watch = timed(device, lambda: run_rival(params["method"], x, seen, **options))
-    return found, {**row, **timing_row(watch, limit)}
+        rival = functools.partial(run_rival, params["method"], x, seen, **options)
+    return time_rival(device, rival, limit)
 
 
 # -- report --------------------------------------------------------------------------------------------
@@ -137,12 +125,7 @@ def claims(results: Results) -> list[Row]:
     """How often ours is ahead of every rival; nothing was promised."""
     found = []
     for device in ("cuda", "cpu"):
-        wins = []
-        for item in items_of(results, "traffic"):
-            best = best_rows(results, "traffic", item, "rmse")
-            theirs = [row["rmse"] for (_, method), (_, row) in best.items() if method != "ours"]
-            if (device, "ours") in best and theirs:
-                wins.append(best[device, "ours"][1]["rmse"] < min(theirs))
+        wins = count_wins(results, "traffic", "rmse", device)
         text = f"traffic, {device}: gaps with a smaller RMSE than the best rank of any rival (not promised)"
         found.append(claim(text, len(wins), sum(wins), all(wins) if wins else None, len(wins)))
     return found
@@ -150,18 +133,4 @@ def claims(results: Results) -> list[Row]:
 
 def table(results: Results) -> list[Row]:
     """One line per gap and method."""
-    rows = []
-    for item in items_of(results, "traffic"):
-        chosen = {
-            k: r for k, r in finished(results, "traffic/").items() if f"/{item}/" in k and "/ours/" in k
-        }
-        best = best_rows(results, "traffic", item, "rmse")
-        chosen |= dict(pair for (_, method), pair in best.items() if method != "ours")
-        for key, row in chosen.items():
-            _, device, _, method, variant = key.split("/")
-            columns = ("rmse", "mape", "size", "seconds", "hit_limit")
-            rows.append(
-                {"gaps": item, "method": LABELS[method], "variant": variant, "device": device}
-                | {c: row[c] for c in columns}
-            )
-    return rows
+    return compare(results, "traffic", "rmse", "gaps", ("rmse", "mape", "size", "seconds", "hit_limit"))

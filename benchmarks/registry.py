@@ -1,0 +1,86 @@
+"""Every benchmark by name, where its results are, and what is known about them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+from typing import NamedTuple
+
+from tensorgrow.experiments import EXPERIMENTS
+from tensorgrow.experiments.experiment import Experiment
+
+from . import ROOT
+from .benchmark import Benchmark
+
+__all__ = ["RESULTS", "State", "benchmark_names", "find_benchmark", "read_state", "results_file"]
+
+RESULTS = ROOT / "benchmarks" / "results"
+MODULES = (
+    "decomposition",
+    "images",
+    "scaling",
+    "completion",
+    "losses",
+    "regression",
+    "density",
+    "classification",
+    "tensorisation",
+    "mnist",
+    "layers",
+    "compress",
+    "gpu",
+    "scale",
+)
+# The experiments of the paper, which `tensorgrow reproduce` runs too.
+REPRODUCTION = "reproduction/"
+
+
+def benchmark_names() -> list[str]:
+    """Names of all benchmarks, those of the paper's experiments last."""
+    return [*MODULES, *(f"{REPRODUCTION}{name}" for name in EXPERIMENTS)]
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """A benchmark by its name."""
+    if name.startswith(REPRODUCTION):
+        experiment = EXPERIMENTS[name.removeprefix(REPRODUCTION)]
+        values = {f.name: getattr(experiment, f.name) for f in fields(Experiment)}
+        return Benchmark(**values, default_threads=None)
+    benchmark: Benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
+    return benchmark
+
+
+def results_file(name: str) -> Path:
+    """Where the results of a full run are."""
+    return RESULTS / f"{name}.json"
+
+
+class State(NamedTuple):
+    """What a results file holds: rows, the day of the last one and the source it was made with."""
+
+    rows: int
+    day: str
+    source: str
+
+
+def read_state(path: Path) -> State:
+    """The state of a results file. Rows from before days were noted have the day of git's last commit."""
+    if not path.exists():
+        return State(0, "-", "-")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    # Environments are numbered as they come.
+    rows = [(r.get("date", ""), r["environment"]) for r in document["cases"].values()]
+    day, number = max(rows)
+    return State(len(rows), day or _commit_day(path), document["environments"][number]["tensorgrow_source"])
+
+
+def _commit_day(path: Path) -> str:
+    command = ["git", "log", "-1", "--format=%cs", "--", path.name]
+    try:
+        found = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip() or "unknown"

@@ -1,0 +1,52 @@
+"""Figures of experiments, drawn without a display."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .harness import Row
+from .methods import best_error, mean_and_deviation
+
+__all__ = ["plot_mean_error", "pyplot", "save_figure"]
+
+# Errors below are drawn there: logarithmic axes have no zero.
+_LEAST = 1e-8
+
+
+def pyplot() -> Any:
+    """Matplotlib without a display; None where it is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def save_figure(figure: Any, path: Path, *, dpi: int = 120) -> list[Path]:
+    """Write a figure and close it; its path."""
+    import matplotlib.pyplot as plt
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=dpi)
+    plt.close(figure)
+    return [path]
+
+
+def plot_mean_error(axis: Any, rows: Sequence[Row], sizes: Sequence[int], color: str, label: str) -> None:
+    """The mean of the smallest errors within each size, and a band of one deviation."""
+    stats = [(n, mean_and_deviation(best_error(r, n) for r in rows)) for n in sizes]
+    known = [(n, *s) for n, s in stats if s is not None]
+    if not known:
+        return
+    size, mean, deviation = (np.array(v, dtype=float) for v in zip(*known))
+    mean = np.maximum(mean, _LEAST)
+    axis.plot(size, mean, color, label=label)
+    axis.fill_between(size, np.maximum(mean - deviation, _LEAST), mean + deviation, color=color, alpha=0.15)

@@ -1,0 +1,111 @@
+"""Cases are run once, stored and resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import torch
+
+from tensorgrow.experiments.harness import (
+    Case,
+    Results,
+    describe_row,
+    limit_threads,
+    run_cases,
+    source_hash,
+    table,
+    tidy,
+)
+
+
+def test_finished_cases_are_not_run_again(tmp_path):
+    calls = []
+
+    def work(case):
+        n = case.params["n"]
+        calls.append(n)
+        if n == 2 and len(calls) < 4:
+            raise ValueError("not today")
+        return {"value": n / 3}
+
+    cases = [Case(f"part/{n}", {"n": n}) for n in range(3)]
+    run_cases(Results(tmp_path / "r.json"), cases, work)
+    assert calls == [0, 1, 2]
+    results = Results(tmp_path / "r.json")
+    assert results.failures("part/") == 1
+    assert "not today" in results.cases["part/2"]["failed"]
+    run_cases(results, cases, work)
+    assert calls == [0, 1, 2, 2]  # what failed is tried again
+    assert results.failures("part/") == 0
+    cases[0] = Case("part/0", {"n": 7})
+    run_cases(Results(tmp_path / "r.json"), cases, work)
+    assert calls[-1] == 7  # other parameters, another measurement
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert document["cases"]["part/0"]["value"] == tidy(7 / 3)
+    assert len(document["environments"]) == 1
+    run_cases(Results(tmp_path / "r.json", forget=("part/1",)), cases, work)
+    assert calls[-1] == 1
+
+
+def test_a_raised_time_limit_redoes_only_what_ended_there():
+    case = Case("a", {"n": 1, "max_seconds": 9.0})
+    row = {"params": {"n": 1, "max_seconds": 3.0}, "hit_limit": False}
+    assert case.is_done(row)
+    assert not case.is_done({**row, "hit_limit": True})
+    assert not case.is_done(None)
+
+
+def test_tables():
+    assert table(["a", "b"], [[1, 0.123456], [None, "x"]]).splitlines()[2:] == ["| 1 | 0.1235 |", "| - | x |"]
+
+
+def test_threads_of_a_case_are_set_and_recorded(tmp_path):
+    before = torch.get_num_threads()
+    results = Results(tmp_path / "r.json", threads=1)
+    cases = [Case("a", {}), Case("b", {}, threads=2)]
+    run_cases(results, cases, lambda case: {"threads": torch.get_num_threads()})
+    assert torch.get_num_threads() == before
+    assert [results.cases[k]["threads"] for k in "ab"] == [1, 2]
+    places = results.document["environments"]
+    assert [places[results.cases[k]["environment"]]["threads"] for k in "ab"] == [1, 2]
+    with limit_threads(None):
+        assert torch.get_num_threads() == before
+
+
+def root_of(case):
+    return {"root": math.sqrt(case.params["n"])}
+
+
+def test_cases_run_in_processes_but_for_those_that_are_timed(tmp_path):
+    results = Results(tmp_path / "r.json", jobs=2)
+    run_cases(
+        results, [Case("p/0", {"n": 4}), Case("p/1", {"n": -1}), Case("t", {"n": 9}, alone=True)], root_of
+    )
+    assert (results.cases["p/0"]["root"], results.cases["t"]["root"]) == (2.0, 3.0)
+    assert "ValueError" in results.cases["p/1"]["failed"]
+    places = results.document["environments"]
+    assert [places[results.cases[k]["environment"]]["jobs"] for k in ("p/0", "t")] == [2, 1]
+
+
+def test_no_case_is_started_after_the_deadline(tmp_path):
+    said = []
+    results = Results(tmp_path / "r.json", say=said.append)
+    run_cases(results, [Case("a", {"n": 1})], root_of, deadline=time.perf_counter() - 1.0)
+    assert not results.cases
+    assert said == ["the time is spent; 1 cases are left for the next run"]
+
+
+def test_what_is_said_of_a_row(tmp_path):
+    row = {"size": 12, "error": 0.123456, "reached": False, "seconds": 1.5, "hit_limit": True}
+    assert describe_row(row) == "size 12, error 0.1235, 1.5 s, NOT REACHED, TIME LIMIT"
+    assert describe_row({"skipped": "no package"}) == "no package"
+    assert describe_row({}) == "done"
+    assert describe_row({"cpu": {"seconds": 2.0}, "gpu": {"seconds": 1.0}}) == "cpu (2 s), gpu (1 s)"
+    results = Results(tmp_path / "r.json")
+    results.put(Case("a/b", {"n": 1}), row)
+    results.put(Case("a/c", {"n": 2}), {"skipped": "no package"})
+    assert list(results.finished("a/")) == ["a/b"]
+    assert results.groups("n") == {(1,): [results.cases["a/b"]]}
+    assert results.document["environments"][0]["tensorgrow_source"] == source_hash()

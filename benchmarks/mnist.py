@@ -96,15 +96,15 @@ class Recorder:
         point = {
             "parameters": step.num_parameters,
             "edge": step.edge,
-            "validation": step.validation,
+            "validation": step.validation_error,
             "test": test,
-            "train_loss": step.train_loss,
+            "train_loss": step.loss,
             "seconds": step.seconds,
         }
         for size in self.sizes:
             known = self.best.get(size, (math.inf, None))[0]
-            if step.num_parameters <= size and step.validation < known:
-                self.best[size] = (step.validation, copy.deepcopy(run.model))
+            if step.num_parameters <= size and step.validation_error < known:
+                self.best[size] = (step.validation_error, copy.deepcopy(run.model))
         self.points.append(point)
         self.path.write_text(json.dumps(self.points))
         print(
@@ -150,7 +150,7 @@ def grow(params: Row, settings: BenchmarkSettings) -> Row:
     ranks = {f"{i}-{j}": r for (i, j), r in result.best.structures["0"].ranks.items()}
     return {
         **row,
-        "validation": result.validation,
+        "validation": result.validation_error,
         "finals": finals,
         "points": recorder.points,
         "ranks": ranks,

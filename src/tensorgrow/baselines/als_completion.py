@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, Unpack
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Unpack
 
 import torch
 
 from ..data.arrays import as_dtype
 from ..data.observations import Observations, as_observations
-from ..errors import OptionError, check_choice
+from ..errors import check_choice
 from ..network import TensorNetwork, as_generator
-from ..results import Result, StopReason
-from ..search import Context, Fitted, Limits, NetworkSearch, NetworkState
+from ..results import Result
 from ..structure import Structure
 from ..tasks.fit import fit
-from ..tasks.task import Task, run_task
-from .common import Common, parse_request, refuse_checkpoint
+from ..tasks.task import run_task
+from .common import Common, parse_request
 from .formats import capped_train
+from .rank_search import RankProblem, RankTask
 from .svd import train_of_ranks
 
 __all__ = ["tr_als", "tt_als"]
 
-# Ranks in a row that may fail to lower the held-out error.
-PATIENCE = 3
 # A zero-filled tensor of more entries is not formed for the start: half a gigabyte in double precision.
 SPECTRAL_ENTRIES = 1 << 26
 # Size of what a spectral start is padded with, relative to the mean size of its cores' entries.
@@ -111,7 +108,8 @@ def _raise_rank(
     seed = int(torch.randint(2**62, (), generator=generator))
     options: dict[str, Any] = {k: v for k, v in keywords.items() if k not in OUTSIDE}
 
-    def fit_structure(structure: Structure, seconds: float | None) -> Result:
+    def fit_rank(rank: int, seconds: float | None) -> Result:
+        structure = structure_of(seen.shape, rank)
         init = _spectral(seen, structure, seed) if start == "spectral" else None
         return fit(
             x, structure, mask, **options, init=init, max_seconds=seconds, random_state=seed, progress=False
@@ -120,143 +118,13 @@ def _raise_rank(
     most = request.limits.max_parameters
     problem = RankProblem(
         method,
-        fit_structure,
-        lambda rank: structure_of(seen.shape, rank),
+        fit_rank,
+        lambda rank: structure_of(seen.shape, rank).num_parameters,
         None if ranks is None else tuple(ranks),
         len(seen) if most is None else most,
         keywords.get("max_evaluations"),
     )
     return run_task(RankTask(problem, request.limits, generator), request.audience)
-
-
-@dataclass(frozen=True)
-class RankProblem:
-    """Structures of rising rank.
-
-    Attributes
-    ----------
-    fit
-        Fits a structure within some seconds.
-    structure
-        The structure of a rank.
-    ranks
-        Ranks to try; None: 1, 2, 3, ... until the held-out error no longer falls.
-    """
-
-    method: str
-    fit: Callable[[Structure, float | None], Result]
-    structure: Callable[[int], Structure]
-    ranks: tuple[int, ...] | None
-    max_parameters: int
-    max_evaluations: int | None
-
-
-@dataclass
-class RankState(NetworkState):
-    """Of a `RankSearch`.
-
-    Attributes
-    ----------
-    size
-        Parameters of the last structure.
-    stale
-        Ranks since the held-out error fell.
-    last, winner
-        What the last fit returned, and the fit with the smallest held-out error.
-    """
-
-    size: int = 0
-    stale: int = 0
-    last: Result | None = None
-    winner: Result | None = None
-
-
-class RankSearch(NetworkSearch[RankProblem, RankState]):
-    """Fits one rank after the other and keeps the one with the smallest held-out error; see `Search`."""
-
-    @property
-    def patience(self) -> int | None:
-        """Ranks without a lower held-out error after which the run ends."""
-        return PATIENCE if self.problem.ranks is None else None
-
-    @property
-    def _phases(self) -> Mapping[str, Callable[[], None]]:
-        return {"start": self._fit_next, "rise": self._fit_next}
-
-    def _fit_next(self) -> None:
-        state, problem, number = self.state, self.problem, len(self.state.steps)
-        if problem.ranks is not None and number == len(problem.ranks):
-            return self._end(StopReason.FINISHED)
-        structure = problem.structure(number + 1 if problem.ranks is None else problem.ranks[number])
-        size = structure.num_parameters
-        if size > problem.max_parameters:
-            return self._end(StopReason.MAX_PARAMETERS)
-        if size == state.size and problem.ranks is None:
-            return self._end(StopReason.SATURATED)
-        left = self.context.seconds_left
-        result = problem.fit(structure, None if left is None else max(left, 0.0))
-        state.phase, state.size, state.last = "rise", size, result
-        state.current = Fitted(result.network, result.history[-1].loss, result.validation_error)
-        state.stale += 1
-        if state.winner is None or _measure(result) < _measure(state.winner):
-            state.winner, state.best, state.stale = result, state.current, 0
-        self._record(result.history[-1].kind)
-        return self._stop_if_done(result)
-
-    def _stop_if_done(self, result: Result) -> None:
-        state, problem = self.state, self.problem
-        if result.stop is StopReason.INTERRUPTED:  # the fit ended early, and so must the run
-            self._end(StopReason.INTERRUPTED)
-        elif self.limits.max_error is not None and _measure(result) <= self.limits.max_error:
-            self._end(StopReason.TARGET_REACHED)
-        elif self.context.is_out_of_time:
-            self._end(StopReason.MAX_SECONDS)
-        elif problem.max_evaluations is not None and len(state.steps) >= problem.max_evaluations:
-            self._end(StopReason.MAX_EVALUATIONS)
-        elif problem.ranks is None and state.stale >= PATIENCE:
-            self._end(StopReason.VALIDATION)
-
-    def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
-        assert self.state.last is not None
-        return self.state.last.history[-1].relative_error, fitted.validation
-
-
-class RankTask(Task[RankSearch, Result]):
-    """A completion at rising rank."""
-
-    def __init__(self, problem: RankProblem, limits: Limits, generator: torch.Generator) -> None:
-        self.problem = problem
-        self.limits = limits
-        self.generator = generator
-
-    def search(self) -> RankSearch:
-        """A search over ranks."""
-        return RankSearch(self.problem, self.limits, RankState(), Context(self.generator))
-
-    def identity(self, search: RankSearch) -> NoReturn:
-        """Refuse a checkpoint."""
-        refuse_checkpoint(self.problem.method)
-
-    def finish(self, search: RankSearch) -> Result:
-        """The best fit, with the history of all."""
-        state = search.state
-        if state.winner is None or state.stop is None:
-            raise OptionError(
-                "nothing was fitted: ranks is empty, or the smallest rank is above max_parameters"
-            )
-        about = {"method": self.problem.method, "evaluations": len(state.steps), "seconds": state.elapsed}
-        return replace(
-            state.winner,
-            history=tuple(state.steps),
-            path=tuple(state.path),
-            stop=state.stop,
-            info={**state.winner.info, **about},
-        )
-
-
-def _measure(result: Result) -> float:
-    """Held-out error, else the error on what was fitted."""
-    return result.relative_error if result.validation_error is None else result.validation_error
 
 
 def _spectral(seen: Observations, structure: Structure, seed: int) -> TensorNetwork | None:

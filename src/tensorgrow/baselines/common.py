@@ -18,7 +18,7 @@ from ..results import Errors, PathPoint, Result
 from ..search import Context, GreedyOptions, GreedySearch
 from ..tasks.decompose import TensorTask
 from ..tasks.request import Keywords, Request
-from ..tasks.task import describe, run_task, seed_of
+from ..tasks.task import describe, run_task
 from ..tasks.tensor_data import DenseTensor
 from .exploration import Exploration, ExplorationProblem, Goal, Map, Outcome, Strategy
 from .inner_fit import Fit, FitOptions, InnerFit, as_fit_options
@@ -79,11 +79,6 @@ def parse_request(method: str, keywords: Mapping[str, Any], known: type) -> Requ
     return Request.parse(method, GreedySearch, GreedyOptions.for_effort, limited=False, **shared)
 
 
-def refuse_checkpoint(method: str) -> NoReturn:
-    """Raise the error for a checkpoint of a run that cannot be resumed."""
-    raise OptionError(f"{method} takes no checkpoint: its runs cannot be resumed")
-
-
 @dataclass(frozen=True)
 class Setting:
     """What a strategy may know: the data, the goal, and where random numbers come from."""
@@ -124,27 +119,6 @@ class Setting:
         return Outcome(network.structure, self.data.error(network), network, counted)
 
 
-@dataclass(frozen=True)
-class Method:
-    """What a baseline is, besides its keywords.
-
-    Attributes
-    ----------
-    strategy
-        Makes the generator of rounds from the setting.
-    error_weight
-        ``lambda`` of the fitness; None for methods that have none.
-    notes
-        What else goes into ``Result.info``.
-    """
-
-    name: str
-    strategy: Callable[[Setting], Strategy]
-    fit: FitOptions
-    error_weight: float | None
-    notes: Mapping[str, Any]
-
-
 def explore(
     x: Any,
     method: str,
@@ -160,19 +134,25 @@ def explore(
 
     Parameters
     ----------
+    strategy
+        Makes the generator of rounds from the setting.
+    error_weight
+        ``lambda`` of the fitness; None for methods that have none.
     needs_goal
         Whether `max_error` or `max_parameters` must say when to stop.
-    strategy, fit, error_weight, notes
-        See `Method`.
+    notes
+        What else goes into ``Result.info``.
     """
     request = parse_request(method, keywords, DenseKeywords)
     if needs_goal and request.limits.max_error is None and request.limits.max_parameters is None:
         raise OptionError(f"nothing says when {method} should stop: give max_error or max_parameters")
     if error_weight is not None:
         check_positive("error_weight", error_weight)
-    data = DenseTensor(x, request)
-    about = Method(method, strategy, as_fit_options(fit), error_weight, notes)
-    return run_task(ExplorationTask(data, about, keywords), request.audience)
+    goal = Goal(request.limits.max_error, request.limits.max_parameters, error_weight)
+    inner = as_fit_options(fit)
+    notes = {"method": method, "fit": inner.method, **notes}
+    task = ExplorationTask(DenseTensor(x, request), strategy, keywords, goal, inner, notes)
+    return run_task(task, request.audience)
 
 
 class ExplorationTask(TensorTask[Exploration]):
@@ -180,30 +160,41 @@ class ExplorationTask(TensorTask[Exploration]):
 
     data: DenseTensor
 
-    def __init__(self, data: DenseTensor, method: Method, keywords: DenseKeywords) -> None:
+    def __init__(
+        self,
+        data: DenseTensor,
+        strategy: Callable[[Setting], Strategy],
+        keywords: DenseKeywords,
+        goal: Goal,
+        fit: FitOptions,
+        notes: Mapping[str, Any],
+    ) -> None:
         super().__init__(data)
-        self.method = method
+        self.strategy = strategy
         self.keywords = keywords
+        self.goal = goal
+        self.fit = fit
+        self.notes = notes
 
     def search(self) -> Exploration:
         """A search that drives the strategy."""
-        data, method, limits = self.data, self.method, self.request.limits
-        goal = Goal(limits.max_error, limits.max_parameters, method.error_weight)
+        data = self.data
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=self.generator)))
         context = Context(self.generator)
         problem = ExplorationProblem(
-            InnerFit(data.target, method.fit),
-            goal,
+            InnerFit(data.target, self.fit),
+            self.goal,
             data.error,
             map=self.keywords.get("map") or builtins.map,
             memory_limit=data.memory_limit,
             max_evaluations=self.keywords.get("max_evaluations"),
         )
-        return Exploration(problem, limits, method.strategy(Setting(data, goal, rng, context)), context)
+        setting = Setting(data, self.goal, rng, context)
+        return Exploration(problem, self.request.limits, self.strategy(setting), context)
 
     def identity(self, search: Exploration) -> NoReturn:
         """Refuse a checkpoint."""
-        refuse_checkpoint(self.method.name)
+        refuse_checkpoint(self.notes["method"])
 
     def threads(self) -> AbstractContextManager[None]:
         """No limit: fits set their own, and closed forms have work for all threads."""
@@ -211,31 +202,26 @@ class ExplorationTask(TensorTask[Exploration]):
 
     def finish(self, search: Exploration) -> Result:
         """The winner with its error recomputed in double precision."""
-        method, state = self.method, search.state
+        state, goal = search.state, self.goal
         winner, stop = state.winner, state.stop
         if winner is None or winner.network is None:
             raise OptionError(
-                f"{method.name} proposed no structure that fits in: all are larger than the data, "
+                f"{self.notes['method']} proposed no structure that fits in: all are larger than the data, "
                 "max_parameters or memory_limit. Allow more, or smaller ranks"
             )
         assert stop is not None
-        weight = method.error_weight
         info = describe(
             self.probe,
-            method=method.name,
-            fit=method.fit.method,
             evaluations=state.evaluations,
-            seed=seed_of(self.request.random_state, self.generator),
+            seed=self.seed,
             rounds=state.rounds,
             seconds=state.elapsed,
-            **(
-                {}
-                if weight is None
-                else {"error_weight": weight, "fitness": search.problem.goal.fitness(winner)}
-            ),
-            **({} if winner.counted is None else {"num_parameters": winner.counted}),
-            **method.notes,
+            **self.notes,
         )
+        if goal.error_weight is not None:
+            info |= {"error_weight": goal.error_weight, "fitness": goal.fitness(winner)}
+        if winner.counted is not None:
+            info["num_parameters"] = winner.counted
         return Result(
             self.bring_home(winner.network),
             Errors(self.data.error(winner.network)),
@@ -244,6 +230,11 @@ class ExplorationTask(TensorTask[Exploration]):
             tuple(PathPoint(self.bring_home(p.network), p.error, p.counted) for p in state.path),
             info,
         )
+
+
+def refuse_checkpoint(method: str) -> NoReturn:
+    """Raise the error for a checkpoint of a run that cannot be resumed."""
+    raise OptionError(f"{method} takes no checkpoint: its runs cannot be resumed")
 
 
 def missing_package(package: str, method: str) -> MissingPackageError:

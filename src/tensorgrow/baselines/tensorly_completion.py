@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NoReturn, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -16,11 +17,11 @@ from ..data.arrays import as_dtype
 from ..data.observations import as_observations
 from ..errors import DataError, OptionError
 from ..network import RandomState, TensorNetwork, as_generator
-from ..results import Errors, Result, StopReason
-from ..search import Context, Fitted, Limits, NetworkSearch, NetworkState
-from ..tasks.task import Task, describe, run_task
-from .common import parse_request, refuse_checkpoint
+from ..results import Errors, Result, Step, StopReason
+from ..tasks.task import describe, run_task
+from .common import parse_request
 from .formats import cp_network, cp_size, tucker_network, tucker_ranks
+from .rank_search import RankProblem, RankTask
 from .tensorly_sweeps import tensorly_backend
 
 __all__ = ["cp_completion", "tucker_completion"]
@@ -54,7 +55,7 @@ def cp_completion(
     mask takes minutes and is no better. ``relative_error`` is on the observed entries.
     """
 
-    def decompose(problem: ImputationProblem, note: Note) -> None:
+    def decompose(imputation: Imputation, note: Note) -> None:
         from tensorly.decomposition import parafac
 
         done = count()  # the first call is for the start
@@ -64,13 +65,13 @@ def cp_completion(
             return note(cp_network([factors[0] * weights, *factors[1:]]), next(done))
 
         parafac(
-            problem.filled,
+            imputation.filled,
             rank,
             n_iter_max=iterations,
             init="random",
-            mask=problem.known,
+            mask=imputation.known,
             tol=tolerance,
-            random_state=problem.seed,
+            random_state=imputation.seed,
             callback=note_model,
         )
 
@@ -87,18 +88,18 @@ def tucker_completion(
 ) -> Result:
     """Complete a tensor by Tucker with one rank in all modes (TensorLy's `tucker` with a mask)."""
 
-    def decompose(problem: ImputationProblem, note: Note) -> None:
+    def decompose(imputation: Imputation, note: Note) -> None:
         import tensorly as tl
         from tensorly.decomposition import tucker
 
-        filled, seed = problem.filled, problem.seed
+        filled, seed = imputation.filled, imputation.seed
         ranks, done, change = list(tucker_ranks(filled.shape, rank)), 0, math.inf
         model = tucker(filled, ranks, n_iter_max=1, tol=0, random_state=seed)
         before = tl.tucker_to_tensor(model)
         # Converged: a whole block of iterations changes next to nothing.
         while not note(tucker_network(*model), done) and done < iterations and change >= 1e-4:
             model = tucker(
-                filled, ranks, n_iter_max=BLOCK, init=model, mask=problem.known, tol=0, random_state=seed
+                filled, ranks, n_iter_max=BLOCK, init=model, mask=imputation.known, tol=0, random_state=seed
             )
             done += BLOCK
             now = tl.tucker_to_tensor(model)
@@ -113,8 +114,8 @@ Note = Callable[[TensorNetwork, int], bool]
 
 
 @dataclass(frozen=True)
-class ImputationProblem:
-    """Observed entries, and the method that imputes the others.
+class Imputation:
+    """Observed entries as a whole tensor.
 
     Attributes
     ----------
@@ -122,109 +123,16 @@ class ImputationProblem:
         The tensor with the mean of the observed entries in place of the missing ones.
     known
         1 where an entry is observed, else 0.
-    counted
-        Parameters, where the network also holds fixed numbers.
     """
 
-    method: str
-    decompose: Callable[[ImputationProblem, Note], None]
-    counted: int | None
-    indices: torch.Tensor
-    values: torch.Tensor
     filled: np.ndarray
     known: np.ndarray
     seed: int
 
 
-@dataclass
-class ImputationState(NetworkState):
-    """Of an `Imputation`: the iterations it made."""
-
-    iterations: int = 0
-
-
-class Imputation(NetworkSearch[ImputationProblem, ImputationState]):
-    """One decomposition, which is one step; see `Search`. Ctrl-C ends it with the model so far."""
-
-    @property
-    def _phases(self) -> Mapping[str, Callable[[], None]]:
-        return {"start": self._fit}
-
-    def _fit(self) -> None:
-        state, problem = self.state, self.problem
-        network: TensorNetwork | None = None
-
-        def note(now: TensorNetwork, iterations: int) -> bool:
-            nonlocal network
-            network, state.iterations = now, iterations
-            return self.context.is_out_of_time
-
-        reason = StopReason.CONVERGED
-        try:
-            with tensorly_backend(problem.method):
-                problem.decompose(problem, note)
-        except KeyboardInterrupt:
-            if network is None:
-                raise
-            reason = StopReason.INTERRUPTED
-        assert network is not None
-        loss = _relative_error(network, problem.indices, problem.values) * self._norm
-        counted = None if problem.counted == network.num_parameters else problem.counted
-        state.current = state.best = Fitted(network, loss, counted=counted)
-        self._record("fit")
-        out_of_time = reason is StopReason.CONVERGED and self.context.is_out_of_time
-        self._end(StopReason.MAX_SECONDS if out_of_time else reason)
-
-    @property
-    def _norm(self) -> float:
-        return float(torch.linalg.vector_norm(self.problem.values)) or 1.0
-
-    def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
-        return fitted.loss / self._norm, None
-
-
-class ImputationTask(Task[Imputation, Result]):
-    """A completion by TensorLy."""
-
-    def __init__(
-        self, problem: ImputationProblem, keywords: ImputationKeywords, generator: torch.Generator, rank: int
-    ) -> None:
-        self.problem = problem
-        self.keywords = keywords
-        self.generator = generator
-        self.rank = rank
-
-    def search(self) -> Imputation:
-        """A search of one step."""
-        limits = Limits(max_seconds=self.keywords.get("max_seconds"), held_out=True)
-        return Imputation(self.problem, limits, ImputationState(), Context(self.generator))
-
-    def identity(self, search: Imputation) -> NoReturn:
-        """Refuse a checkpoint."""
-        refuse_checkpoint(self.problem.method)
-
-    def finish(self, search: Imputation) -> Result:
-        """The network, with its error on entries that were not observed where the truth is known."""
-        state, problem, truth = search.state, self.problem, self.keywords.get("truth")
-        (step,) = state.steps
-        error, fitted = step.error, search.best
-        info = describe(
-            problem.values,
-            method=problem.method,
-            rank=self.rank,
-            iterations=state.iterations,
-            seconds=state.elapsed,
-            **({} if fitted.counted is None else {"num_parameters": fitted.counted}),
-        )
-        test = None if truth is None else _test_error(fitted.network, truth, problem.known)
-        errors = Errors(error, train=error, test=test)
-        assert state.stop is not None
-        return Result(fitted.network, errors, (step,), state.stop, tuple(state.path), info)
-
-
 def _impute(
     method: str,
-    decompose: Callable[[ImputationProblem, Note], None],
+    decompose: Callable[[Imputation, Note], None],
     x: Any,
     mask: Any,
     rank: int,
@@ -242,9 +150,44 @@ def _impute(
     filled[where] = values.numpy()
     generator = as_generator(request.random_state)
     seed = int(torch.randint(2**31, (), generator=generator))
-    counted = cp_size(seen.shape, rank) if method == "cp_completion" else None
-    problem = ImputationProblem(method, decompose, counted, indices, values, filled, known, seed)
-    return run_task(ImputationTask(problem, keywords, generator, rank), request.audience)
+    is_cp, truth = method == "cp_completion", keywords.get("truth")
+
+    def fit(rank: int, seconds: float | None) -> Result:
+        begin = time.perf_counter()
+        network: TensorNetwork | None = None
+        iterations = 0
+
+        def is_late() -> bool:
+            return seconds is not None and time.perf_counter() - begin > seconds
+
+        def note(now: TensorNetwork, done: int) -> bool:
+            nonlocal network, iterations
+            network, iterations = now, done
+            return is_late()
+
+        stop = StopReason.CONVERGED
+        try:
+            with tensorly_backend(method):
+                decompose(Imputation(filled, known, seed), note)
+        except KeyboardInterrupt:
+            if network is None:
+                raise
+            stop = StopReason.INTERRUPTED
+        if is_late():
+            stop = StopReason.MAX_SECONDS
+        assert network is not None
+        error = _relative_error(network, indices, values)
+        test = None if truth is None else _test_error(network, truth, known)
+        info = describe(values, rank=rank, iterations=iterations)
+        size = cp_size(seen.shape, rank) if is_cp else network.num_parameters
+        if size != network.num_parameters:
+            info["num_parameters"] = size
+        loss = error * float(torch.linalg.vector_norm(values))
+        step = Step(0, "fit", None, size, loss, error, None, 0.0, network.structure)
+        return Result(network, Errors(error, train=error, test=test), (step,), stop, info=info)
+
+    problem = RankProblem(method, fit, lambda rank: rank, (rank,), math.inf, is_single=True)
+    return run_task(RankTask(problem, request.limits, generator), request.audience)
 
 
 def _test_error(network: TensorNetwork, truth: Any, known: np.ndarray) -> float:

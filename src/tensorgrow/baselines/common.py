@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypedDict, cast
+from typing import Any, NoReturn, TypedDict
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from ..network import RandomState, TensorNetwork
 from ..results import Errors, PathPoint, Result
 from ..search import Context, GreedyOptions, GreedySearch
 from ..tasks.decompose import TensorTask
-from ..tasks.request import Keywords, Request
+from ..tasks.request import Request, pick
 from ..tasks.task import describe, run_task
 from ..tasks.tensor_data import DenseTensor
 from .exploration import Exploration, ExplorationProblem, Goal, Map, Outcome, Strategy
@@ -75,8 +75,7 @@ def parse_request(method: str, keywords: Mapping[str, Any], known: type) -> Requ
         raise OptionError(f"{method} does not know {', '.join(sorted(unknown))}")
     if keywords.get("max_evaluations") is not None:
         check_whole("max_evaluations", keywords["max_evaluations"])
-    shared = cast(Keywords, {k: v for k, v in keywords.items() if k in Keywords.__annotations__})
-    return Request.parse(method, GreedySearch, GreedyOptions.for_effort, limited=False, **shared)
+    return Request.parse(method, GreedySearch, GreedyOptions.for_effort, limited=False, **pick(keywords))
 
 
 @dataclass(frozen=True)

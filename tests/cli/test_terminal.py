@@ -21,11 +21,7 @@ LIVE = r"step \d+: [\d,]+ parameters.*error \d"
         ("decompose x.npy -e 0.5 -q --json", ['"schema": "tensorgrow.result/1"']),
         ("complete x.npy --observed 0.7 --effort fast", ["held-out error", "x-completed.npy"]),
         ("fit x.npy -s ring --rank 2", ["parameters", "x.safetensors"]),
-        pytest.param(
-            "compare x.npy -e 0.2",
-            ["TT-SVD, stored order", "times ours", "our edges"],
-            marks=pytest.mark.xfail(strict=True, reason="the progress line reads options baselines lack"),
-        ),
+        ("compare x.npy -e 0.2", ["TT-SVD, stored order", "times ours", "our edges"]),
         ("compare x.npy -e 0.2 -q", ["TT-SVD, stored order", "times ours", "our edges"]),
     ],
 )

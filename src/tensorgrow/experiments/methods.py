@@ -10,7 +10,7 @@ import numpy as np
 from .. import baselines
 from ..results import Result
 from ..search import Effort
-from ..tasks.api import decompose
+from ..tasks.decompose import decompose
 from .harness import Row, stopwatch
 
 __all__ = [
@@ -92,8 +92,8 @@ def describe_run(result: Result, max_error: float | None) -> Row:
 
 def run_rival(method: str, x: np.ndarray, mask: np.ndarray, rank: int, **options: Any) -> Result:
     """Complete with ``tt_als``, ``tr_als``, ``cp`` or ``tucker`` at one rank."""
-    ranks: Row = {"rank": rank} if method in ("cp", "tucker") else {"ranks": [rank], "progress": False}
-    return baselines.run(method, x, mask, **ranks, **options)
+    ranks: Row = {"rank": rank} if method in ("cp", "tucker") else {"ranks": [rank]}
+    return baselines.run(method, x, mask, progress=False, **ranks, **options)
 
 
 def random_mask(shape: tuple[int, ...], share: float, seed: int) -> np.ndarray:

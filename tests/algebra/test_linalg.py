@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,6 @@ from tensorgrow.algebra.linalg import (
     sqrt_and_inverse,
     tail_norms,
 )
-from tensorgrow.data.devices import can_limit_threads, one_thread, usable_cores
 from tests.oracles import assert_close, random_array, to_numpy
 from tests.strategies import seeds
 
@@ -204,35 +201,6 @@ def test_leading_pair_of_zero_is_zero(make, name):
     u, v = leading_pair(make((3, 2), dtype=dtype), 3, make(2, dtype=dtype))
     assert not to_numpy(u).any()
     assert not to_numpy(v).any()
-
-
-def test_one_thread_and_back():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with one_thread():
-            assert torch.get_num_threads() == 1
-            if can_limit_threads():
-                from threadpoolctl import threadpool_info
-
-                assert {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"} == {1}
-        assert torch.get_num_threads() == 2
-        with pytest.raises(RuntimeError, match="stop"), one_thread():
-            raise RuntimeError("stop")
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that pins processes")
-def test_usable_cores_are_those_the_process_may_run_on():
-    before = os.sched_getaffinity(0)
-    assert usable_cores() == len(before)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def test_is_single_knows_both_libraries():

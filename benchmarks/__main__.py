@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tensorgrow.errors import DataError
-from tensorgrow.experiments.experiment import run_experiment
+from tensorgrow.experiments.experiment import draw_figures, run_experiment
 from tensorgrow.experiments.harness import source_hash, table
 
 from . import ROOT
@@ -116,7 +116,7 @@ def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
     print(f"\n{report.text}")
     if is_paper:
         out.with_suffix(".md").write_text(report.text, encoding="utf-8")
-    for path in benchmark.draw(results, settings) if benchmark.draw else ():
+    for path in draw_figures(benchmark, results, settings):
         print(f"drew {path.name}")
 
 

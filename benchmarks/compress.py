@@ -160,8 +160,6 @@ def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     """Accuracy against size, as compressed and after fine-tuning."""
     plt = pyplot()
     rows = results.rows("compress/")
-    if plt is None or not rows:
-        return []
     names = [n for n in MODELS if any(r["params"]["model"] == n for r in rows)]
     fig, axes = plt.subplots(1, len(names), figsize=(5.2 * len(names), 4), squeeze=False)
     colours = dict(zip(WAYS, ("#999999", "#1f77b4", "#ff7f0e", "#d62728")))

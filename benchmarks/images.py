@@ -224,7 +224,7 @@ def by_time(history: list[list[Any]]) -> tuple[list[float], list[float]]:
 def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     """Error against parameters and against seconds, both images."""
     plt = pyplot()
-    if plt is None or not {"curves", "balanced"} & set(settings.parts):
+    if not {"curves", "balanced"} & set(settings.parts):
         return []
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for row, (image, error) in enumerate(CURVE_ERRORS.items()):

@@ -37,6 +37,8 @@ from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row, mean, stopwatch
 from tensorgrow.experiments.mnist import Pair, accuracy, model_around, split, train_layer
 from tensorgrow.nn.compression.latency import median_seconds
+from tensorgrow.nn.growth.batches import as_batches
+from tensorgrow.nn.growth.trainer import Trainer
 from tensorgrow.solvers import TrainingOptions
 
 from .benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
@@ -180,13 +182,13 @@ def train_fixed(params: Row, settings: BenchmarkSettings) -> Row:
     }
 
 
-def make_trainer(net: nn.Module, params: Row, data: dict[str, Pair]) -> Any:
+def make_trainer(net: nn.Module, params: Row, data: dict[str, Pair]) -> Trainer:
     """What `tensorgrow.nn.grow` trains with."""
     form: Row = {"batch_size": 256, "device": torch.device(params["device"]), "dtype": torch.float32}
-    return tg.nn.training.Trainer(
+    return Trainer(
         net,
-        tg.nn.batches.as_batches(data["train"], "train_data", **form),
-        tg.nn.batches.as_batches(data["validation"], "validation_data", **form),
+        as_batches(data["train"], "train_data", **form),
+        as_batches(data["validation"], "validation_data", **form),
         None,
         params["score"],
         training(params, params["epochs"]),

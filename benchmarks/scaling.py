@@ -162,8 +162,6 @@ def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     """Seconds per sweep and floors, log-log."""
     plt = pyplot()
     rows = rows_with_floor(results)
-    if plt is None or not rows:
-        return []
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     for axis, part, column in ((axes[0], "entries", "entries"), (axes[1], "parameters", "size")):
         chosen = [r for r in rows if r["part"] == part]

@@ -325,14 +325,13 @@ def draw(results: Results, settings: BenchmarkSettings, part: str, name: str) ->
             "--fresh makes them again"
         )
         return []
-    plt = pyplot() if grid else None
-    if plt is None:
+    if not grid:
         return []
     if part == "einstein":
         half = (len(grid[0]) + 1) // 2
         grid = [grid[0][:half], grid[0][half:]]
     columns = max(len(p) for p in grid)
-    figure, axes = plt.subplots(
+    figure, axes = pyplot().subplots(
         len(grid), columns, figsize=(2.7 * columns, 3.1 * len(grid)), layout="constrained", squeeze=False
     )
     for axis in axes.flat:

@@ -216,10 +216,9 @@ def _per_entry(row: Row) -> float:
 def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     """Seconds per sweep and peak memory, log-log."""
     devices = [d for d in ("cpu", "cuda") if series(results, d, "observations")]
-    plt = pyplot() if devices else None
-    if plt is None:
+    if not devices:
         return []
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
+    figure, axes = pyplot().subplots(1, 3, figsize=(14, 4.2), layout="constrained")
     for number, device in enumerate(devices):
         rows = series(results, device, "observations")
         _line(axes[0], rows, "observations", "seconds", f"C{number}o-", device)

@@ -27,12 +27,7 @@ __all__ = ["cases", "claims", "load", "run", "table"]
 
 DATASETS = ("parking", "taxi")
 DAY_AXIS = {"parking": 1, "taxi": 2}
-RANKS = {
-    "tt": (2, 4, 6, 10, 15),
-    "tr": (2, 3, 4, 6, 8),
-    "cp": (2, 5, 10, 20, 40),
-    "tucker": (2, 4, 8, 12),
-}
+RANKS = {"tt": (2, 4, 6, 10, 15), "tr": (2, 3, 4, 6, 8), "cp": (2, 5, 10, 20, 40), "tucker": (2, 4, 8, 12)}
 
 
 @functools.lru_cache(maxsize=2)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import tensorgrow as tg
+from tensorgrow.data.blocks import ThreadReducer
 from tensorgrow.experiments.harness import Row
 
 from .. import ROOT
@@ -41,8 +42,6 @@ def page_faults() -> int:
 def decompose_within_limit(path: str, max_error: float, threads: int, max_seconds: float) -> None:
     """In a process of its own: decompose a zarr array within the memory limit, and print what it took."""
     import zarr
-
-    from tensorgrow.data.blocks import ThreadReducer
 
     array = zarr.open_array(path, mode="r")
     files = files_of(Path(path))

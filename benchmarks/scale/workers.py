@@ -12,10 +12,16 @@ from typing import Any
 import torch
 
 import tensorgrow as tg
+from tensorgrow.data.blocks import ClientReducer, Form, as_source
+from tensorgrow.data.blocks.readers import BLOCK_ENTRIES
 from tensorgrow.experiments.harness import Row
+from tensorgrow.objectives import BlockedLeastSquares
+from tensorgrow.objectives.sketch import find_ranges
 
 from .. import ROOT
 from .arrays import scratch, smooth_block
+from .kernels import Timed, TimedSource
+from .latency import latency
 
 __all__ = ["measure_workers"]
 
@@ -24,14 +30,6 @@ def measure_workers(params: Row) -> Row:
     """Seconds per pass of sketches and sweeps with so many workers, and what they go into."""
     import distributed
     import zarr
-
-    from tensorgrow.data.blocks import ClientReducer, Form, as_source
-    from tensorgrow.data.blocks.readers import BLOCK_ENTRIES
-    from tensorgrow.objectives import BlockedLeastSquares
-    from tensorgrow.objectives.sketch import find_ranges
-
-    from .kernels import Timed, TimedSource
-    from .latency import latency
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(Path(tg.__file__).parents[1])])
     workers, shape = params["workers"], tuple(params["shape"])

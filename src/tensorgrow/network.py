@@ -14,6 +14,7 @@ import opt_einsum
 import torch
 
 from .algebra import gauge, moves
+from .algebra.spectra import whiten_core
 from .contraction import dense_plan, inner_plan
 from .errors import DataError, FileFormatError, OptionError, StructureError
 from .files import loads, write_file
@@ -277,7 +278,7 @@ class TensorNetwork:
         """
         if not 0 <= node < self.structure.num_nodes:
             raise StructureError(f"node {node} does not exist; nodes are 0..{self.structure.num_nodes - 1}")
-        whitened, inverses = moves.whitened_core(self.structure, self.cores, node)
+        whitened, inverses = whiten_core(self.structure, self.cores, node)
         structure, cores, _ = moves.split(
             self.structure,
             self.cores,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorgrow.algebra.gauge import _balance_edge, balance, edge_spectra, equalise_norms
+from tensorgrow.algebra.gauge import balance, balance_edge, edge_spectra, equalise_norms
 from tensorgrow.structure import Structure
 from tests.oracles import TOLERANCE, assert_close, dense, random_network, to_numpy
 from tests.strategies import networks, structures
@@ -53,7 +53,7 @@ def test_both_ends_of_an_edge_get_the_root_of_its_spectrum(double, data):
     net = data.draw(networks(double, min_order=2))
     s = net.structure
     for i, j in s.edges:
-        balanced = _balance_edge(s, net.cores, (i, j))
+        balanced = balance_edge(s, net.cores, (i, j))
         # A rank that an end cannot carry has no square gauge.
         assert (balanced is None) == (s.rank(i, j) > s.useful_rank(i, j))
         if balanced is None:
@@ -138,7 +138,7 @@ def test_ranks_above_what_the_ends_can_carry_do_no_harm(s, seed):
     cores = balance(s, net.cores)
     assert_close(dense(s, cores), dense(s, net.cores), 1e-11)
     for edge in overfull:
-        assert _balance_edge(s, net.cores, edge) is None
+        assert balance_edge(s, net.cores, edge) is None
 
 
 def test_lost_rank_keeps_cores_finite(double):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -11,12 +9,8 @@ from hypothesis import strategies as st
 from tensorgrow.algebra import linalg
 from tensorgrow.algebra.linalg import (
     is_single,
-    leading_pair,
     solve_normal,
-    sqrt_and_inverse,
-    tail_norms,
 )
-from tensorgrow.data.devices import can_limit_threads, one_thread, usable_cores
 from tests.oracles import assert_close, random_array, to_numpy
 from tests.strategies import seeds
 
@@ -142,97 +136,6 @@ def test_numpy_and_torch_agree_on_a_batch_of_shapes():
         a, b = solve(gram, rhs, 1e-14, True), solve(gram, rhs, 1e-14, False)
         assert_close(a[0], b[0], 1e-12)
         assert a[1] == pytest.approx(b[1], rel=1e-12)
-
-
-@given(st.integers(1, 6), DOUBLES, seeds)
-def test_square_root_and_inverse(n, dtype, seed):
-    a = random_array(np.random.default_rng(seed), (n, n + 5), dtype)
-    gram = a @ a.mH
-    root, inverse = sqrt_and_inverse(gram)
-    assert_close(root @ root, gram, 1e-12)
-    assert_close(root, root.mH, 1e-12)
-    assert_close(root @ inverse, np.eye(n), 1e-9)
-    assert (np.linalg.eigvalsh(to_numpy(root)) > 0).all()
-
-
-@given(DOUBLES, seeds)
-def test_root_of_a_singular_matrix_stays_invertible(dtype, seed):
-    a = random_array(np.random.default_rng(seed), (5, 2), dtype)
-    root, inverse = sqrt_and_inverse(a @ a.mH)
-    assert_close(root @ root, a @ a.mH, 1e-12)
-    assert_close(root @ inverse, np.eye(5), 1e-6)
-
-
-def test_root_of_zero_is_finite():
-    root, inverse = sqrt_and_inverse(torch.zeros(3, 3, dtype=torch.float64))
-    assert_close(root @ inverse, np.eye(3), 1e-12)
-    assert float(root.abs().max()) < 1e-100
-
-
-@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=6))
-def test_tail_norms(values):
-    s = np.sort(np.array(values))[::-1].copy()
-    tails = tail_norms(torch.from_numpy(s))
-    expected = [float(np.linalg.norm(s[r:])) for r in range(len(s) + 1)]
-    assert len(tails) == len(s) + 1
-    np.testing.assert_allclose(tails.numpy(), expected, rtol=1e-12, atol=1e-290)
-    assert float(tails[-1]) == 0.0
-
-
-def test_tail_norms_of_single_precision_do_not_underflow():
-    tails = tail_norms(torch.tensor([1.0, 1e-30], dtype=torch.float32))
-    assert float(tails[1]) == pytest.approx(1e-30, rel=1e-5)
-
-
-@given(st.integers(1, 5), st.integers(1, 5), DOUBLES, seeds)
-def test_leading_pair_converges_to_the_leading_singular_pair(use_numpy, m, n, dtype, seed):
-    rng = np.random.default_rng(seed)
-    q = [np.linalg.qr(to_numpy(random_array(rng, (k, k), dtype)))[0] for k in (m, n)]
-    s = np.array([4.0, 1.0, 0.5, 0.2, 0.1])[: min(m, n)]
-    matrix = (q[0][:, : len(s)] * s) @ q[1][: len(s)]
-    start = to_numpy(random_array(rng, (n,), dtype))
-    args = (matrix, start) if use_numpy else (torch.from_numpy(matrix), torch.from_numpy(start))
-    u, v = (to_numpy(x) for x in leading_pair(args[0], 40, args[1]))
-    assert np.linalg.norm(u) == pytest.approx(1.0)
-    assert_close(np.outer(u, v), 4.0 * np.outer(q[0][:, 0], q[1][0]), 1e-9)
-
-
-@pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])
-@pytest.mark.parametrize("name", ["float32", "float64", "complex64", "complex128"])
-def test_leading_pair_of_zero_is_zero(make, name):
-    dtype = getattr(np if make is np.zeros else torch, name)
-    u, v = leading_pair(make((3, 2), dtype=dtype), 3, make(2, dtype=dtype))
-    assert not to_numpy(u).any()
-    assert not to_numpy(v).any()
-
-
-def test_one_thread_and_back():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with one_thread():
-            assert torch.get_num_threads() == 1
-            if can_limit_threads():
-                from threadpoolctl import threadpool_info
-
-                assert {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"} == {1}
-        assert torch.get_num_threads() == 2
-        with pytest.raises(RuntimeError, match="stop"), one_thread():
-            raise RuntimeError("stop")
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that pins processes")
-def test_usable_cores_are_those_the_process_may_run_on():
-    before = os.sched_getaffinity(0)
-    assert usable_cores() == len(before)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def test_is_single_knows_both_libraries():

@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tensorgrow.algebra import moves
+from tensorgrow.algebra import moves, spectra
 from tensorgrow.errors import StructureError
 from tensorgrow.network import TensorNetwork
 from tensorgrow.structure import Structure
@@ -230,7 +230,7 @@ def test_on_trees_the_error_is_what_was_dropped(double, data):
     structure = data.draw(trees())
     net = random_network(structure, data.draw(seeds), double)
     node, axes = draw_cut(data, structure)
-    core, inverses = moves.whitened_core(structure, net.cores, node)
+    core, inverses = spectra.whiten_core(structure, net.cores, node)
     rank = data.draw(st.integers(1, 4))
     after, cores, dropped = moves.split(
         structure, net.cores, node, axes, rank=rank, inverse_roots=inverses, whitened=core
@@ -326,40 +326,6 @@ def test_split_refuses_other_nonsense():
         net.split_node(1, (0,), rank=0)
     with pytest.raises(StructureError, match="cannot split"):
         random_network(Structure.rank_one((3, 4)), 0).split_node(0, (0,))
-
-
-@given(st.data())
-def test_proposed_splits_save_what_they_say(data):
-    structure = data.draw(trees(max_rank=4))
-    net = random_network(structure, data.draw(seeds))
-    node = data.draw(st.integers(0, structure.num_nodes - 1))
-    threshold = data.draw(st.sampled_from([1e-10, 0.3, 0.8]))
-    options = data.draw(st.integers(1, 3))
-    proposals = list(
-        moves.propose_splits(structure, net.cores, node, options_per_cut=options, threshold=threshold)
-    )
-    assert len({(p.axes, p.rank) for p in proposals}) == len(proposals)
-    x = dense(structure, net.cores)
-    for p in proposals:
-        assert p.node == node
-        after = net.split_node(node, p.axes, rank=p.rank)
-        assert p.saved == net.num_parameters - after.num_parameters > 0
-        error = np.linalg.norm(x - dense(after.structure, after.cores)) / np.linalg.norm(x)
-        assert p.dropped == pytest.approx(error, abs=1e-6)
-        assert options > 1 or p.dropped <= threshold
-
-
-def test_the_obvious_split_is_proposed():
-    structure = Structure.tucker((3, 3, 3, 3), 3)
-    rng = np.random.default_rng(0)
-    hub = np.einsum("abx,xcd->abcd", rng.standard_normal((3, 3, 2)), rng.standard_normal((2, 3, 3)))
-    cores = list(random_network(structure, 0).cores)
-    cores[4] = torch.tensor(hub[None])
-    proposals = list(moves.propose_splits(structure, cores, 4, threshold=1e-10))
-    # The hub has no leg of its own, so either half may keep its number.
-    assert {p.axes for p in proposals} <= {(0, 1, 2), (0, 3, 4)}
-    assert {(p.rank, p.saved) for p in proposals} == {(2, 81 - 2 * 18)}
-    assert not list(moves.propose_splits(structure, cores, 0, threshold=1e-10))
 
 
 # -- merge -------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from benchmarks import ROOT
 from benchmarks.__main__ import main
 from benchmarks.benchmark import Benchmark
@@ -16,6 +17,7 @@ from benchmarks.completion.quality import mape, psnr, relative_error, rmse, ssim
 from benchmarks.density import chain_cases
 from benchmarks.registry import RESULTS, State, benchmark_names, find_benchmark, read_state, results_file
 
+from tensorgrow.experiments import mnist
 from tensorgrow.experiments.harness import Case, Results, tidy
 
 # Every folder of real data that a benchmark asks for.
@@ -111,6 +113,37 @@ def test_every_benchmark_explains_its_options(name, capsys):
         main([name, "--help"])
     assert end.value.code == 0
     assert "--quick" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "options"),
+    [
+        ("decomposition", "recovery/tt/seed00", {}),
+        ("decomposition", "speed/sweep", {}),
+        ("decomposition", "speed/shares", {}),
+        ("gpu", "sweeps/cpu/float32/7^5", {}),
+        ("layers", "layers/cpu/1024x1024/train2/rows1", {"budget": 0.001}),
+        ("completion", "degenerate/cpu/single-observation", {}),
+        ("regression", "recovery/tt/2/0.1/ridge/0", {}),
+        ("classification", "iris/logistic/0.0", {}),
+        ("mnist", "tt/cpu/0/rank1/1", {"baseline_epochs": 1, "train_images": 60}),
+    ],
+)
+def test_a_small_case_of_a_benchmark(name, word, options, tmp_path, monkeypatch):
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(80, 1024, generator=rng), torch.randint(10, (80,), generator=rng)
+    monkeypatch.setattr(mnist, "load", lambda folder: ((x, y), (x[:20], y[:20])))
+    monkeypatch.setattr(mnist, "HELD_OUT", 20)
+    for folder in FOLDERS:
+        (tmp_path / folder).mkdir()
+    benchmark = find_benchmark(name)
+    settings = benchmark.settings(quick=True, data=tmp_path, scratch=tmp_path, options=options)
+    (case,) = [c for c in benchmark.cases(settings) if c.key == word]
+    results = Results(tmp_path / "r.json")
+    row = benchmark.work(case, settings)
+    results.put(case, row)
+    assert not {"failed", "skipped"} & set(row)
+    assert len(benchmark.report(results).text.splitlines()) > 3
 
 
 def test_what_the_command_line_refuses(tmp_path, monkeypatch, capsys):

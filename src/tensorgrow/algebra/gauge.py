@@ -13,14 +13,14 @@ import torch
 
 from ..structure import Edge, Structure
 
-__all__ = ["balance", "edge_spectra", "equalise_norms"]
+__all__ = ["balance", "balance_edge", "edge_spectra", "equalise_norms"]
 
 
 def balance(structure: Structure, cores: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Cores of the same tensor with every edge balanced and all norms equal."""
     out = list(cores)
     for i, j in structure.edges:
-        pair = _balance_edge(structure, out, (i, j))
+        pair = balance_edge(structure, out, (i, j))
         if pair is not None:
             out[i], out[j], _ = pair
     return equalise_norms(out)
@@ -39,9 +39,10 @@ def edge_spectra(structure: Structure, cores: Sequence[torch.Tensor]) -> dict[Ed
     return spectra
 
 
-def _balance_edge(
+def balance_edge(
     structure: Structure, cores: Sequence[torch.Tensor], edge: Edge
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    """Both cores of an edge with the root of its spectrum each, and the spectrum; None where that fails."""
     i, j = edge
     a, shape_a, axis_a = _matricize(structure, cores, i, j)
     b, shape_b, axis_b = _matricize(structure, cores, j, i)

@@ -1,4 +1,4 @@
-"""Small dense linear algebra: regularised normal equations, spectra, square roots."""
+"""Small dense linear algebra: regularised normal equations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ __all__ = [
     "LEAST_RIDGE",
     "is_single",
     "lapack_module",
-    "leading_pair",
     "solve_normal",
     "solve_ridge",
     "solve_slices",
-    "sqrt_and_inverse",
-    "tail_norms",
     "wide_dtype",
     "wide_norm",
 ]
@@ -220,31 +217,3 @@ def is_single(dtype: Any) -> bool:
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """Double precision, real or complex."""
     return torch.complex128 if dtype.is_complex else torch.float64
-
-
-def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:
-    """Approximate leading factors of ``matrix ~ u v^T`` by power iteration; `u` has norm 1."""
-    v = start
-    u = matrix @ v.conj()
-    for _ in range(iterations):
-        norm = abs(float((u.conj() @ u).real)) ** 0.5
-        u = u / (norm or 1.0)
-        v = u.conj() @ matrix
-        u = matrix @ v.conj()
-    return u / (abs(float((u.conj() @ u).real)) ** 0.5 or 1.0), v
-
-
-def sqrt_and_inverse(gram: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hermitian square root of a Gram matrix and its inverse, tiny eigenvalues raised to a floor."""
-    values, vectors = torch.linalg.eigh((gram + gram.mH) / 2)
-    share, least = (1e-7, 1e-30) if is_single(gram.dtype) else (1e-14, 1e-300)
-    floor = float(values[-1].clamp_min(0)) * share + least
-    roots = values.clamp_min(floor).sqrt().to(vectors.dtype)
-    return (vectors * roots) @ vectors.mH, (vectors / roots) @ vectors.mH
-
-
-def tail_norms(singular_values: torch.Tensor) -> torch.Tensor:
-    """``t[r]`` is the norm of all singular values from number ``r`` on; one longer than the input."""
-    squares = singular_values.double() ** 2
-    tails = squares.flip(0).cumsum(0).flip(0)
-    return torch.cat([tails, tails.new_zeros(1)]).sqrt()

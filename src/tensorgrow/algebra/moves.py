@@ -7,29 +7,16 @@ slices, splitting without truncation and merging leave the represented tensor un
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch.nn import functional
 
-from ..contraction import gram_plan
 from ..errors import StructureError
 from ..structure import Edge, Structure
-from .linalg import sqrt_and_inverse, tail_norms
+from .spectra import multiply_axis, tail_norms
 
-__all__ = [
-    "Split",
-    "grow",
-    "grow_many",
-    "merge",
-    "merge_structure",
-    "propose_splits",
-    "shrink",
-    "split",
-    "whitened_core",
-]
+__all__ = ["add_term", "grow", "grow_many", "merge", "merge_structure", "shrink", "split"]
 
 Cores = Sequence[torch.Tensor]
 Result = tuple[Structure, list[torch.Tensor]]
@@ -73,7 +60,7 @@ def grow_many(
     of the edges meet get a one at the first entry of their leg that joins all new slices: what enters along
     one edge leaves along the others.
     """
-    grown = _raised(structure, slices)
+    grown = _raise_ranks(structure, slices)
     out = list(cores)
     mine: dict[int, dict[int, torch.Tensor]] = {}
     for (i, j), (left, right) in slices.items():
@@ -81,9 +68,7 @@ def grow_many(
         mine.setdefault(j, {})[i] = right
     for node, new in mine.items():
         around = grown.neighbours[node]
-        old = [structure.leg_dim(node), *(structure.rank(node, k) for k in around)]
-        room = [0, *(int(k in new) for k in around)]
-        core = functional.pad(cores[node].reshape(old), _padding([0] * len(old), room))
+        old, room, core = _make_room(structure, grown, node, cores[node])
         for axis, k in enumerate(around, 1):
             if k not in new:
                 continue
@@ -106,24 +91,32 @@ def add_term(
 
     `vectors` has one vector per node, of the length of its leg.
     """
-    grown = _raised(structure, edges)
+    grown = _raise_ranks(structure, edges)
     out = []
     for node, (core, vector) in enumerate(zip(cores, vectors)):
-        around = grown.neighbours[node]
-        old = [structure.leg_dim(node), *(structure.rank(node, k) for k in around)]
-        carries = [(min(node, k), max(node, k)) in edges for k in around]
-        padded = functional.pad(core.reshape(old), _padding([0] * len(old), [0, *map(int, carries)])).clone()
+        old, room, padded = _make_room(structure, grown, node, core)
+        padded = padded.clone()
         # The new rank of every edge that carries the term, the first of the others: nothing else is joined.
-        where = tuple(size if carried else 0 for size, carried in zip(old[1:], carries))
+        where = tuple(size if carries else 0 for size, carries in zip(old[1:], room[1:]))
         padded.movedim(0, -1)[where] += vector.to(core)
         out.append(padded)
     return grown, out
 
 
-def _raised(structure: Structure, edges: Collection[Edge]) -> Structure:
+def _raise_ranks(structure: Structure, edges: Collection[Edge]) -> Structure:
     """One rank more on each of some edges."""
     ranks = dict(structure.ranks) | {(i, j): structure.rank(i, j) + 1 for i, j in edges}
     return Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
+
+
+def _make_room(
+    structure: Structure, grown: Structure, node: int, core: torch.Tensor
+) -> tuple[list[int], list[int], torch.Tensor]:
+    """Old shape of a core with all axes, what each of them gains, and the core padded with zeros."""
+    around = grown.neighbours[node]
+    old = [structure.leg_dim(node), *(structure.rank(node, k) for k in around)]
+    room = [new - size for new, size in zip(grown.core_shape(node), old)]
+    return old, room, functional.pad(core.reshape(old), _padding([0] * len(old), room))
 
 
 def _padding(before: Sequence[int], after: Sequence[int]) -> list[int]:
@@ -172,7 +165,7 @@ def split(
         `threshold` relative to all of them.
     inverse_roots, whitened
         The core in the gauge in which singular values measure the error of the tensor, and the way back, as
-        `whitened_core` gives them. By default the core is taken as it is.
+        `whiten_core` gives them. By default the core is taken as it is.
 
     Returns
     -------
@@ -204,9 +197,9 @@ def split(
     if inverse_roots is not None:
         for position, axis in enumerate(stay):
             if axis > 0:
-                left = _apply(left, inverse_roots[axis - 1], position)
+                left = multiply_axis(left, inverse_roots[axis - 1], position)
         for position, axis in enumerate(leave):
-            right = _apply(right, inverse_roots[axis - 1], position + 1)
+            right = multiply_axis(right, inverse_roots[axis - 1], position + 1)
 
     new = structure.num_nodes
     moved = [structure.neighbours[node][a - 1] for a in leave]
@@ -226,77 +219,6 @@ def split(
     for k in moved:  # the edge to `node` becomes the edge to `new`, the last axis
         out[k] = cores[k].movedim(structure.axis(k, node), -1).contiguous()
     return after, out, float(tails[rank]) / total
-
-
-def _apply(tensor: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tensor:
-    out: torch.Tensor = torch.tensordot(tensor, matrix, ([axis], [0])).movedim(-1, axis)
-    return out
-
-
-def whitened_core(structure: Structure, cores: Cores, node: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Core in the gauge where its singular values weigh the error of the whole tensor, and the way back.
-
-    Every bond is multiplied by the square root of its marginal environment Gram (normalised to trace one).
-    The environment of a tree factorises over bonds, so there the singular values are exact.
-    """
-    core = cores[node]
-    gram = gram_plan(structure, node, core.is_complex()).run(list(cores))
-    bonds = core.dim() - 1
-    inverses = []
-    for b in range(bonds):
-        ket = list(range(bonds))
-        bra = [bonds if x == b else x for x in ket]
-        marginal = torch.einsum(gram, [*ket, *bra], [b, bonds])
-        marginal = marginal / (float(marginal.diagonal().real.sum()) or 1.0)
-        root, inverse = sqrt_and_inverse(marginal)
-        core = _apply(core, root, b + 1)
-        inverses.append(inverse)
-    return core, inverses
-
-
-@dataclass(frozen=True)
-class Split:
-    """A split that saves parameters: where, to which rank, and what it drops (relative norm)."""
-
-    node: int
-    axes: tuple[int, ...]
-    rank: int
-    saved: int
-    dropped: float
-
-
-def propose_splits(
-    structure: Structure, cores: Cores, node: int, *, options_per_cut: int = 1, threshold: float
-) -> Iterator[Split]:
-    """Splits of `node` that save parameters, from every matricization of its core.
-
-    For each matricization the smallest rank that drops at most `threshold` is proposed, and then, for
-    approximate splits, up to ``options_per_cut - 1`` smaller ones.
-    """
-    if len(structure.neighbours[node]) < 2:
-        return
-    core, _ = whitened_core(structure, cores, node)
-    size, ndim = core.numel(), core.dim()
-    for count in range(1, ndim):
-        for stay in combinations(range(ndim), count):
-            leave = tuple(a for a in range(ndim) if a not in stay)
-            if 0 not in stay or len(leave) < 2:
-                continue  # each split once; cutting off one bond only is a truncation
-            rows = math.prod(core.shape[a] for a in stay)
-            columns = size // rows
-            largest = min((size - 1) // (rows + columns), rows, columns)
-            if largest < 1 or rows == 1:
-                continue
-            s = torch.linalg.svdvals(core.permute(*stay, *leave).reshape(rows, columns))
-            tails = tail_norms(s)
-            relative = (tails / (float(tails[0]) or 1.0)).tolist()
-            fitting = next((r for r in range(1, largest + 1) if relative[r] <= threshold), None)
-            if fitting is None:
-                if options_per_cut == 1:
-                    continue
-                fitting = largest
-            for rank in range(fitting, max(0, fitting - options_per_cut), -1):
-                yield Split(node, stay, rank, size - rank * (rows + columns), relative[rank])
 
 
 def merge_structure(structure: Structure, target: int, absorbed: int) -> Structure:

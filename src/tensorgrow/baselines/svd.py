@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack
 
 import torch
 
-from ..algebra.linalg import tail_norms
+from ..algebra.spectra import tail_norms
 from ..errors import OptionError
 from ..network import TensorNetwork
 from ..results import Result

@@ -82,9 +82,8 @@ def as_tensor(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
         raise DataError(f"cannot make an array of {what}: {error}") from error
     kind = array.dtype.kind
     if kind not in "biufc":
-        raise DataError(
-            f"{name} has dtype {array.dtype}; numbers are needed. Convert it, for example x.astype(float)"
-        )
+        hint = ". Convert it, for example x.astype(float)" if name == "the data" else ""
+        raise DataError(f"{name} has dtype {array.dtype}; numbers are needed{hint}")
     if array.dtype.itemsize > (16 if kind == "c" else 8):
         dtype = np.dtype(np.complex128 if kind == "c" else np.float64)
     else:

@@ -29,6 +29,8 @@ __all__ = [
 
 # Entries from which a GPU beats the CPU on whole runs (benchmarks/results/gpu.json).
 GPU_ENTRIES = 1_000_000
+# Where Linux describes the limits of a container.
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 def choose_device(device: Any, tensor: torch.Tensor, gpu_from: int = GPU_ENTRIES) -> torch.device:
@@ -65,7 +67,7 @@ def free_memory(device: torch.device) -> float:
     """Bytes that can still be allocated on a device."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    return min(_free_in_system(), _free_in_cgroup(Path("/sys/fs/cgroup")))
+    return min(_free_in_system(), _free_in_cgroup(CGROUPS))
 
 
 def _free_in_system() -> float:

@@ -1,4 +1,4 @@
-"""Some entries of a tensor: the public door for data with missing entries."""
+"""Some entries of a tensor: what is accepted as data with missing entries."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import numpy as np
 import torch
 
 from ..errors import DataError, OptionError, warn
-from .arrays import as_target
+from .arrays import as_floats, as_target, as_tensor
 
-__all__ = ["Observations", "as_observations", "differing", "is_listed"]
-
-# Largest number of positions that fit in a 64-bit code.
-LARGEST_CODE = 2**62
+__all__ = ["Observations", "as_observations", "is_listed", "warn_of_differences"]
 
 
 class Observations:
@@ -69,17 +66,17 @@ class Observations:
 
     @classmethod
     def from_dense(cls, x: Any, mask: Any = None, *, weights: Any = None) -> Observations:
-        """Observed entries of a dense tensor: where `mask` is True, or where `x` is not NaN."""
-        given = _as_tensor(x)
+        """List the observed entries of a dense tensor: where `mask` is True, or where `x` is not NaN."""
+        dense = _as_floats(x)
         if isinstance(x, np.ma.MaskedArray) and mask is None:
             mask = ~np.ma.getmaskarray(x)
-        known = ~torch.isnan(given) if mask is None else _mask(mask, tuple(given.shape)).to(given.device)
+        known = ~torch.isnan(dense) if mask is None else _mask(mask, tuple(dense.shape)).to(dense.device)
         if weights is not None:
-            spread = _as_tensor(weights)
-            if spread.shape != given.shape:
-                raise DataError(f"weights have shape {tuple(spread.shape)}, the tensor {tuple(given.shape)}")
-            weights = spread.to(given.device)[known]
-        return cls(known.nonzero(), given[known], tuple(given.shape), weights=weights)
+            spread = _as_floats(weights)
+            if spread.shape != dense.shape:
+                raise DataError(f"weights have shape {tuple(spread.shape)}, the tensor {tuple(dense.shape)}")
+            weights = spread.to(dense.device)[known]
+        return cls(known.nonzero(), dense[known], tuple(dense.shape), weights=weights)
 
     @classmethod
     def from_frame(
@@ -91,7 +88,7 @@ class Observations:
         shape: Sequence[int] | None = None,
         weights: str | None = None,
     ) -> Observations:
-        """Entries from a pandas data frame with one row each.
+        """Read entries from a pandas data frame with one row each.
 
         Parameters
         ----------
@@ -102,7 +99,7 @@ class Observations:
         index
             Names of the index columns in the order of the modes; by default all others. Columns of whole
             numbers are positions; the distinct values of any other column (names, dates, categories) are
-            numbered in sorted order and kept in `labels`.
+            numbered in sorted order and stored in `labels`.
         shape
             Shape of the tensor; by default just large enough.
         weights
@@ -122,13 +119,13 @@ class Observations:
                 columns.append(column.astype(np.int64))
                 labels.append(None)
             else:
-                known, codes = np.unique(column, return_inverse=True)
+                distinct, codes = np.unique(column, return_inverse=True)
                 columns.append(codes)
-                labels.append(known)
-        chosen = None if weights is None else frame[weights].to_numpy()
-        made = cls(np.stack(columns, 1), frame[value].to_numpy(), shape, weights=chosen)
-        made.labels = tuple(labels)
-        return made
+                labels.append(distinct)
+        sizes = None if weights is None else frame[weights].to_numpy()
+        entries = cls(np.stack(columns, 1), frame[value].to_numpy(), shape, weights=sizes)
+        entries.labels = tuple(labels)
+        return entries
 
     def __len__(self) -> int:
         return len(self.values)
@@ -147,56 +144,59 @@ class Observations:
         weighted = "" if self.weights is None else ", weighted"
         return f"Observations({len(self):,} of shape {self.shape}{weighted})"
 
-    def merged(self) -> Observations:
-        """Every position once, in order, weights of 0 dropped."""
-        found, differ = self.merged_quietly()
-        if differ:
-            warn(differing(differ))
-        return found
+    def merge(self) -> tuple[Observations, int]:
+        """List every position once, in order, and drop weights of 0.
 
-    def merged_quietly(self) -> tuple[Observations, int]:
-        """The same, and how many positions are listed with different values."""
-        keep = self
+        Returns
+        -------
+        observations, count
+            Also the number of positions that were listed with different values.
+        """
+        used = self
         if self.weights is not None and bool((self.weights == 0).any()):
-            keep = self._at(self.weights > 0)
-        if len(keep) == 0:
+            used = self._at(self.weights > 0)
+        if len(used) == 0:
             raise DataError("there are no observations with a positive weight; at least one is needed")
-        first, group = _groups(keep.indices, keep.shape)
-        if len(first) == len(keep):
-            return keep._at(first), 0
-        ones = torch.ones(len(keep), dtype=torch.float64, device=keep.values.device)
-        weights = ones if keep.weights is None else keep.weights
+        first, group = _groups(used.indices, used.shape)
+        if len(first) == len(used):
+            return used._at(first), 0
+        ones = torch.ones(len(used), dtype=torch.float64, device=used.values.device)
+        weights = ones if used.weights is None else used.weights
         total = weights.new_zeros(len(first)).index_add_(0, group, weights)
         share = weights / total[group]  # in double precision, whatever the values are
-        wide = keep.values * share
+        wide = used.values * share
         mean = wide.new_zeros(len(first)).index_add_(0, group, wide)
-        off = (keep.values - mean[group]).abs()
-        differ = int(torch.unique(group[off > 1e-6 * keep.values.abs().max()]).numel())
-        out = keep._at(first)
-        out.values, out.weights = mean.to(keep.values.dtype), total
+        off = (used.values - mean[group]).abs()
+        differ = int(torch.unique(group[off > 1e-6 * used.values.abs().max()]).numel())
+        out = used._at(first)
+        out.values, out.weights = mean.to(used.values.dtype), total
         return out, differ
 
-    def _at(self, chosen: torch.Tensor) -> Observations:
-        out = object.__new__(Observations)
-        out.indices, out.values = self.indices[chosen], self.values[chosen]
-        out.weights = None if self.weights is None else self.weights[chosen]
+    def _at(self, rows: torch.Tensor) -> Observations:
+        out = object.__new__(Observations)  # what is checked already need not be checked again
+        out.indices, out.values = self.indices[rows], self.values[rows]
+        out.weights = None if self.weights is None else self.weights[rows]
         out.shape, out.labels = self.shape, self.labels
         return out
 
 
-def differing(count: int) -> str:
-    """What to say of positions that are listed with different values."""
-    return f"{count} entries are listed more than once with different values; their weighted means are used"
+def warn_of_differences(count: int) -> None:
+    """Warn where positions are listed with different values."""
+    if count:
+        warn(
+            f"{count} entries are listed more than once with different values; their weighted means are used"
+        )
 
 
 def as_observations(x: Any, mask: Any = None, weights: Any = None, dtype: Any = None) -> Observations:
-    """Observations from whatever form they come in, each position once, in the dtype to compute in."""
-    made = _convert(x, mask, weights)
-    if len(made) == 0:
-        raise DataError(f"none of the entries of a tensor of shape {made.shape} is observed")
-    made = made.merged()
-    made.values = as_target(made.values, dtype)
-    return made
+    """Convert observations from whatever form: each position once, in the dtype to compute in."""
+    entries = _convert(x, mask, weights)
+    if len(entries) == 0:
+        raise DataError(f"none of the entries of a tensor of shape {entries.shape} is observed")
+    entries, differ = entries.merge()
+    warn_of_differences(differ)
+    entries.values = as_target(entries.values, dtype)
+    return entries
 
 
 def _is_frame(x: Any) -> bool:
@@ -221,8 +221,8 @@ def _convert(x: Any, mask: Any, weights: Any) -> Observations:
     if isinstance(x, Observations):
         return x if weights is None else Observations(x.indices, x.values, x.shape, weights=weights)
     if _is_frame(x):
-        made = Observations.from_frame(x)
-        return made if weights is None else _convert(made, None, weights)
+        entries = Observations.from_frame(x)
+        return entries if weights is None else _convert(entries, None, weights)
     if _is_sparse_torch(x):  # repeated positions of sparse formats are sums by convention
         coo = x.detach().to_sparse_coo()
         merged = coo.coalesce()
@@ -249,21 +249,16 @@ def _refuse_weights(weights: Any, stored: int, distinct: int) -> None:
         )
 
 
-def _as_tensor(x: Any) -> torch.Tensor:
-    if isinstance(x, torch.Tensor):
-        tensor = x.detach().resolve_conj().resolve_neg()
-        return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
-    array = np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else _array(x, "the data")
-    widest = 16 if array.dtype.kind == "c" else 8
-    if array.dtype.kind in "bui" or not array.dtype.isnative or array.dtype.itemsize > widest:
-        array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-    if array.ndim == 0:
+def _as_floats(x: Any) -> torch.Tensor:
+    """A tensor of its own, floating, also where entries are masked."""
+    tensor = as_floats(np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else x, copy=True)
+    if tensor.dim() == 0:
         raise DataError("a single number was given; a tensor needs at least one axis")
-    return torch.from_numpy(np.array(array))
+    return tensor
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> torch.Tensor:
-    known = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(_array(mask, "the mask").copy())
+    known = as_tensor(mask, "the mask", copy=True)
     if tuple(known.shape) != shape:
         raise DataError(f"the mask has shape {tuple(known.shape)}, the tensor {shape}; they must agree")
     if known.dtype != torch.bool:
@@ -273,24 +268,8 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> torch.Tensor:
     return known
 
 
-def _array(x: Any, what: str) -> Any:
-    """A NumPy array of numbers or truth values."""
-    try:
-        array = np.asarray(x)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"cannot make an array of {what}: {error}") from error
-    if array.dtype.kind not in "biufc":
-        raise DataError(f"{what} has dtype {array.dtype}; numbers are needed")
-    return array
-
-
-def _as_numbers(indices: Any) -> torch.Tensor:
-    array = _array(indices, "the list of indices")
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
-
-
 def _whole_numbers(indices: Any) -> torch.Tensor:
-    where = indices.detach() if isinstance(indices, torch.Tensor) else _as_numbers(indices)
+    where = as_tensor(indices, "the list of indices", copy=True).detach()
     if where.numel() == 0:
         raise DataError("indices are empty: at least one observation is needed")
     if where.dim() != 2:
@@ -304,7 +283,7 @@ def _whole_numbers(indices: Any) -> torch.Tensor:
 
 
 def _vector(values: Any, name: str, count: int) -> torch.Tensor:
-    tensor = _as_tensor(values)
+    tensor = _as_floats(values)
     if tensor.dim() != 1 or len(tensor) != count:
         raise DataError(f"{name} have shape {tuple(tensor.shape)}, but there are {count} positions")
     bad = ~torch.isfinite(tensor)
@@ -347,7 +326,7 @@ def _check_range(indices: torch.Tensor, shape: tuple[int, ...]) -> None:
 
 def _groups(indices: torch.Tensor, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """First entry of every distinct position, and the distinct position of every entry."""
-    if math.prod(shape) < LARGEST_CODE:
+    if math.prod(shape) < 2**62:  # positions can be numbered
         codes = indices.new_zeros(len(indices))
         for k, d in enumerate(shape):
             codes = codes * d + indices[:, k]

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from ..errors import OptionError
 from . import ablation, completion, decomposition, demos, high_order, images, mnist, timing
-from .experiment import Experiment, Settings, run_experiment
+from .experiment import Experiment, Settings, draw_figures, run_experiment
 from .harness import Say
 
 __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
@@ -83,5 +83,5 @@ def reproduce(
     )
     page = home / f"{stem}.md"
     page.write_text(report.text, encoding="utf-8")
-    figures = () if experiment.draw is None else tuple(experiment.draw(results, settings))
+    figures = tuple(draw_figures(experiment, results, settings))
     return Reproduction(name, report.text, results.path, page, figures, results.failures())

@@ -80,20 +80,17 @@ def report(results: Results) -> Report:
         ["parameters", "weights kept", "random start", "runs where transfer is lower / same / higher"],
         table,
     )
-    out.tabulate(
-        f"Whole runs, to error {PLANTED_ERROR:g} or {BUDGET:,} parameters",
-        ["start of each fit", "runs", "reached", "median size", "median s"],
-        [
-            [
-                name,
-                len(found),
-                sum(r["reached"] for r in found),
-                median(r["size"] for r in found if r["reached"]),
-                median(r["seconds"] for r in found),
-            ]
-            for name, found in (("weights kept", transferred), ("random", random))
-        ],
-    )
+    lines = [
+        {
+            "start of each fit": name,
+            "runs": len(found),
+            "reached": sum(r["reached"] for r in found),
+            "median size": median(r["size"] for r in found if r["reached"]),
+            "median s": median(r["seconds"] for r in found),
+        }
+        for name, found in (("weights kept", transferred), ("random", random))
+    ]
+    out.tabulate_rows(f"Whole runs, to error {PLANTED_ERROR:g} or {BUDGET:,} parameters", lines)
     return out
 
 
@@ -101,8 +98,6 @@ def draw(results: Results, settings: Settings) -> list[Path]:
     """Mean curves with deviations."""
     plt = pyplot()
     rows = results.groups("transfer")
-    if plt is None or not rows:
-        return []
     sizes = [int(n) for n in np.unique(np.geomspace(35, BUDGET, 60).astype(int))]
     figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
     for transfer, color, label in ((True, "C0", "weights kept"), (False, "C1", "random start")):

@@ -67,19 +67,19 @@ def report(results: Results) -> Report:
     out.tabulate(
         f"Networks within relative error {PLANTED_ERROR:g} and {BUDGET:,} parameters",
         ["target (true size)", "method", "runs", "reached", "median size", "exact size", "median s"],
-        [_size_row(target, method, found) for (target, method), found in _sorted(rows)],
+        [_size_row(target, method, found) for (target, method), found in _sort(rows)],
     )
     out.tabulate(
         "Mean relative error (standard deviation) within so many parameters",
         ["target", "method", *(f"{n:,}" for n in SIZES)],
-        [[NAMES[t], LABELS[m], *(_error_cell(found, n) for n in SIZES)] for (t, m), found in _sorted(rows)],
+        [[NAMES[t], LABELS[m], *(_error_cell(found, n) for n in SIZES)] for (t, m), found in _sort(rows)],
     )
     for text in _verdicts(rows):
         out.say(text)
     return out
 
 
-def _sorted(rows: dict[tuple[Any, ...], list[Row]]) -> list[tuple[tuple[Any, ...], list[Row]]]:
+def _sort(rows: dict[tuple[Any, ...], list[Row]]) -> list[tuple[tuple[Any, ...], list[Row]]]:
     order = {(t, m): (i, j) for i, t in enumerate(TARGETS) for j, m in enumerate(METHODS)}
     return sorted(rows.items(), key=lambda item: order[item[0]])
 
@@ -164,8 +164,6 @@ def draw(results: Results, settings: Settings) -> list[Path]:
     """Four panels of error against parameters."""
     plt = pyplot()
     rows = results.groups("target", "method")
-    if plt is None or not rows:
-        return []
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for axis, target in zip(axes.ravel(), TARGETS):
         for number, method in enumerate(METHODS):

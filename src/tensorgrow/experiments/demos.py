@@ -69,21 +69,18 @@ def report(results: Results) -> Report:
         "Made by the authors of these searches: two separate pairs of modes (16 parameters), and a ring in "
         f"the order 0-3-2-1-4-5 (126). Error asked for: {MAX_ERROR:g}. `thorough` has {SECONDS:g} s."
     )
-    out.tabulate(
-        "Runs that find the planted graph and ranks",
-        ["tensor", "method", "found", "sizes", "structures fitted", "s"],
-        [
-            [
-                demo,
-                LABELS[method],
-                f"{sum(r['found'] for r in rows)} of {len(rows)}",
-                ", ".join(str(r["size"]) if r["reached"] else f"({r['error']:.2g})" for r in rows),
-                median(r["evaluations"] for r in rows),
-                median(r["seconds"] for r in rows),
-            ]
-            for (demo, method), rows in results.groups("demo", "method").items()
-        ],
-    )
+    lines = [
+        {
+            "tensor": demo,
+            "method": LABELS[method],
+            "found": f"{sum(r['found'] for r in rows)} of {len(rows)}",
+            "sizes": ", ".join(str(r["size"]) if r["reached"] else f"({r['error']:.2g})" for r in rows),
+            "structures fitted": median(r["evaluations"] for r in rows),
+            "s": median(r["seconds"] for r in rows),
+        }
+        for (demo, method), rows in results.groups("demo", "method").items()
+    ]
+    out.tabulate_rows("Runs that find the planted graph and ranks", lines)
     return out
 
 

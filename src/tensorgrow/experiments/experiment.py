@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
 from .harness import Case, Results, Row, Say, run_cases, table
 
-__all__ = ["Experiment", "Report", "Settings", "run_experiment"]
+__all__ = ["Experiment", "Report", "Settings", "draw_figures", "run_experiment"]
 
 
 @dataclass(frozen=True)
@@ -145,3 +146,10 @@ def run_experiment(
 
 def _work(work: Callable[[Case, Settings], Row], settings: Settings, case: Case) -> Row:
     return work(case, settings)
+
+
+def draw_figures(experiment: Experiment, results: Results, settings: Settings) -> list[Path]:
+    """The figures of an experiment; none without rows or without matplotlib."""
+    if experiment.draw is None or not results.finished() or find_spec("matplotlib") is None:
+        return []
+    return experiment.draw(results, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ _LEAST = 1e-8
 
 
 def pyplot() -> Any:
-    """Matplotlib without a display; None where it is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
+    """Matplotlib without a display."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -32,11 +29,9 @@ def pyplot() -> Any:
 
 def save_figure(figure: Any, path: Path, *, dpi: int = 120) -> list[Path]:
     """Write a figure and close it; its path."""
-    import matplotlib.pyplot as plt
-
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=dpi)
-    plt.close(figure)
+    pyplot().close(figure)
     return [path]
 
 

@@ -174,18 +174,10 @@ def limit_threads(threads: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement.
+    """One measurement: a key of words separated by slashes, and the plain values its work needs.
 
-    Attributes
-    ----------
-    key
-        Names it: the part of the experiment and further words, separated by slashes.
-    params
-        The plain values its work needs. A stored row answers the case only if it has the same ones.
-    alone
-        Is timed, so that it never runs beside other cases.
-    threads
-        BLAS and torch threads, where they are not those of the whole run.
+    A stored row answers a case only if it has the same values. A case that is timed runs `alone`, never
+    beside others. `threads` are BLAS and torch threads where they are not those of the whole run.
     """
 
     key: str
@@ -214,13 +206,7 @@ Work = Callable[[Case], Row]
 
 
 class Results:
-    """A JSON file of finished cases, rewritten atomically after each one.
-
-    Parameters
-    ----------
-    forget
-        Beginnings of keys whose rows are dropped.
-    """
+    """A JSON file of finished cases, rewritten atomically after each one; rows under `forget` are dropped."""
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -59,14 +58,8 @@ def work(case: Case, settings: Settings) -> Row:
     make = planted_tensor if params["cores"] == "normal" else positive_tensor
     x = make(structure, params["seed"])
     options: Row = {"rank": 3, "population": 60} if params["method"] == "genetic" else {}
-    row = run_method(
-        params["method"],
-        x,
-        max_error=0.01,
-        max_seconds=params["max_seconds"],
-        random_state=params["seed"],
-        **options,
-    )[1]
+    options |= {"max_seconds": params["max_seconds"], "random_state": params["seed"]}
+    row = run_method(params["method"], x, max_error=0.01, **options)[1]
     return {**row, "entries": x.numel(), "true_size": structure.num_parameters}
 
 
@@ -82,23 +75,8 @@ def report(results: Results) -> Report:
     )
     rows = results.groups("order", "cores", "method")
     found = sorted(rows.items(), key=lambda g: (*g[0][:2], METHODS.index(g[0][2])))
-    out.tabulate(
-        "Mean size of the runs that reached the error, and median seconds of all",
-        [
-            "order",
-            "cores",
-            "method",
-            "reached",
-            "size, % of entries",
-            "size / true",
-            "best error else",
-            "s",
-            "CPU s",
-            "published %",
-            "published s",
-        ],
-        [_line(order, cores, method, runs) for (order, cores, method), runs in found],
-    )
+    title = "Mean size of the runs that reached the error, and median seconds of all"
+    out.tabulate_rows(title, [_line(order, cores, method, runs) for (order, cores, method), runs in found])
     for (order, cores, method), runs in found:
         if method in ("fast", "default"):
             exact = sum(bool(r["reached"]) and r["size"] <= r["true_size"] for r in runs)
@@ -111,23 +89,23 @@ def report(results: Results) -> Report:
     return out
 
 
-def _line(order: int, cores: str, method: str, runs: list[Row]) -> list[Any]:
+def _line(order: int, cores: str, method: str, runs: list[Row]) -> Row:
     reached = [r for r in runs if r["reached"]]
     missed = [e for r in runs if not r["reached"] for _, e in r["curve"]]
     size, seconds = PUBLISHED.get((order, method), (None, None))
-    return [
-        order,
-        cores,
-        LABELS[method],
-        f"{len(reached)} of {len(runs)}",
-        mean(100.0 * r["size"] / r["entries"] for r in reached),
-        mean(r["size"] / r["true_size"] for r in reached),
-        min(missed, default=None),
-        median(r["seconds"] for r in runs),
-        median(r["cpu_seconds"] for r in runs),
-        size,
-        seconds,
-    ]
+    return {
+        "order": order,
+        "cores": cores,
+        "method": LABELS[method],
+        "reached": f"{len(reached)} of {len(runs)}",
+        "size, % of entries": mean(100.0 * r["size"] / r["entries"] for r in reached),
+        "size / true": mean(r["size"] / r["true_size"] for r in reached),
+        "best error else": min(missed, default=None),
+        "s": median(r["seconds"] for r in runs),
+        "CPU s": median(r["cpu_seconds"] for r in runs),
+        "published %": size,
+        "published s": seconds,
+    }
 
 
 EXPERIMENT = Experiment(

@@ -105,16 +105,13 @@ def report(results: Results) -> Report:
         "run that ended at its time limit (*) shows the best it had by then."
     )
     rows = results.groups("image", "method")
-    compared = _compared(rows)
-    out.tabulate(
-        "Parameters at equal error",
-        ["image", "method", "parameters", "x ours", "structures fitted", "s", "published"],
-        [
-            _line(image, error, m, known, rows[(image, "default")])
-            for (image, error), sizes in compared.items()
-            for m, known in sizes.items()
-        ],
-    )
+    compared = _compare(rows)
+    lines = [
+        _line(image, error, m, known, rows[(image, "default")])
+        for (image, error), sizes in compared.items()
+        for m, known in sizes.items()
+    ]
+    out.tabulate_rows("Parameters at equal error", lines)
     for text in _verdicts(compared):
         out.say(text)
     return out
@@ -123,7 +120,7 @@ def report(results: Results) -> Report:
 Known = tuple[int | None, Row]  # smallest size within the error, None where there was none; and the run
 
 
-def _compared(rows: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[str, float], dict[str, Known]]:
+def _compare(rows: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[str, float], dict[str, Known]]:
     """What every method needed, by image and error."""
     out: dict[tuple[str, float], dict[str, Known]] = {}
     # A and C first: the paper's table.
@@ -187,7 +184,7 @@ def at_error(rows: list[Row], error: float) -> Known | None:
     return best
 
 
-def _line(image: str, error: float, method: str, known: Known, ours: list[Row]) -> list[Any]:
+def _line(image: str, error: float, method: str, known: Known, ours: list[Row]) -> Row:
     """A rival that missed the error is compared with what ours had on its way at the error it reached."""
     size, row = known
     published = PUBLISHED.get((image, method))
@@ -198,15 +195,15 @@ def _line(image: str, error: float, method: str, known: Known, ours: list[Row]) 
         there = _on_the_way(ours, row["error"])
         reached = f"not reached; {row['error']:.3f} at {row['size']:,}"
         ratio = None if there is None or method == "default" else f"{row['size'] / there:.2f} at its error"
-    return [
-        f"{image} at {error}",
-        LABELS[method],
-        reached,
-        ratio,
-        row["evaluations"],
-        f"{row['seconds']:.3g}{'*' if row.get('hit_limit') else ''}",
-        f"{published[0]:,}" if published and published[1] == error else None,
-    ]
+    return {
+        "image": f"{image} at {error}",
+        "method": LABELS[method],
+        "parameters": reached,
+        "x ours": ratio,
+        "structures fitted": row["evaluations"],
+        "s": f"{row['seconds']:.3g}{'*' if row.get('hit_limit') else ''}",
+        "published": f"{published[0]:,}" if published and published[1] == error else None,
+    }
 
 
 def _on_the_way(rows: list[Row], error: float) -> int | None:
@@ -218,9 +215,9 @@ def _on_the_way(rows: list[Row], error: float) -> int | None:
 def draw(results: Results, settings: Settings) -> list[Path]:
     """Sizes of the rivals in units of ours, at equal error."""
     plt = pyplot()
-    compared = _compared(results.groups("image", "method"))
+    compared = _compare(results.groups("image", "method"))
     found = {k: (sizes, ours) for k, sizes in compared.items() if (ours := sizes.get("default", (None,))[0])}
-    if plt is None or not found:
+    if not found:
         return []
     figure, axis = plt.subplots(figsize=(9, 0.42 * len(found) + 2), layout="constrained")
     for number, (method, marker) in enumerate(zip(RIVALS, "oDs^v<>P")):

@@ -91,10 +91,9 @@ def work(case: Case, settings: Settings) -> Row:
         callbacks=watcher,
         progress=False,
     )
-    size = sum(p.numel() for p in result.model.parameters())
     right = accuracy(result.model, test)
     return {
-        "size": size,
+        "size": sum(p.numel() for p in result.model.parameters()),
         "error": 1.0 - right,
         "accuracy": right,
         "validation": result.validation_error,
@@ -111,14 +110,14 @@ class Watcher:
         self.points: list[list[float]] = []
 
     def on_start(self, run: Any) -> None:
-        """Nothing to do."""
+        """Part of the protocol."""
 
     def on_step(self, run: Any, step: Any) -> None:
         """Note a point."""
         self.points.append([step.num_parameters, accuracy(run.model, self.test), step.seconds])
 
     def on_end(self, run: Any) -> None:
-        """Nothing to do."""
+        """Part of the protocol."""
 
 
 # -- data and models -----------------------------------------------------------------------------------
@@ -238,8 +237,6 @@ def _compare(method: str, size: int, right: float) -> tuple[str, str | None]:
 def draw(results: Results, settings: Settings) -> list[Path]:
     """Accuracy against parameters."""
     plt = pyplot()
-    if plt is None or not results.rows():
-        return []
     figure, axis = plt.subplots(figsize=(6.5, 5), layout="constrained")
     for recipe, color in zip(RECIPES, ("tab:orange", "tab:blue")):
         grown, trains = _rows(results, recipe)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..algebra.linalg import tail_norms, wide_dtype
+from ..algebra.linalg import wide_dtype
+from ..algebra.spectra import tail_norms
 from ..contraction import Array
 from ..data.blocks import Box, Partial, Reducer
 from ..structure import Structure

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from ..algebra.linalg import leading_pair
+from ..algebra.spectra import leading_pair
 from ..contraction import Array
 from ..structure import Edge, Structure
 

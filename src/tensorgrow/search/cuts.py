@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..algebra.linalg import tail_norms
+from ..algebra.spectra import tail_norms
 from ..structure import Edge, Structure
 from .pace import flops_in
 

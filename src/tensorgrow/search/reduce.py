@@ -9,6 +9,7 @@ from functools import partial
 from itertools import combinations
 
 from ..algebra import moves
+from ..algebra.spectra import propose_splits
 from ..contraction import gram_plan
 from ..network import TensorNetwork
 from ..objectives import SharesPasses
@@ -97,7 +98,7 @@ def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
         return []
     found = []
     for node in _splittable(problem, network):
-        for s in moves.propose_splits(structure, network.cores, node, options_per_cut=4, threshold=0.0):
+        for s in propose_splits(structure, network.cores, node, options_per_cut=4, threshold=0.0):
             loss = math.hypot(current.measure, s.dropped * problem.scale)
             make = partial(network.split_node, s.node, s.axes, rank=s.rank)
             found.append(Reduction("split", None, s.saved, loss, make))
@@ -115,7 +116,7 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
     found = [
         s
         for node in _splittable(problem, network)
-        for s in moves.propose_splits(structure, network.cores, node, threshold=limit)
+        for s in propose_splits(structure, network.cores, node, threshold=limit)
         if s.dropped <= limit
     ]
     for s in sorted(found, key=lambda s: -s.saved)[:6]:

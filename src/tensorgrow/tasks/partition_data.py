@@ -9,16 +9,14 @@ import numpy as np
 import torch
 
 from ..data.arrays import as_target, compute_dtype, scale_for
-from ..data.devices import usable_cores
 from ..data.fingerprint import fingerprint_positions
 from ..data.holdout import Split, warn_of_empty_slices, warn_of_few
-from ..data.observations import differing
-from ..data.parallel.dask_client import active_client
+from ..data.observations import warn_of_differences
 from ..data.partitions.holdout import HeldOutRows, count_slices, hold_out_rows
-from ..data.partitions.parts import ClientParts, ThreadParts
-from ..data.partitions.rows import Columns, Rows, loader, read_partition
+from ..data.partitions.parts import ClientParts, ThreadParts, open_parts
+from ..data.partitions.rows import Columns, Rows
 from ..data.partitions.tables import PartitionedObservations
-from ..errors import DataError, warn
+from ..errors import DataError
 from ..objectives import Census, EntryPart, ObservedLeastSquares
 from .request import Request
 
@@ -56,7 +54,7 @@ def prepare_parts(
     seed: int,
 ) -> Prepared:
     """Read all partitions, check them, choose what is held out and keep them where they are computed with."""
-    raw = _opened(data, columns)
+    raw = open_parts(data, columns)
     found: list[Surveyed] = list(raw.map(_survey))
     counts = [s.count for s in found]
     total = sum(counts)
@@ -64,7 +62,7 @@ def prepare_parts(
         raise DataError(
             "there are no observations with a positive weight in any partition; at least one is needed"
         )
-    _warn_of_differences(found)
+    warn_of_differences(sum(s.differ for s in found))
     shape = data.shape or tuple(int(n) + 1 for n in np.max([s.last for s in found if s.count], axis=0))
     if isinstance(raw, ThreadParts) and _may_keep(total, len(shape), request):
         raw.keep()
@@ -98,19 +96,6 @@ def prepare_parts(
         (codes[0], codes[1]),
         largest == 0.0,
     )
-
-
-def _opened(data: PartitionedObservations, columns: Columns) -> ThreadParts | ClientParts:
-    client = active_client() if data.client is None and data.threads is None else data.client
-    if client is None:
-        threads = usable_cores() if data.threads is None else data.threads
-        loads = [loader(p, columns, data.shape, n) for p, n in zip(data.pieces, data.names)]
-        return ThreadParts(loads, threads, keep=False)
-    from dask.delayed import delayed
-
-    read = delayed(read_partition, pure=False)
-    tasks = [read(p, columns, data.shape, n) for p, n in zip(data.pieces, data.names)]
-    return ClientParts.load(client, tasks, data.names)
 
 
 def _may_keep(total: int, order: int, request: Request) -> bool:
@@ -195,12 +180,3 @@ def _censuses(found: list[Any]) -> tuple[Census, Census]:
         Census(count, held_out, tuple(fitted), max(sizes)),
         Census(count + held_out, 0, tuple(f + h for f, h in zip(fitted, held)), max(sizes)),
     )
-
-
-# -- warnings ------------------------------------------------------------------------------------------
-
-
-def _warn_of_differences(found: list[Surveyed]) -> None:
-    differ = sum(s.differ for s in found)
-    if differ:
-        warn(differing(differ))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ...errors import ClusterError, DataError
-from ..parallel.dask_client import RETRIES, Opaque, gather_in_order
+from ..devices import usable_cores
+from ..parallel.dask_client import RETRIES, Opaque, active_client, gather_in_order
 from ..parallel.executor import map_in_order
+from .rows import Columns, read_partition
+from .tables import PartitionedObservations
 
-__all__ = ["ClientParts", "ThreadParts"]
+__all__ = ["ClientParts", "ThreadParts", "open_parts"]
 
 Load = Callable[[], Any]
 
@@ -109,11 +113,6 @@ class ClientParts:
         self._names = list(names)
         self.rounds = 0
 
-    @classmethod
-    def load(cls, client: Any, loads: Sequence[Any], names: Sequence[str]) -> ClientParts:
-        """Compute partitions from dask's tasks, one for each."""
-        return cls(client, client.compute(loads, retries=RETRIES), names)
-
     def __len__(self) -> int:
         return len(self._futures)
 
@@ -151,3 +150,17 @@ class ClientParts:
 
 def _apply(task: Opaque, part: Any) -> Any:
     return task.value(part)
+
+
+def open_parts(data: PartitionedObservations, columns: Columns) -> ThreadParts | ClientParts:
+    """Open the partitions as they are stored, in this process or with the workers of a client."""
+    pieces = list(zip(data.pieces, data.names))
+    client = active_client() if data.client is None and data.threads is None else data.client
+    if client is None:
+        loads = [partial(read_partition, p, columns, data.shape, name) for p, name in pieces]
+        return ThreadParts(loads, data.threads or usable_cores(), keep=False)
+    from dask.delayed import delayed
+
+    read = delayed(read_partition, pure=False)
+    tasks = [read(p, columns, data.shape, name) for p, name in pieces]
+    return ClientParts(client, client.compute(tasks, retries=RETRIES), data.names)

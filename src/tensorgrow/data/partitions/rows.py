@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy as np
 from ...errors import DataError
 from ..observations import Observations
 
-__all__ = ["Columns", "ParquetFile", "Rows", "loader", "read_partition"]
+__all__ = ["Columns", "ParquetFile", "Rows", "read_partition"]
 
 
 @dataclass(frozen=True)
@@ -65,50 +63,48 @@ class Rows:
         return len(self.values)
 
 
-def loader(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Callable[[], Rows]:
-    """What reads a partition in this process."""
-    return partial(_load_here, piece, columns, shape, name)
+def read_partition(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Rows:
+    """Read the entries of a file, of a pandas frame, or of what dask computes one from.
 
-
-def _load_here(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Rows:
-    if isinstance(piece, ParquetFile):
-        return read_partition(piece, columns, shape, name)
+    Errors name the partition.
+    """
+    frame = _read_frame(piece, columns, name)
+    nothing = Rows(np.empty((0, len(columns.index)), np.int64), np.empty(0), held_out=np.empty(0, bool))
+    if len(frame) == 0:
+        return nothing
     try:
-        frame = piece.compute(scheduler="synchronous")
-    except Exception as error:
-        raise DataError(f"{name} cannot be computed ({type(error).__name__}: {error})") from error
-    return read_partition(frame, columns, shape, name)
+        indices = np.stack([_positions(frame[c], c) for c in columns.index], 1)
+        weights = None if columns.weights is None else _numbers(frame[columns.weights], columns.weights)
+        entries = Observations(indices, _numbers(frame[columns.value], columns.value), shape, weights=weights)
+        held_out = None if columns.held_out is None else _truths(frame[columns.held_out], columns.held_out)
+        if entries.weights is not None and not bool((entries.weights > 0).any()):
+            return nothing
+        entries, differ = entries.merge()
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    where = entries.indices.numpy()
+    if held_out is not None:  # a position listed several times is held out where one of its rows is
+        marked = {tuple(row) for row in indices[held_out].tolist()}
+        held_out = np.fromiter((tuple(row) in marked for row in where.tolist()), dtype=bool, count=len(where))
+    merged = None if entries.weights is None else entries.weights.numpy()
+    return Rows(where, entries.values.numpy(), merged, held_out, differ)
 
 
-def read_partition(frame: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Rows:
-    """Entries of a pandas frame, or of a file; errors name the partition."""
-    if isinstance(frame, ParquetFile):
+def _read_frame(piece: Any, columns: Columns, name: str) -> Any:
+    if isinstance(piece, ParquetFile):
         try:
-            frame = frame.read(columns.all)
+            return piece.read(columns.all)
         except Exception as error:
             raise DataError(
                 f"{name} cannot be read ({type(error).__name__}: {error}). Restore or rewrite it, then run "
                 "again; a checkpoint goes on from the last step"
             ) from error
-    count, order = len(frame), len(columns.index)
-    if count == 0:
-        return Rows(np.empty((0, order), dtype=np.int64), np.empty(0))
+    if not hasattr(piece, "compute"):
+        return piece
     try:
-        indices = np.stack([_positions(frame[c], c) for c in columns.index], 1)
-        weights = None if columns.weights is None else _numbers(frame[columns.weights], columns.weights)
-        given = Observations(indices, _numbers(frame[columns.value], columns.value), shape, weights=weights)
-        held_out = None if columns.held_out is None else _truths(frame[columns.held_out], columns.held_out)
-        if given.weights is not None and not bool((given.weights > 0).any()):
-            return Rows(np.empty((0, order), dtype=np.int64), np.empty(0))
-        found, differ = given.merged_quietly()
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
-    kept = None if found.weights is None else found.weights.numpy()
-    where = found.indices.numpy()
-    if held_out is not None:
-        chosen = {tuple(row) for row in indices[held_out].tolist()}
-        held_out = np.fromiter((tuple(row) in chosen for row in where.tolist()), dtype=bool, count=len(where))
-    return Rows(where, found.values.numpy(), kept, held_out, differ)
+        return piece.compute(scheduler="synchronous")
+    except Exception as error:
+        raise DataError(f"{name} cannot be computed ({type(error).__name__}: {error})") from error
 
 
 def _positions(column: Any, name: str) -> Any:

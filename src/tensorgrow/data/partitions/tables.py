@@ -17,9 +17,9 @@ __all__ = ["PartitionedObservations", "as_partitions", "is_partitioned"]
 
 @dataclass(frozen=True)
 class PartitionedObservations:
-    """Rows entries of a tensor in partitions, which are read where they are computed with.
+    """Listed entries of a tensor in partitions, which are read where they are computed with.
 
-    Made by `from_frame` or `from_parquet`.
+    Created by `from_frame` or `from_parquet`.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class PartitionedObservations:
         client: Any = None,
         threads: int | None = None,
     ) -> PartitionedObservations:
-        """Entries from a dask dataframe with one row each; its partitions are kept.
+        """Read entries from a dask dataframe with one row each; its partitions stay as they are.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class PartitionedObservations:
         client: Any = None,
         threads: int | None = None,
     ) -> PartitionedObservations:
-        """Entries from parquet files, each of which is a partition.
+        """Read entries from parquet files, each of which is a partition.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class PartitionedObservations:
             raise MissingPackageError(
                 "parquet files need pandas and pyarrow; install tensorgrow[dask]"
             ) from error
-        files = _files(path)
+        files = _find_files(path)
         names = tuple(f"the file {f}" for f in files)
         try:
             columns = tuple(parquet.read_schema(files[0]).names)
@@ -134,17 +134,23 @@ class PartitionedObservations:
         return len(self.pieces)
 
     def roles(self, weights: Any, validation: Any) -> Columns:
-        """Which column is what, once it is known which say what to hold out and what counts how much."""
-        for name, given in (("weights", weights), ("validation", validation)):
-            if given is not None and not isinstance(given, str):
+        """Decide which column is what.
+
+        Parameters
+        ----------
+        weights, validation
+            Names of the columns of weights and of what is held out, where the user of a task passed some.
+        """
+        for name, column in (("weights", weights), ("validation", validation)):
+            if column is not None and not isinstance(column, str):
                 raise OptionError(f"{name} of entries in partitions must be the name of a column")
         weights = self.weights if weights is None else weights
         special = (weights, validation)
         plain = [c for c in self.columns if c not in special]
         value = self.value or (plain[-1] if plain else "")
         index = tuple(c for c in plain if c != value) if self.index is None else self.index
-        found = Columns(index, value, weights, validation)
-        missing = [c for c in found.all if c not in self.columns]
+        columns = Columns(index, value, weights, validation)
+        missing = [c for c in columns.all if c not in self.columns]
         if missing or not index:
             raise DataError(
                 f"the partitions have the columns {list(self.columns)}; {missing or 'index columns'} are "
@@ -154,7 +160,7 @@ class PartitionedObservations:
             raise DataError(
                 f"shape={self.shape} has {len(self.shape)} axes, but the index columns are {index}"
             )
-        return found
+        return columns
 
 
 def is_partitioned(x: Any) -> bool:
@@ -165,9 +171,11 @@ def is_partitioned(x: Any) -> bool:
 
 
 def as_partitions(x: Any) -> PartitionedObservations | None:
-    """Partitions from whatever form they come in; None for anything else."""
-    if not is_partitioned(x) or isinstance(x, PartitionedObservations):
-        return x if isinstance(x, PartitionedObservations) else None
+    """Convert partitions from whatever form; None for anything else."""
+    if isinstance(x, PartitionedObservations):
+        return x
+    if not is_partitioned(x):
+        return None
     if isinstance(x, str | os.PathLike):
         return PartitionedObservations.from_parquet(x)
     return PartitionedObservations.from_frame(x)
@@ -179,16 +187,16 @@ def _is_dask_frame(x: Any) -> bool:
     return library in ("dask", "dask_expr") and hasattr(x, "columns") and hasattr(x, "to_delayed")
 
 
-def _files(path: str | os.PathLike[str]) -> list[str]:
+def _find_files(path: str | os.PathLike[str]) -> list[str]:
     text = os.fspath(path)
     if Path(text).is_dir():
-        found = sorted(str(p) for p in Path(text).rglob("*.parquet"))
+        files = sorted(str(p) for p in Path(text).rglob("*.parquet"))
     elif Path(text).is_file():
-        found = [text]
+        files = [text]
     else:
-        found = sorted(glob.glob(text, recursive=True))
-    if not found:
+        files = sorted(glob.glob(text, recursive=True))
+    if not files:
         raise DataError(
             f"there is no parquet file at {text}; give a file, a folder or a pattern like a/*.parquet"
         )
-    return found
+    return files

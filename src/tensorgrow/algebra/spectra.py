@@ -1,0 +1,131 @@
+"""Singular values: what they leave out, the gauge in which they weigh errors, the splits they suggest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+
+from ..contraction import Array, gram_plan
+from ..structure import Structure
+from .linalg import is_single
+
+__all__ = [
+    "Split",
+    "leading_pair",
+    "multiply_axis",
+    "propose_splits",
+    "sqrt_and_inverse",
+    "tail_norms",
+    "whiten_core",
+]
+
+
+def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:
+    """Approximate leading factors of ``matrix ~ u v^T`` by power iteration; `u` has norm 1."""
+    v = start
+    u = matrix @ v.conj()
+    for _ in range(iterations):
+        norm = abs(float((u.conj() @ u).real)) ** 0.5
+        u = u / (norm or 1.0)
+        v = u.conj() @ matrix
+        u = matrix @ v.conj()
+    return u / (abs(float((u.conj() @ u).real)) ** 0.5 or 1.0), v
+
+
+def sqrt_and_inverse(gram: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hermitian square root of a Gram matrix and its inverse, tiny eigenvalues raised to a floor."""
+    values, vectors = torch.linalg.eigh((gram + gram.mH) / 2)
+    share, least = (1e-7, 1e-30) if is_single(gram.dtype) else (1e-14, 1e-300)
+    floor = float(values[-1].clamp_min(0)) * share + least
+    roots = values.clamp_min(floor).sqrt().to(vectors.dtype)
+    return (vectors * roots) @ vectors.mH, (vectors / roots) @ vectors.mH
+
+
+def tail_norms(singular_values: torch.Tensor) -> torch.Tensor:
+    """``t[r]`` is the norm of all singular values from number ``r`` on; one longer than the input."""
+    squares = singular_values.double() ** 2
+    tails = squares.flip(0).cumsum(0).flip(0)
+    return torch.cat([tails, tails.new_zeros(1)]).sqrt()
+
+
+def multiply_axis(tensor: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tensor:
+    """Multiply one axis of a tensor by a matrix from the right; the axis keeps its place."""
+    out: torch.Tensor = torch.tensordot(tensor, matrix, ([axis], [0])).movedim(-1, axis)
+    return out
+
+
+def whiten_core(
+    structure: Structure, cores: Sequence[torch.Tensor], node: int
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Core in the gauge where its singular values weigh the error of the whole tensor, and the way back.
+
+    Every bond is multiplied by the square root of its marginal environment Gram (normalised to trace one).
+    The environment of a tree factorises over bonds, so there the singular values are exact.
+    """
+    core = cores[node]
+    gram = gram_plan(structure, node, core.is_complex()).run(list(cores))
+    bonds = core.dim() - 1
+    inverses = []
+    for b in range(bonds):
+        ket = list(range(bonds))
+        bra = [bonds if x == b else x for x in ket]
+        marginal = torch.einsum(gram, [*ket, *bra], [b, bonds])
+        marginal = marginal / (float(marginal.diagonal().real.sum()) or 1.0)
+        root, inverse = sqrt_and_inverse(marginal)
+        core = multiply_axis(core, root, b + 1)
+        inverses.append(inverse)
+    return core, inverses
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split that saves parameters: where, to which rank, and what it drops (relative norm)."""
+
+    node: int
+    axes: tuple[int, ...]
+    rank: int
+    saved: int
+    dropped: float
+
+
+def propose_splits(
+    structure: Structure,
+    cores: Sequence[torch.Tensor],
+    node: int,
+    *,
+    options_per_cut: int = 1,
+    threshold: float,
+) -> Iterator[Split]:
+    """Splits of `node` that save parameters, from every matricization of its core.
+
+    For each matricization the smallest rank that drops at most `threshold` is proposed, and then, for
+    approximate splits, up to ``options_per_cut - 1`` smaller ones.
+    """
+    if len(structure.neighbours[node]) < 2:
+        return
+    core, _ = whiten_core(structure, cores, node)
+    size, ndim = core.numel(), core.dim()
+    for count in range(1, ndim):
+        for stay in combinations(range(ndim), count):
+            leave = tuple(a for a in range(ndim) if a not in stay)
+            if 0 not in stay or len(leave) < 2:
+                continue  # each split once; cutting off one bond only is a truncation
+            rows = math.prod(core.shape[a] for a in stay)
+            columns = size // rows
+            largest = min((size - 1) // (rows + columns), rows, columns)
+            if largest < 1 or rows == 1:
+                continue
+            s = torch.linalg.svdvals(core.permute(*stay, *leave).reshape(rows, columns))
+            tails = tail_norms(s)
+            relative = (tails / (float(tails[0]) or 1.0)).tolist()
+            fitting = next((r for r in range(1, largest + 1) if relative[r] <= threshold), None)
+            if fitting is None:
+                if options_per_cut == 1:
+                    continue
+                fitting = largest
+            for rank in range(fitting, max(0, fitting - options_per_cut), -1):
+                yield Split(node, stay, rank, size - rank * (rows + columns), relative[rank])

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+import torch
+
+import tensorgrow as tg
+from tensorgrow.data import devices
+from tensorgrow.data.devices import (
+    can_limit_threads,
+    check_memory,
+    choose_device,
+    free_memory,
+    memory_for,
+    one_thread,
+    parse_memory_limit,
+    usable_cores,
+)
+
+CPU = torch.device("cpu")
+
+
+# -- threads -------------------------------------------------------------------------------------------
+
+
+def test_one_thread_and_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            if can_limit_threads():
+                from threadpoolctl import threadpool_info
+
+                assert {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"} == {1}
+        assert torch.get_num_threads() == 2
+        with pytest.raises(RuntimeError, match="stop"), one_thread():
+            raise RuntimeError("stop")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that pins processes")
+def test_usable_cores_are_those_the_process_may_run_on():
+    before = os.sched_getaffinity(0)
+    assert usable_cores() == len(before)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+# -- memory --------------------------------------------------------------------------------------------
+
+
+def test_limits_are_the_users_or_what_is_free():
+    assert parse_memory_limit(None) is None and parse_memory_limit(5) == 5.0
+    assert memory_for(CPU, 1000) == 1000.0 and memory_for(CPU, math.inf) == math.inf
+    assert 0 < memory_for(CPU, None) < math.inf
+    for wrong in (0, -1, math.nan, "1GB", True):
+        with pytest.raises(tg.OptionError, match=r"memory_limit=.* must be a positive number of bytes"):
+            memory_for(CPU, wrong)
+    check_memory(5, 5.0, "this")
+    with pytest.raises(tg.MemoryLimitError, match=r"this needs about 2.00 GB, but the limit is 1.00 GB"):
+        check_memory(2 * 10**9, 1e9, "this")
+
+
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [
+        (".", ("memory.max", "memory.current", "inactive_file")),
+        ("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")),
+    ],
+    ids=["cgroup 2", "cgroup 1"],
+)
+def test_containers_limit_what_is_free(folder, names, tmp_path, monkeypatch):
+    plain = free_memory(CPU)
+    monkeypatch.setattr(devices, "CGROUPS", tmp_path)
+    assert free_memory(CPU) == pytest.approx(plain, rel=0.5)  # no such files: no limit
+    where = tmp_path / folder
+    where.mkdir(exist_ok=True)
+    for name, text in zip(names, ("5000", "3000")):
+        (where / name).write_text(text)
+    (where / "memory.stat").write_text(f"anon 17\n{names[2]} 500\n")
+    assert free_memory(CPU) == 2500.0
+    (where / names[0]).write_text("max")
+    assert free_memory(CPU) == pytest.approx(plain, rel=0.5)
+
+
+# -- devices -------------------------------------------------------------------------------------------
+
+
+def test_where_to_compute(device):
+    x = torch.zeros(10, device=device)
+    assert choose_device(None, x).type == device and choose_device("cpu", x) == CPU
+    assert choose_device("auto", x).type == device  # too small to move
+    large = "cuda" if torch.cuda.is_available() else "cpu"
+    assert choose_device("auto", x, gpu_from=10).type == large
+    for wrong, word in (("tpu", "not known"), (5.5, "not known"), ("meta", "not supported")):
+        with pytest.raises(tg.OptionError, match=word):
+            choose_device(wrong, x)

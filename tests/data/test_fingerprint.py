@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tensorgrow.data.fingerprint import (
+    fingerprint_positions,
+    fingerprint_tensor,
+    fingerprint_tensors,
+    position_codes,
+)
+from tests.oracles import random_array
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128]
+
+
+@pytest.mark.parametrize("kind", [*DTYPES, torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_one_entry_makes_a_difference(kind):
+    x = (torch.arange(60).reshape(3, 4, 5) % 7).to(kind)
+    mine = fingerprint_tensor(x)
+    assert fingerprint_tensor(x.clone()) == mine
+    other = x.clone()
+    other[1, 2, 3] = not x[1, 2, 3] if kind == torch.bool else x[1, 2, 3] + 1
+    assert fingerprint_tensor(other) != mine
+    assert fingerprint_tensor(x.reshape(4, 3, 5)) != mine
+    assert fingerprint_tensor(x.flip(0)) != mine
+
+
+def test_the_same_numbers_wherever_and_however_they_lie(device, dtype):
+    x = random_array(np.random.default_rng(0), (6, 7, 8), dtype)
+    mine = fingerprint_tensor(x)
+    assert fingerprint_tensor(x.to(device)) == mine
+    assert fingerprint_tensor(x.permute(2, 0, 1).contiguous().permute(1, 2, 0)) == mine
+    assert fingerprint_tensor(x.conj().resolve_conj().conj()) == mine
+    assert fingerprint_tensor(x.clone().requires_grad_()) == mine
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert fingerprint_tensor(x) == mine
+    finally:
+        torch.set_num_threads(before)
+    assert json.loads(json.dumps(mine)) == mine
+
+
+def test_large_tensors_are_read_in_pieces():
+    x = torch.zeros((1 << 22) + 5, dtype=torch.float32)
+    mine = fingerprint_tensor(x)
+    x[-1] = 1e-30
+    assert fingerprint_tensor(x) != mine
+    assert fingerprint_tensor(torch.zeros(0)) == "0:0000000000000000"
+
+
+def test_several_tensors():
+    a, b = torch.ones(3), torch.zeros(4)
+    mine = fingerprint_tensors([a, None, b])
+    assert mine == fingerprint_tensors(iter([a, None, b]))
+    for other in ([a, b], [a, b, None], [b, None, a], [a, None, b + 1]):
+        assert fingerprint_tensors(other) != mine
+
+
+def test_positions_in_any_order_and_any_parts():
+    where = np.argwhere(np.random.default_rng(0).random((5, 6, 7)) < 0.4)
+    mine = fingerprint_positions(where)
+    assert fingerprint_positions(where[::-1]) == mine == fingerprint_positions(torch.from_numpy(where))
+    parts = sum(fingerprint_positions(p) for p in np.array_split(where, 3))
+    assert parts % 2**64 == mine
+    assert fingerprint_positions(where[1:]) != mine and fingerprint_positions(where[:, ::-1]) != mine
+    assert len(np.unique(position_codes(where, 0))) == len(where)

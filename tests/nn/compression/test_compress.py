@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -11,6 +12,7 @@ import tensorgrow as tg
 from tensorgrow.callbacks import progress
 from tensorgrow.nn import compress
 from tensorgrow.nn.compression import choices
+from tests.callbacks.test_trackers import Recorder
 from tests.nn.compression.models import FAST, QUICK, planted, small
 from tests.oracles import assert_close
 
@@ -156,3 +158,18 @@ def test_wrong_arguments_are_named():
     broken[0].weight.data[0, 0] = float("nan")
     with pytest.raises(tg.DataError, match="not finite"):
         compress(broken, max_error=0.1, **FAST)
+
+
+@pytest.mark.parametrize(("stops", "reason"), [(False, "FINISHED"), (True, "CALLBACK")])
+def test_trackers_hear_of_every_layer(stops, reason, monkeypatch):
+    recorder = Recorder(active=True)
+    monkeypatch.setitem(sys.modules, "mlflow", recorder)
+    records = []
+    listeners = [lambda record: records.append(record) or stops, tg.tracking.MLflow()]
+    result = compress(small(), max_parameters=3000, callbacks=listeners, max_seconds=300, **QUICK)
+    metrics = [(values["num_parameters"], step) for name, values, step in recorder.calls if step is not None]
+    assert metrics == [(r.choices[0][1], r.index) for r in records]
+    assert [r.kind for r in records] == ["layer", "layer"]
+    assert records[0].seconds < records[1].seconds
+    assert recorder.calls[-1][1]["tensorgrow.stop"] == reason
+    assert result.info["interrupted"] == stops

@@ -236,7 +236,7 @@ def test_options_of_the_growth():
             {"edge_score": "per_parameter", "patience": None},
             "edge_score='per_parameter', patience=None in opt",
         ),
-        ({"options": tg.GreedyOptions(sweeps=7)}, "nn.grow does not use sweeps=7"),
+        ({"options": tg.GreedyOptions(sweeps=7)}, "nn.grow ignores sweeps=7"),
         ({"options": {"patience": 2}}, "options must be GreedyOptions, not dict"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -178,16 +177,7 @@ def _check_options(options: GreedyOptions, **keywords: object) -> None:
     both = [f"{n}={v!r}" for n, v in keywords.items() if v != (grow.__kwdefaults__ or {})[n]]
     if both:
         raise OptionError(f"give {', '.join(both)} in options or as a keyword, not both")
-    ignored = [
-        f"{f.name}={getattr(options, f.name)!r}"
-        for f in fields(options)
-        if f.name not in GrowSearch.uses and getattr(options, f.name) != f.default
-    ]
-    if ignored:
-        raise OptionError(
-            f"nn.grow does not use {', '.join(ignored)}. It uses {', '.join(sorted(GrowSearch.uses))}. Leave "
-            "out the others, or start from the options of another preset"
-        )
+    options.check_for(GrowSearch, "nn.grow")
 
 
 class GrowTask(Task[GrowSearch, GrowResult]):

@@ -242,6 +242,6 @@ def test_options_go_to_the_search():
     x, y = xor(120)
     wide = quick(max_steps=1, options=tg.GreedyOptions(rank_increment=2)).fit(x, y)
     assert wide.result_.info["options"]["rank_increment"] == 2
-    assert clone(wide).options is wide.options
+    assert clone(wide).options == wide.options
     with pytest.raises(tg.OptionError, match="sweeps=3"):
         quick(options=tg.GreedyOptions(sweeps=3)).fit(x, y)

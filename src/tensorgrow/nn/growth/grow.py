@@ -13,6 +13,7 @@ from torch import nn
 
 from ...callbacks.base import Callbacks
 from ...data.devices import choose_device
+from ...data.fingerprint import fingerprint_tensors
 from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole
 from ...network import RandomState, as_generator
 from ...results import StopReason
@@ -196,13 +197,13 @@ class GrowTask(Task[GrowSearch, GrowResult]):
     def identity(self, search: GrowSearch) -> Mapping[str, object]:
         """What a resumed run must share with the one that wrote the checkpoint, by name."""
         problem, trainer = self.problem, self.problem.trainer
-        total = sum(float(p.detach().double().abs().sum()) for p in trainer.model.parameters())
         pairs = {
             n: None if p.pairs is None else sorted(map(list, p.pairs)) for n, p in problem.policies.items()
         }
         options, score = problem.options, trainer.score
         return {
-            "model": [total, {n: m.structure.to_dict() for n, m in problem.layers.items()}],
+            "model": fingerprint_tensors(trainer.model.parameters()),
+            "layers": {n: m.structure.to_dict() for n, m in problem.layers.items()},
             "train_data": trainer.training.fingerprint(),
             "validation_data": trainer.validation.fingerprint(),
             "training": trainer.options.to_dict(),

@@ -90,7 +90,7 @@ class Recorder:
 
     def on_start(self, run: Any) -> None:
         """Forget points of a step that the checkpoint does not have."""
-        self.points = self.points[: len(run.steps)]
+        self.points = self.points[: len(run.state.steps)]
 
     def on_step(self, run: Any, step: Any) -> None:
         """Measure."""

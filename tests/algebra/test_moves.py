@@ -412,3 +412,30 @@ def test_a_term_is_added_along_a_spanning_tree(double, data):
         term = np.multiply.outer(term, to_numpy(vector))
     expected = dense(structure, network.cores) + term
     assert_close(dense(grown, cores), expected, TOLERANCE[double], np.linalg.norm(expected))
+
+
+def test_several_edges_grow_like_one_after_the_other():
+    structure = Structure((2, 3, 2, 3), {(0, 1): 2, (1, 2): 2})
+    network = TensorNetwork.random(structure, random_state=0)
+    generator = torch.Generator().manual_seed(0)
+
+    def pair(i, j):
+        sizes = [structure.leg_dim(a) * structure.bond_product(a, without=b) for a, b in ((i, j), (j, i))]
+        return tuple(torch.randn(s, generator=generator, dtype=torch.float64) for s in sizes)
+
+    for edges in ([(0, 1)], [(0, 3)], [(0, 1), (2, 3)]):  # edges without a common node do not meet
+        slices = {e: pair(*e) for e in edges}
+        one = network
+        for e in edges:
+            one = one.grow_edge(*e, slices=slices[e])
+        together = TensorNetwork(*moves.grow_many(structure, network.cores, slices))
+        assert together.structure == one.structure
+        assert torch.allclose(together.to_dense(), one.to_dense())
+    # At a common node the products of two new slices are left out.
+    slices = {(0, 1): pair(0, 1), (1, 2): pair(1, 2), (1, 3): pair(1, 3)}
+    together = TensorNetwork(*moves.grow_many(structure, network.cores, slices)).to_dense()
+    alone = sum(network.grow_edge(*e, slices=s).to_dense() - network.to_dense() for e, s in slices.items())
+    assert torch.allclose(together, network.to_dense() + alone)
+    linked = TensorNetwork(*moves.grow_many(structure, network.cores, slices, passing=[0, 1]))
+    assert int((linked.cores[1] == 1.0).sum()) == 1  # three grown edges meet here
+    assert torch.equal(linked.cores[0], moves.grow_many(structure, network.cores, slices)[1][0])

@@ -151,7 +151,7 @@ def classify(
     where = choose_device(device, values, GPU_ENTRIES)
     data = ClassData(values.to(where), torch.as_tensor(labels, dtype=torch.int64), num_classes)
     with data.threads():  # fits of linear classifiers come before the run
-        task = ClassifyTask(data, validation, replace(request, device=where), structure)
+        task = ClassifyTask(data, validation, replace(request, device=where), structure, effort)
         return Classified(run_task(task, request.audience), features)
 
 
@@ -174,7 +174,12 @@ class ClassifyTask(LearnTask):
     objective: Classification
 
     def __init__(
-        self, data: ClassData, validation: Any, request: Request, structure: Structure | None
+        self,
+        data: ClassData,
+        validation: Any,
+        request: Request,
+        structure: Structure | None,
+        effort: Effort,
     ) -> None:
         for_split, generator = request.generators()
         held_out = Split.parse(validation).classes(data.labels, for_split)
@@ -202,7 +207,7 @@ class ClassifyTask(LearnTask):
         request = replace(
             request,
             init=self._linear(self._first, noise=NOISE),
-            training=request.training or _training(request.effort, objective),
+            training=request.training or _training(effort, objective),
         )
         super().__init__(objective, request, generator, Guidance(least_gain=LEAST_GAIN))
 
@@ -281,7 +286,7 @@ class ClassifyTask(LearnTask):
         )
 
 
-def _training(effort: str, objective: Classification) -> TrainingOptions:
+def _training(effort: Effort, objective: Classification) -> TrainingOptions:
     """How networks are trained: in epochs where there are many samples, in steps where there are few."""
     epochs, steps, _ = EFFORTS[effort]
     epochs = max(epochs, math.ceil(steps / objective.num_batches))

@@ -15,6 +15,7 @@ from torch import nn
 
 from ...callbacks.base import Callbacks
 from ...callbacks.progress import live_line
+from ...data.fingerprint import fingerprint_tensor
 from ...errors import DataError, OptionError, check_choice
 from ...network import RandomState, as_generator
 from ...results import StopReason
@@ -313,10 +314,10 @@ class CompressTask(Task[CompressSearch, CompressResult]):
     def identity(self, search: CompressSearch) -> Mapping[str, object]:
         """What a resumed run must share with the one that wrote the checkpoint, by name."""
         problem = self.problem
-        # Six digits: sums depend on the number of threads in the last ones.
         return {
-            "layers": {n: [*m.weight.shape, f"{_norm(m.weight):.6g}"] for n, m in problem.layers.items()},
-            "calibration": {n: f"{_norm(i.moment):.6g}" for n, i in problem.inputs.items()},
+            "layers": {n: fingerprint_tensor(m.weight) for n, m in problem.layers.items()},
+            # Six digits: sums depend on the number of threads in the last ones.
+            "calibration": {n: f"{float(i.moment.norm()):.6g}" for n, i in problem.inputs.items()},
             "dims": {n: [x.to_dict() for x in listed] for n, listed in problem.layouts.items()},
             "max_error": problem.max_error,
             "room for the layers": problem.room,
@@ -384,7 +385,3 @@ class CompressTask(Task[CompressSearch, CompressResult]):
                 f"{max(least, room + 1):,}; raise the budget"
             )
         return [c[k] for c, k in zip(choices, at)]
-
-
-def _norm(tensor: torch.Tensor) -> float:
-    return float(tensor.detach().double().norm())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from torch import nn
 
 from ...callbacks.base import Callbacks
 from ...data.devices import choose_device
+from ...data.fingerprint import fingerprint_tensors
 from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole
 from ...network import RandomState, as_generator
 from ...results import StopReason
@@ -178,16 +178,7 @@ def _check_options(options: GreedyOptions, **keywords: object) -> None:
     both = [f"{n}={v!r}" for n, v in keywords.items() if v != (grow.__kwdefaults__ or {})[n]]
     if both:
         raise OptionError(f"give {', '.join(both)} in options or as a keyword, not both")
-    ignored = [
-        f"{f.name}={getattr(options, f.name)!r}"
-        for f in fields(options)
-        if f.name not in GrowSearch.uses and getattr(options, f.name) != f.default
-    ]
-    if ignored:
-        raise OptionError(
-            f"nn.grow does not use {', '.join(ignored)}. It uses {', '.join(sorted(GrowSearch.uses))}. Leave "
-            "out the others, or start from the options of another preset"
-        )
+    options.check_for(GrowSearch, "nn.grow")
 
 
 class GrowTask(Task[GrowSearch, GrowResult]):
@@ -206,13 +197,13 @@ class GrowTask(Task[GrowSearch, GrowResult]):
     def identity(self, search: GrowSearch) -> Mapping[str, object]:
         """What a resumed run must share with the one that wrote the checkpoint, by name."""
         problem, trainer = self.problem, self.problem.trainer
-        total = sum(float(p.detach().double().abs().sum()) for p in trainer.model.parameters())
         pairs = {
             n: None if p.pairs is None else sorted(map(list, p.pairs)) for n, p in problem.policies.items()
         }
         options, score = problem.options, trainer.score
         return {
-            "model": [total, {n: m.structure.to_dict() for n, m in problem.layers.items()}],
+            "model": fingerprint_tensors(trainer.model.parameters()),
+            "layers": {n: m.structure.to_dict() for n, m in problem.layers.items()},
             "train_data": trainer.training.fingerprint(),
             "validation_data": trainer.validation.fingerprint(),
             "training": trainer.options.to_dict(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -47,9 +46,7 @@ class GrowState(SearchState):
 class GrowSearch(Search[GrowProblem, GrowState]):
     """A model that grows: one training, then one growth after the other; see `Search`."""
 
-    uses: ClassVar[frozenset[str]] = frozenset(
-        {"edge_score", "slice_noise", "patience", "rank_increment", "max_degree", "transfer"}
-    )
+    uses = frozenset({"edge_score", "slice_noise", "patience", "rank_increment", "max_degree", "transfer"})
 
     def __init__(self, problem: GrowProblem, limits: Limits, generator: torch.Generator) -> None:
         super().__init__(problem, limits, GrowState(), Context(generator))

@@ -14,10 +14,8 @@ from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.nn import Layout, TNLinear, tn_layers
-from tensorgrow.nn.layer.layout import digits
 from tensorgrow.nn.layer.plans import dense_plan, through_plan
-from tensorgrow.nn.layer.products import _Stacked, _stacked, run, run_rows
-from tensorgrow.nn.layer.schedules import peak_entries, pick, schedule
+from tensorgrow.nn.layer.products import run
 from tests import oracles
 from tests.oracles import TOLERANCE, assert_close
 from tests.strategies import seeds, structures
@@ -85,20 +83,6 @@ def test_the_index_of_a_paired_leg_is_output_times_input_plus_input():
     weight = oracles.to_numpy(layer.weight)
     for o1, o2, i1, i2 in np.ndindex(4, 2, 2, 3):
         assert weight[o1 * 2 + o2, i1 * 3 + i2] == pytest.approx(a[o1 * 2 + i1] * b[o2 * 3 + i2], rel=1e-5)
-
-
-def test_layout_goes_there_and_back():
-    weight = torch.arange(48.0).reshape(8, 6)
-    for layout in (Layout((2, 3), (4, 2)), Layout((6,), (2, 4), paired=False)):
-        assert torch.equal(layout.to_matrix(layout.to_tensor(weight)), weight)
-        assert Layout.from_dict(layout.to_dict()) == layout
-
-
-@pytest.mark.parametrize(
-    "size, count, expected", [(1024, 5, (4,) * 5), (784, 4, (7, 7, 4, 4)), (10, 3, (5, 2, 1))]
-)
-def test_digits(size, count, expected):
-    assert digits(size, count) == expected
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -242,60 +226,6 @@ def test_wrong_arguments_are_named():
         TNLinear(16, 16, in_dims=(4, 4), out_dims=(4, 4), structure=tg.Structure((4,) * 4))
     with pytest.raises(tg.DataError, match=r"\(2, 15\); its last axis must have 16"):
         TNLinear(16, 16)(torch.zeros(2, 15))
-
-
-def test_the_schedule_goes_both_ways_and_covers_every_number_of_rows():
-    layout = Layout((4,) * 5, (4,) * 5)
-    thin = schedule(layout, tg.Structure.tensor_train(layout.dims, 2), "cpu", 4)
-    assert pick(thin, 1) is not None
-    thick = schedule(layout, tg.Structure.tensor_train(layout.dims, 16), "cpu", 4)
-    assert pick(thick, 4096) is None
-    assert thick[-1][0] > 1 << 60
-    limits = [limit for limit, _ in thick]
-    assert limits == sorted(limits)
-
-
-@pytest.mark.parametrize("shape", [(7, 5, 4, 2), (2, 3, 4, 6)])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_gradients_of_stacked_products(shape, dtype):
-    """Both ways to add up the gradient of the one matrix."""
-    n, k, stack, columns = shape
-    generator = torch.Generator().manual_seed(0)
-    a = torch.randn(n, k, dtype=dtype, generator=generator, requires_grad=True)
-    b = torch.randn(stack, k, columns, dtype=dtype, generator=generator, requires_grad=True)
-    assert torch.autograd.gradcheck(_Stacked.apply, (a, b))
-    assert torch.autograd.gradgradcheck(_Stacked.apply, (a, b))
-    vectors = torch.stack([a, 2 * a])
-    assert_close(torch.vmap(lambda m: _Stacked.apply(m, b))(vectors)[1], 2 * _stacked(a, b), 1e-12)
-
-
-def test_rows_in_parts_give_the_same_and_the_same_gradients():
-    layer = TNLinear(64, 64, in_dims=(4,) * 3, out_dims=(4,) * 3, dtype=torch.float64, random_state=0)
-    layer.grow_edge(0, 1, noise=1.0, random_state=0)
-    layer.grow_edge(1, 2, noise=1.0, random_state=1)
-    few, many = (through_plan(layer.layout, layer.structure, rows) for rows in (16, 4096))
-    assert any(not step.has_rows for step in many.steps)
-    x = torch.randn(20, 64, dtype=torch.float64, requires_grad=True)
-    leaves = [x, *layer.cores, layer.bias]
-    results = []
-    for plan in (few, few._replace(part=7), many._replace(part=6)):
-        out = run_rows(plan, x, list(layer.cores), layer.bias)
-        results.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
-        with torch.no_grad():
-            assert_close(run_rows(plan, x, list(layer.cores), layer.bias), out, 1e-13)
-    for other in results[1:]:
-        for one, two in zip(results[0], other):
-            assert_close(two, one, 1e-12)
-
-
-def test_parts_bound_the_memory():
-    layout = Layout((4,) * 5, (4,) * 5)
-    structure = tg.Structure.tensor_train(layout.dims, 2)
-    plan = pick(schedule(layout, structure, "cpu", 4), 1 << 16)
-    assert plan is not None and plan.part < 1 << 14
-    whole = plan._replace(part=1 << 20)
-    assert peak_entries(layout, structure, plan, 1 << 16) <= 2 * 1024 << 16
-    assert peak_entries(layout, structure, plan, 1 << 16) < peak_entries(layout, structure, whole, 1 << 16)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

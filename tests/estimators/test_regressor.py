@@ -176,3 +176,14 @@ def test_the_example_of_the_page_runs_and_says_the_truth(capsys):
     model = names["model"]
     assert dict(model.structure_.ranks) == {(0, 1): 2, (1, 2): 2, (2, 3): 2, (0, 3): 2}
     assert model.score(names["x"], names["y"]) > 1 - 1e-9
+
+
+def test_options_go_to_the_search(planted):
+    x, y, _ = planted
+    options = tg.GreedyOptions.for_completion("fast").replace(max_degree=1)
+    model = tg.TNRegressor(random_state=0, options=options).fit(x, y)
+    assert model.result_.info["options"]["max_degree"] == 1
+    assert max(map(len, model.structure_.neighbours)) <= 1
+    assert clone(model).options == options
+    with pytest.raises(tg.OptionError, match="options must be GreedyOptions"):
+        tg.TNRegressor(options={"max_degree": 1}).fit(x, y)

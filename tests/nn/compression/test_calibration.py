@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tensorgrow as tg
+from tensorgrow.nn import TNLinear, compress
+from tensorgrow.nn.compression.calibration import Metric, input_moments, shrink
+from tests import oracles
+from tests.nn.compression.models import QUICK, planted, small
+from tests.oracles import assert_close
+
+
+def test_moments_and_metric():
+    covariance = pytest.importorskip("sklearn.covariance")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 4), nn.Linear(4, 3, bias=False))
+    x = torch.randn(3, 2, 5) + 1.0
+    found = input_moments(model, {"1": model[1], "2": model[2]}, [x[:1], x[1:]])
+    flat = x.reshape(-1, 5).double()
+    between = model[1](x.reshape(-1, 5)).detach().double()
+    assert_close(found["1"].mean, flat.mean(0), 1e-12)
+    assert found["2"].mean is None
+    assert_close(found["1"].moment, covariance.oas(flat.numpy())[0], 1e-6)
+    assert_close(found["2"].moment, covariance.oas(between.numpy(), assume_centered=True)[0], 1e-6)
+    assert model.training
+    with pytest.raises(tg.DataError, match="never reaches"):
+        input_moments(model, {"other": nn.Linear(5, 4)}, [x])
+    with pytest.raises(tg.DataError, match="same input always"):
+        Metric(torch.ones(4, 5), torch.zeros(5, 5))
+
+
+def test_many_rows_are_hardly_shrunk():
+    moment = torch.diag(torch.tensor([4.0, 1.0, 0.0], dtype=torch.float64))
+    assert_close(shrink(moment, 10**9), moment, 1e-6)
+    assert_close(shrink(moment, 1), 5 / 3 * torch.eye(3, dtype=torch.float64), 1e-12)
+
+
+def test_calibration_beats_plain_weights_on_skewed_inputs():
+    covariance = pytest.importorskip("sklearn.covariance")
+    generator = torch.Generator().manual_seed(1)
+    mix = torch.randn(48, 48, generator=generator) * torch.logspace(0, -2, 48)
+    x = torch.randn(600, 48, generator=generator) @ mix
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(48, 64))
+    budget = {"max_parameters": 1500, "layers": ["0"], "max_seconds": 4, "measure": False}
+    plain = compress(model, **budget)
+    weighted = compress(model, calibration=x[:400], **budget)
+    want = model(x[400:])
+    errors = [float((r.model(x[400:]) - want).detach().norm()) for r in (plain, weighted)]
+    assert errors[1] < 0.5 * errors[0]
+    (report,) = weighted.layers
+    moment = covariance.oas(x[:400].numpy())[0]
+    before, after = (oracles.to_numpy(m[0].weight) for m in (model, weighted.model))
+    sizes = [float(np.trace(w @ moment @ w.T)) for w in (before - after, before)]
+    assert report.weighted_error == pytest.approx((sizes[0] / sizes[1]) ** 0.5, rel=1e-3)
+    assert plain.layers[0].weighted_error is None
+    assert weighted.latency_before is None
+
+
+def test_weighting_by_single_inputs_keeps_the_target_and_a_planted_structure():
+    torch.manual_seed(0)
+    x = torch.randn(300, 64) * torch.rand(64).square()
+    model = planted().to_linear()
+    result = compress(model, max_error=1e-4, calibration=[(x, None)], max_seconds=20, measure=False)
+    (report,) = result.layers
+    assert report.kind == "network"
+    assert report.weighted_error <= 1.01e-4
+    assert isinstance(result.model, TNLinear)
+
+
+def test_a_small_calibration_set_does_no_harm():
+    """Fewer rows than inputs: what the layer does elsewhere must not be thrown away, nor the mean be lost."""
+    generator = torch.Generator().manual_seed(0)
+    mix = torch.randn(64, 64, generator=generator) * torch.logspace(0, -1, 64)
+    x = torch.randn(1020, 64, generator=generator) @ mix + 3.0
+    torch.manual_seed(1)
+    model = nn.Linear(64, 64)
+    want = model(x[20:])
+    for options in ({"max_seconds": 0}, {"max_seconds": 2, "dims": ((8, 8), (8, 8)), "paired": False}):
+        budget = {"max_parameters": 1800, "measure": False, "min_size": 1, **options}
+        plain = compress(model, **budget)
+        weighted = compress(model, calibration=x[:20], **budget)
+        errors = [float((r.model(x[20:]) - want).detach().norm()) for r in (plain, weighted)]
+        assert errors[1] < 0.9 * errors[0]
+
+
+def test_calibration_with_arrays_and_with_what_the_model_does_not_take():
+    x = np.random.default_rng(0).standard_normal((60, 64))
+    result = compress(small(), max_error=0.5, calibration=x, **QUICK)
+    same = compress(small(), max_error=0.5, calibration=torch.from_numpy(x).float(), **QUICK)
+    assert [r.weighted_error for r in result.layers] == [r.weighted_error for r in same.layers]
+    with pytest.raises(tg.DataError, match="fails on calibration batch 2"):
+        compress(small(), max_error=0.5, calibration=[x, x[:, 1:]])

@@ -1,0 +1,150 @@
+"""The search behind `grow`: listeners, pauses, checkpoints and what a broken move leaves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from io import StringIO
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tensorgrow as tg
+from tensorgrow.nn.growth.batches import as_batches
+from tensorgrow.nn.growth.candidates import GrowProblem
+from tensorgrow.nn.growth.steps import GrowSearch
+from tensorgrow.nn.growth.trainer import Trainer
+from tensorgrow.nn.layer.linear import tn_layers
+from tensorgrow.search import EdgePolicy, Limits
+from tests.callbacks.test_trackers import Recorder
+from tests.nn.growth.models import OPTIONS, model, regression, run, same
+
+
+def search(**limits) -> GrowSearch:
+    net = model(nn.Dropout(0.2))
+    kind = {"batch_size": 50, "device": torch.device("cpu"), "dtype": torch.float32}
+    batches = [as_batches(pair, "data", **kind) for pair in regression()]
+    trainer = Trainer(net, *batches, nn.functional.mse_loss, None, OPTIONS)
+    options = tg.GreedyOptions(edge_score="drop")
+    problem = GrowProblem(trainer, tn_layers(net), {"0": EdgePolicy(None)}, options, 5)
+    return GrowSearch(problem, Limits(**limits), torch.Generator().manual_seed(1))
+
+
+def scores(found: GrowSearch) -> list[float]:
+    return [s.validation_error for s in found.state.steps]
+
+
+def interrupt_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let a training be interrupted after its parameters have changed; returns what undoes that."""
+    fit, calls = Trainer.fit, []
+
+    def broken(self, *args, **more):
+        done = fit(self, *args, **more)
+        calls.append(args)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(Trainer, "fit", broken)
+    return lambda: monkeypatch.setattr(Trainer, "fit", fit)
+
+
+def test_a_pause_changes_nothing():
+    whole, paused = search(max_steps=2), search(max_steps=2)
+    list(whole)
+    next(iter(paused))
+    assert len(paused.state.steps) == 1
+    list(paused)
+    assert scores(paused) == scores(whole)
+    assert paused.state.stop is tg.StopReason.MAX_STEPS
+    assert paused.describe().startswith("0: Structure(")
+    assert paused.best_size == paused.best_step.num_parameters
+
+
+@pytest.mark.parametrize("call", [1, 4, 8])  # the first training, a candidate, a training after a growth
+def test_a_move_that_is_broken_off_can_be_made_again(call, monkeypatch):
+    whole, broken = search(max_steps=1), search(max_steps=1)
+    list(whole)
+    undo = interrupt_at(call, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        list(broken)
+    undo()
+    assert broken.has_answer == (call > 1)
+    list(broken)
+    assert scores(broken) == scores(whole)
+    for one, two in zip(whole.model.state_dict().values(), broken.model.state_dict().values()):
+        assert torch.equal(one, two)
+
+
+def test_a_checkpoint_of_an_interrupted_run_is_resumed_to_the_same_result(tmp_path, monkeypatch):
+    net, file = model(nn.Dropout(0.2)), tmp_path / "run.safetensors"
+    whole = run(net)
+    undo = interrupt_at(8, monkeypatch)
+    broken = run(net, checkpoint=file)
+    undo()
+    assert broken.stop is tg.StopReason.INTERRUPTED
+    assert len(broken.history) == 1
+    assert same(run(net, checkpoint=file), whole)
+
+
+def test_other_limits_continue_a_run_that_had_reached_its_own(tmp_path):
+    file = tmp_path / "run.safetensors"
+    reached = run(max_error=1e9, checkpoint=file)
+    assert reached.stop is tg.StopReason.TARGET_REACHED
+    assert len(reached.history) == 1
+    assert same(run(checkpoint=file), run())
+    with pytest.raises(tg.FileFormatError, match="holds a checkpoint"):
+        tg.load(file)
+
+
+def test_time_that_ends_while_candidates_are_tried_costs_no_random_numbers():
+    found = search(max_steps=1, max_seconds=3600)
+    steps = iter(found)
+    next(steps)
+    before = found.context.generator.get_state()
+    found.context.deadline = 0.0
+    assert list(steps) == []
+    assert found.state.stop is tg.StopReason.MAX_SECONDS
+    assert found.hit_limit
+    assert torch.equal(found.context.generator.get_state(), before)
+
+
+def test_tensorboard_has_every_step(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    result = run(callbacks=tg.tracking.TensorBoard(tmp_path))
+    events = EventAccumulator(str(tmp_path)).Reload()
+    for name in ("loss", "validation_error", "num_parameters"):
+        curve = events.Scalars(f"tensorgrow/{name}")
+        assert [e.step for e in curve] == [0, 1, 2]
+        assert np.allclose([e.value for e in curve], [getattr(s, name) for s in result.history])
+    (text,) = events.Tensors("tensorgrow/structure/text_summary")
+    assert text.tensor_proto.string_val[0].startswith(b"0: Structure(")
+
+
+def test_mlflow_has_every_step(monkeypatch):
+    recorder = Recorder(active=True)
+    monkeypatch.setitem(sys.modules, "mlflow", recorder)
+    result = run(callbacks=tg.tracking.MLflow())
+    metrics = [(values, step) for name, values, step in recorder.calls if name == "log_metrics"]
+    assert [step for _, step in metrics] == [0, 1, 2]
+    assert [v["validation_error"] for v, _ in metrics] == [s.validation_error for s in result.history]
+    assert ("log_params", {"max_steps": 2}, None) in recorder.calls
+
+
+def test_the_live_line_shows_size_score_and_growth(monkeypatch):
+    pytest.importorskip("rich")
+    stream = StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    said = []
+    monkeypatch.setattr(
+        "tensorgrow.callbacks.progress.ProgressBar.say", lambda self, *text: said.append(text[0])
+    )
+    result = run(progress=True)
+    assert len(said) == 3
+    last = result.history[-1]
+    assert said[-1].startswith(f"step 2: {last.num_parameters:,} parameters, best ")
+    assert said[-1].endswith(f"held-out error {last.validation_error:.4g}, grow 0-2 of 0")

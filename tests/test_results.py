@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 import tensorgrow as tg
 from tensorgrow import Result, Step, Structure
 from tensorgrow import StopReason as Stop
-from tensorgrow.results import PathPoint, best_on_path
+from tensorgrow.results import PathPoint, add_to_path, best_on_path
 from tests.oracles import dense, random_network
 
 
@@ -193,3 +194,23 @@ def test_saving_over_a_file_replaces_it(result, tmp_path):
     file.write_bytes(b"something older")
     result.save(file)
     assert tg.load(file).num_parameters == result.num_parameters
+
+
+def test_add_to_path_keeps_what_nothing_beats():
+    rng = np.random.default_rng(0)
+    points = []
+    for _ in range(200):
+        structure = Structure((4, 4), {(0, 1): int(rng.integers(1, 5))})
+        points.append(PathPoint(random_network(structure, 0), float(rng.integers(1, 30))))
+    path: list[PathPoint] = []
+    for point in points:
+        add_to_path(path, point)
+    best = {}
+    for p in points:
+        best[p.num_parameters] = min(best.get(p.num_parameters, math.inf), p.error)
+    expected, least = [], math.inf
+    for size in sorted(best):
+        if best[size] < least:
+            expected.append((size, best[size]))
+            least = best[size]
+    assert [(p.num_parameters, p.error) for p in path] == expected

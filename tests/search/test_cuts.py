@@ -180,12 +180,12 @@ def test_cuts_that_cost_too_much_are_left_out():
     whole = CutBounds(x, 1e-8)
     assert whole.is_complete
     assert len(whole.cuts) == 2**4 - 1
-    part = CutBounds(x, 1e-8, flop_limit=2e5)
+    part = CutBounds(x, 1e-8, seconds=2e-5)
     assert not part.is_complete
     assert set(part.cuts) < set(whole.cuts)
     assert part.admits(structure)
     assert part.reducible_edges(structure) >= whole.reducible_edges(structure)
-    none = CutBounds(x, 1e-8, flop_limit=0)
+    none = CutBounds(x, 1e-8, seconds=0.0)
     assert none.cuts == []
     assert none.admits(Structure.rank_one((5,) * 5))
     assert none.reducible_edges(structure) == set(structure.edges)

@@ -178,5 +178,5 @@ def test_high_orders_use_binary_trees():
 def test_no_tree_where_the_cuts_are_unknown():
     x = torch.from_numpy(planted(Structure.tensor_train((3, 4, 5), 2)))
     assert smallest_tree(CutBounds(x, 1e-9)) is not None
-    assert smallest_tree(CutBounds(x, 1e-9, flop_limit=100)) is None
+    assert smallest_tree(CutBounds(x, 1e-9, seconds=1e-8)) is None
     assert smallest_tree(CutBounds(x[0], 1e-9)) is None  # a matrix has nothing to choose

@@ -27,8 +27,8 @@ class Listener(Protocol):
 def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
     """Drive a search to its end; listeners may stop it, and Ctrl-C keeps what there is.
 
-    Listeners see an unfinished run without a stop reason at its end: what a checkpoint keeps then can be
-    resumed.
+    At its end listeners see a run that can be continued without a stop reason: that is what a checkpoint
+    keeps.
     """
     state = search.state
     for listener in listeners:
@@ -45,13 +45,10 @@ def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
             if not search.has_answer:
                 raise
             stop = StopReason.INTERRUPTED
-        if stop is None:
-            stop = state.stop
-            if search.hit_limit:
-                state.stop = None
-        else:
-            state.stop = None
     finally:
+        stop = stop or state.stop
+        if search.hit_limit:
+            state.stop = None
         for listener in listeners:
             listener.on_end(search)
     state.stop = stop

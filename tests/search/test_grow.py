@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from tensorgrow import StopReason as Stop
+from tests.search.factories import GROWTH, cost, make_search, noisy, unsaturated
+
+
+@pytest.mark.parametrize("increment", [1, 2, 3])
+def test_rank_increment(increment):
+    x = np.random.default_rng(0).standard_normal((5, 5, 5, 5))
+    steps = list(make_search(x, GROWTH.replace(rank_increment=increment), max_steps=6))
+    raised = [b.structure.rank(*b.edge) - a.structure.rank(*b.edge) for a, b in pairwise(steps)]
+    assert raised[0] == increment
+    for (before, after), by in zip(pairwise(steps), raised):
+        room = before.structure.useful_rank(*after.edge) - before.structure.rank(*after.edge)
+        assert by == min(increment, room)
+
+
+@pytest.mark.parametrize("edges", ["all", "chain", [(0, 1), (0, 2), (0, 3)]], ids=["all", "chain", "star"])
+def test_growth_changes_one_edge_and_never_a_saturated_one(edges):
+    x = np.random.default_rng(0).standard_normal((3, 3, 3, 3))
+    steps = list(make_search(x, GROWTH, max_error=1e-8, split_nodes=False, edges=edges))
+    growing = [s for s in steps if s.kind in ("start", "grow")]
+    assert len(growing) > 5
+    if edges != "all":  # there were saturated edges to avoid
+        assert any(set(s.structure.edges) - set(unsaturated(s.structure)) for s in growing[:-1])
+    for before, after in pairwise(growing):
+        assert after.edge in unsaturated(before.structure)
+        assert after.structure == before.structure.with_rank(
+            *after.edge, before.structure.rank(*after.edge) + 1
+        )
+        assert after.num_parameters == before.num_parameters + cost(before.structure, *after.edge)
+        assert after.loss <= before.loss * (1 + 1e-9)  # weights are kept
+
+
+def test_without_transfer_growth_starts_anew():
+    x = noisy()
+    kept = list(make_search(x, GROWTH.replace(sweeps=1), max_steps=4))
+    anew = list(make_search(x, GROWTH.replace(sweeps=1, transfer=False), max_steps=4))
+    assert all(b.loss <= a.loss for a, b in pairwise(kept))
+    assert anew[-1].loss > kept[-1].loss  # one sweep from random cores does not get far
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lookahead_takes_the_best_of_the_best(seed):
+    """With room for every edge the choice is the one that a refit of all of them would make."""
+    x = noisy(seed=seed, level=1.0)
+    options = GROWTH.replace(
+        lookahead=6, edge_score="drop", lookahead_sweeps=8, accelerate=False, tolerance=0.0
+    )
+    ahead = list(make_search(x, options, max_steps=1, seed=seed))[1]
+    others = []
+    for edge in combinations(range(4), 2):
+        only = make_search(
+            x, options.replace(lookahead=1), max_steps=1, seed=seed, edges=[edge], split_nodes=False
+        )
+        others.append(list(only)[1].loss)
+    assert ahead.loss <= min(others) * 1.02
+
+
+@pytest.mark.parametrize("max_degree", [1, 2])
+def test_max_degree(max_degree):
+    x = np.random.default_rng(0).standard_normal((3, 3, 3, 3))
+    search = make_search(x, GROWTH.replace(max_degree=max_degree), max_error=0.3, split_nodes=False)
+    steps = list(search)
+    for step in steps:
+        assert max(map(len, step.structure.neighbours)) <= max_degree
+    if max_degree == 1:
+        assert search.state.stop in (Stop.SATURATED, Stop.NO_PROGRESS)

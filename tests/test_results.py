@@ -83,7 +83,7 @@ def test_info_is_plain_and_complete(result):
 
 
 def test_at_gives_the_smallest_or_the_best(result, data):
-    points = [(p.num_parameters, p.relative_error) for p in result.path]
+    points = [(p.num_parameters, p.error) for p in result.path]
     assert len(points) >= 4
     for max_error in (0.9, 0.5, 0.31, 0.2):
         expected = min(n for n, e in points if e <= max_error)
@@ -112,7 +112,7 @@ def test_at_explains_what_it_cannot_give(result):
         for value in wanted.values():
             assert str(value) in str(caught.value)
         assert f"{small.num_parameters} parameters" in str(caught.value)
-        assert f"{best.relative_error:.3g}" in str(caught.value)
+        assert f"{best.error:.3g}" in str(caught.value)
 
 
 def test_best_on_path_against_brute_force():
@@ -125,14 +125,13 @@ def test_best_on_path_against_brute_force():
             fits = [
                 p
                 for p in path
-                if (max_error is None or p.relative_error <= max_error)
-                and (size is None or p.num_parameters <= size)
+                if (max_error is None or p.error <= max_error) and (size is None or p.num_parameters <= size)
             ]
             found = best_on_path(path, max_error, size)
             if not fits:
                 assert found is None
             elif max_error is None:
-                assert found.relative_error == min(p.relative_error for p in fits)
+                assert found.error == min(p.error for p in fits)
             else:
                 assert found.num_parameters == min(p.num_parameters for p in fits)
 
@@ -173,7 +172,7 @@ def test_save_and_load(result, tmp_path, kind):
 @pytest.mark.parametrize("stop", list(Stop))
 def test_every_stop_reason_can_be_saved(stop, tmp_path):
     network = random_network(Structure.rank_one((2, 3)), 0)
-    tg.Result(network, 0.5, (), stop).save(tmp_path / "r")
+    tg.Result(network, tg.Errors(0.5), (), stop).save(tmp_path / "r")
     again = tg.load(tmp_path / "r")
     assert again.stop is stop
     assert again.history == ()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+import tensorgrow as tg
 from tensorgrow import files as io
 from tensorgrow.errors import FileFormatError, TensorgrowError
 from tensorgrow.files import FORMAT_VERSION, HEADER_KEY, read_file, write_file
@@ -308,3 +309,20 @@ def test_complex_numbers_from_a_file_are_aligned(length, tmp_path):
     found = read_file(file, ("network",))[1]["x"]
     assert found.data_ptr() % 16 == 0
     torch.testing.assert_close(found, x, rtol=0, atol=0)
+
+
+# -- every kind --------------------------------------------------------------------------------------------
+
+
+def test_load_reads_every_kind_and_names_what_it_cannot_read(tmp_path):
+    x = random_network(RING, 0).to_dense().abs()
+    run = tg.decompose(x, max_steps=0, random_state=0, checkpoint=tmp_path / "checkpoint")
+    density = tg.learn_density([[0, 1], [1, 0], [1, 1]], validation=False, max_steps=0)
+    for saved in (run.network, run, density, density.model):
+        saved.save(tmp_path / "file")
+        again = tg.load(tmp_path / "file")
+        assert type(again) is type(saved)
+        cores = [getattr(kept, "network", kept) for kept in (again, saved)]
+        assert_same_network(*cores)
+    with pytest.raises(FileFormatError, match=r"holds a checkpoint; .*network.* is needed"):
+        tg.load(tmp_path / "checkpoint")

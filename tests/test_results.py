@@ -61,6 +61,37 @@ def test_properties(result, data):
         result.relative_error = 0
 
 
+@pytest.mark.parametrize("kind", ["relative", "deviance", "loss", "nats"])
+def test_errors_say_what_kind_they_are(kind, tmp_path):
+    network = random_network(Structure.rank_one((2, 3)), 0)
+    errors = tg.Errors(0.5, kind, train=0.25, validation=0.75)
+    result = Result(network, errors, (), Stop.CONVERGED)
+    assert (result.train_error, result.validation_error, result.test_error) == (0.25, 0.75, None)
+    name = {"relative": "relative error", "deviance": "relative deviance"}.get(kind, kind)
+    assert f"{name} 0.5 (train 0.25, validation 0.75)" in repr(result)
+    if kind in ("relative", "deviance"):
+        assert result.relative_error == 0.5
+    else:
+        assert not hasattr(result, "relative_error")
+        with pytest.raises(AttributeError, match=rf"no relative error.*\({kind}\).*errors\.total"):
+            _ = result.relative_error
+    result.save(tmp_path / "run")
+    assert tg.load(tmp_path / "run").errors == errors
+
+
+@pytest.mark.parametrize(("relative", "held_out"), [(0.25, None), (None, 0.125), (None, None)])
+def test_records_say_what_a_run_goes_by(relative, held_out):
+    structure = Structure.rank_one((3, 4))
+    step = Step(1, "grow", (0, 1), 7, 2.0, relative, held_out, 1.5, structure)
+    error = 2.0 if relative is None else relative
+    assert step.error == error
+    assert step.measure == (error if held_out is None else held_out)
+    name = "loss" if relative is None else "relative_error"
+    expected = {name: error, "validation_error": held_out, "num_parameters": 7, "seconds": 1.5}
+    expected["compression_ratio"] = 12 / 7
+    assert step.metrics() == {k: v for k, v in expected.items() if v is not None}
+
+
 def test_repr_says_what_matters(result):
     text = repr(result)
     assert f"{result.num_parameters:,} parameters" in text

@@ -11,6 +11,7 @@ import torch
 import tensorgrow as tg
 from tensorgrow import StopReason as Stop
 from tensorgrow import Structure
+from tensorgrow.objectives import DenseLeastSquares
 from tests.tasks.tensors import RING, error_of, is_same_run, noisy, planted, tt_svd
 
 
@@ -91,3 +92,81 @@ def test_fit_is_reproducible():
     x = noisy()
     structure = Structure.tensor_ring(x.shape, 2)
     assert is_same_run(tg.fit(x, structure, random_state=1), tg.fit(x, structure, random_state=1))
+
+
+# -- one run like any other --------------------------------------------------------------------------------
+
+
+def test_callbacks_see_the_one_step():
+    x = noisy()
+    steps = []
+    result = tg.fit(x, Structure.tensor_train(x.shape, 2), random_state=0, callbacks=steps.append)
+    assert [(s.index, s.kind, s.edge) for s in steps] == [(0, "fit", None)]
+    assert steps[0].relative_error == pytest.approx(result.relative_error, rel=1e-9)
+    assert result.history == tuple(steps)
+
+
+@pytest.fixture
+def interrupt(monkeypatch):
+    """Press Ctrl-C in a sweep, counted from one."""
+
+    def after(sweeps: int) -> None:
+        real, calls = DenseLeastSquares.sweep, 0
+
+        def sweep(*arguments):
+            nonlocal calls
+            calls += 1
+            if calls == sweeps:
+                raise KeyboardInterrupt
+            return real(*arguments)
+
+        monkeypatch.setattr(DenseLeastSquares, "sweep", sweep)
+
+    yield after
+    monkeypatch.undo()
+
+
+def test_ctrl_c_keeps_the_last_sweep(interrupt):
+    x = noisy()
+    structure = Structure.complete(x.shape, 2)
+    expected = tg.fit(x, structure, random_state=0, max_sweeps=3)
+    interrupt(4)
+    result = tg.fit(x, structure, random_state=0)
+    assert result.stop is Stop.INTERRUPTED
+    assert result.info["sweeps"] == 3
+    assert all(map(torch.equal, result.network.cores, expected.network.cores))
+    interrupt(1)
+    with pytest.raises(KeyboardInterrupt):  # there is nothing to return yet
+        tg.fit(x, structure, random_state=0)
+
+
+def test_a_fit_resumes_from_a_checkpoint(interrupt, monkeypatch, tmp_path):
+    x, file = noisy(), tmp_path / "fit.ckpt"
+    structure = Structure.tensor_train(x.shape, 2)
+    whole = tg.fit(x, structure, random_state=0)
+    interrupt(3)
+    assert tg.fit(x, structure, random_state=0, checkpoint=file).stop is Stop.INTERRUPTED
+    monkeypatch.undo()
+    resumed = tg.fit(x, structure, random_state=0, checkpoint=file)
+    assert resumed.stop is Stop.CONVERGED
+    assert resumed.info["sweeps"] > 2
+    assert resumed.relative_error == pytest.approx(whole.relative_error, rel=1e-3)
+    again = tg.fit(x, structure, random_state=0, checkpoint=file)  # it is done
+    assert is_same_run(again, resumed)
+    for change in ({"tolerance": 1e-3}, {"max_error": 0.1}):
+        with pytest.raises(tg.OptionError, match=f"another run.*{next(iter(change))}"):
+            tg.fit(x, structure, random_state=0, checkpoint=file, **change)
+    with pytest.raises(tg.OptionError, match=r"another run.*structure"):
+        tg.fit(x, Structure.rank_one(x.shape), random_state=0, checkpoint=file)
+
+
+def test_more_sweeps_go_on_from_a_checkpoint(tmp_path):
+    x, file = noisy(), tmp_path / "fit.ckpt"
+    structure = Structure.complete(x.shape, 2)
+    first = tg.fit(x, structure, random_state=0, max_sweeps=2, checkpoint=file)
+    assert first.stop is Stop.MAX_STEPS
+    same = tg.fit(x, structure, random_state=0, max_sweeps=2, checkpoint=file)
+    assert is_same_run(same, first) and same.stop is Stop.MAX_STEPS
+    more = tg.fit(x, structure, random_state=0, max_sweeps=20, checkpoint=file)
+    assert more.relative_error < first.relative_error
+    assert 2 < more.info["sweeps"] <= 20

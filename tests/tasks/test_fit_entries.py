@@ -129,3 +129,42 @@ def test_bad_fit(options, kind, word):
     arguments = {"structure": SMALL, "mask": some(SMALL.dims, 0.8)} | options
     with pytest.raises(kind, match=word):
         tg.fit(noisy(), **arguments)
+
+
+# -- forms of missing entries, losses ----------------------------------------------------------------------
+
+
+def test_nan_and_masked_entries_are_missing():
+    x, mask = noisy(), some(SMALL.dims, 0.8)
+    expected = tg.fit(x, SMALL, mask, random_state=0)
+    hidden = np.where(mask, x, np.nan)
+    forms = [hidden, torch.tensor(hidden), np.ma.masked_array(x, ~mask), hidden.astype(np.complex128)]
+    for form in forms[:3]:
+        assert_same(tg.fit(form, SMALL, random_state=0), expected)
+    assert tg.fit(forms[3], SMALL, random_state=0).network.is_complex
+    assert tg.fit(x, SMALL, random_state=0).validation_error is None  # nothing is missing: all is fitted
+
+
+@pytest.mark.parametrize("missing", [True, False], ids=["some missing", "all known"])
+def test_a_loss_with_a_structure(missing):
+    """Entries of the network are logarithms of rates."""
+    structure = Structure.tensor_train((6, 7, 6), 1)
+    rates = np.exp(1.0 + planted(structure, seed=2))
+    counts = np.random.default_rng(0).poisson(rates).astype(float)
+    seen = some(counts.shape, 0.8) if missing else np.ones(counts.shape, bool)
+    x = np.where(seen, counts, np.nan)
+    result = tg.fit(x, structure, loss="poisson", random_state=0)
+    assert result.structure == structure
+    assert result.errors.kind == "deviance" and 0.0 < result.relative_error < 1.0
+    assert result.info["loss"] == "poisson" and math.isfinite(result.info["train_loss"])
+    expected = tg.fit(counts, structure, seen, loss=tg.losses.Poisson(), random_state=0)
+    assert_same(result, expected)
+    error = np.linalg.norm(result.fill(x, keep_observed=False) - rates) / np.linalg.norm(rates)
+    assert error < 0.35
+
+
+def test_bad_losses_are_refused():
+    with pytest.raises(tg.OptionError, match="loss"):
+        tg.fit(noisy(), SMALL, loss="cubic")
+    with pytest.raises(tg.DataError, match="counts"):
+        tg.fit(noisy(), SMALL, loss="poisson")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+import tensorgrow as tg
 from tensorgrow import files as io
 from tensorgrow.errors import FileFormatError, TensorgrowError
 from tensorgrow.files import FORMAT_VERSION, HEADER_KEY, read_file, write_file
@@ -173,7 +174,7 @@ def test_newer_format(tmp_path):
         tmp_path / "file",
         {"format_version": FORMAT_VERSION + 1, "library_version": "99.0", "kind": "network"},
     )
-    with pytest.raises(FileFormatError, match=r"format version 2, written by tensorgrow 99\.0.*Upgrade"):
+    with pytest.raises(FileFormatError, match=r"format version 3, written by tensorgrow 99\.0.*Upgrade"):
         read_file(tmp_path / "file", (NETWORK_KIND,))
 
 
@@ -297,3 +298,31 @@ def test_files_get_the_usual_permissions(tmp_path):
     finally:
         assert os.umask(old) == 0o027
     assert stat.S_IMODE(os.stat(tmp_path / "net").st_mode) == 0o640
+
+
+@pytest.mark.parametrize("length", range(0, 16, 4))
+def test_complex_numbers_from_a_file_are_aligned(length, tmp_path):
+    """Where they begin in the file depends on the length of the header; torch crashes on odd addresses."""
+    file = tmp_path / "x.safetensors"
+    x = torch.complex(torch.arange(6.0), torch.ones(6)).to(torch.complex128)
+    write_file(file, "network", {"padding": "x" * length}, {"x": x})
+    found = read_file(file, ("network",))[1]["x"]
+    assert found.data_ptr() % 16 == 0
+    torch.testing.assert_close(found, x, rtol=0, atol=0)
+
+
+# -- every kind --------------------------------------------------------------------------------------------
+
+
+def test_load_reads_every_kind_and_names_what_it_cannot_read(tmp_path):
+    x = random_network(RING, 0).to_dense().abs()
+    run = tg.decompose(x, max_steps=0, random_state=0, checkpoint=tmp_path / "checkpoint")
+    density = tg.learn_density([[0, 1], [1, 0], [1, 1]], validation=False, max_steps=0)
+    for saved in (run.network, run, density, density.model):
+        saved.save(tmp_path / "file")
+        again = tg.load(tmp_path / "file")
+        assert type(again) is type(saved)
+        cores = [getattr(kept, "network", kept) for kept in (again, saved)]
+        assert_same_network(*cores)
+    with pytest.raises(FileFormatError, match=r"holds a checkpoint; .*network.* is needed"):
+        tg.load(tmp_path / "checkpoint")

@@ -62,6 +62,37 @@ def test_properties(result, data):
         result.relative_error = 0
 
 
+@pytest.mark.parametrize("kind", ["relative", "deviance", "loss", "nats"])
+def test_errors_say_what_kind_they_are(kind, tmp_path):
+    network = random_network(Structure.rank_one((2, 3)), 0)
+    errors = tg.Errors(0.5, kind, train=0.25, validation=0.75)
+    result = Result(network, errors, (), Stop.CONVERGED)
+    assert (result.train_error, result.validation_error, result.test_error) == (0.25, 0.75, None)
+    name = {"relative": "relative error", "deviance": "relative deviance"}.get(kind, kind)
+    assert f"{name} 0.5 (train 0.25, validation 0.75)" in repr(result)
+    if kind in ("relative", "deviance"):
+        assert result.relative_error == 0.5
+    else:
+        assert not hasattr(result, "relative_error")
+        with pytest.raises(AttributeError, match=rf"no relative error.*\({kind}\).*errors\.total"):
+            _ = result.relative_error
+    result.save(tmp_path / "run")
+    assert tg.load(tmp_path / "run").errors == errors
+
+
+@pytest.mark.parametrize(("relative", "held_out"), [(0.25, None), (None, 0.125), (None, None)])
+def test_records_say_what_a_run_goes_by(relative, held_out):
+    structure = Structure.rank_one((3, 4))
+    step = Step(1, "grow", (0, 1), 7, 2.0, relative, held_out, 1.5, structure)
+    error = 2.0 if relative is None else relative
+    assert step.error == error
+    assert step.measure == (error if held_out is None else held_out)
+    name = "loss" if relative is None else "relative_error"
+    expected = {name: error, "validation_error": held_out, "num_parameters": 7, "seconds": 1.5}
+    expected["compression_ratio"] = 12 / 7
+    assert step.metrics() == {k: v for k, v in expected.items() if v is not None}
+
+
 def test_repr_says_what_matters(result):
     text = repr(result)
     assert f"{result.num_parameters:,} parameters" in text
@@ -84,7 +115,7 @@ def test_info_is_plain_and_complete(result):
 
 
 def test_at_gives_the_smallest_or_the_best(result, data):
-    points = [(p.num_parameters, p.relative_error) for p in result.path]
+    points = [(p.num_parameters, p.error) for p in result.path]
     assert len(points) >= 4
     for max_error in (0.9, 0.5, 0.31, 0.2):
         expected = min(n for n, e in points if e <= max_error)
@@ -113,7 +144,7 @@ def test_at_explains_what_it_cannot_give(result):
         for value in wanted.values():
             assert str(value) in str(caught.value)
         assert f"{small.num_parameters} parameters" in str(caught.value)
-        assert f"{best.relative_error:.3g}" in str(caught.value)
+        assert f"{best.error:.3g}" in str(caught.value)
 
 
 def test_best_on_path_against_brute_force():
@@ -126,14 +157,13 @@ def test_best_on_path_against_brute_force():
             fits = [
                 p
                 for p in path
-                if (max_error is None or p.relative_error <= max_error)
-                and (size is None or p.num_parameters <= size)
+                if (max_error is None or p.error <= max_error) and (size is None or p.num_parameters <= size)
             ]
             found = best_on_path(path, max_error, size)
             if not fits:
                 assert found is None
             elif max_error is None:
-                assert found.relative_error == min(p.relative_error for p in fits)
+                assert found.error == min(p.error for p in fits)
             else:
                 assert found.num_parameters == min(p.num_parameters for p in fits)
 
@@ -174,7 +204,7 @@ def test_save_and_load(result, tmp_path, kind):
 @pytest.mark.parametrize("stop", list(Stop))
 def test_every_stop_reason_can_be_saved(stop, tmp_path):
     network = random_network(Structure.rank_one((2, 3)), 0)
-    tg.Result(network, 0.5, (), stop).save(tmp_path / "r")
+    tg.Result(network, tg.Errors(0.5), (), stop).save(tmp_path / "r")
     again = tg.load(tmp_path / "r")
     assert again.stop is stop
     assert again.history == ()

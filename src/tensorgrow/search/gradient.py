@@ -23,7 +23,7 @@ from .score import Gains
 from .search import LEAST_GAIN, Context, NetworkSearch, Start
 from .state import Fitted, NetworkState
 
-__all__ = ["GradientProblem", "GradientSearch", "GradientState", "fit_by_gradient"]
+__all__ = ["GradientProblem", "GradientSearch", "GradientState", "fit_by_gradient", "grow_moments"]
 
 # Steps on batches that show what the new slices of an edge can do.
 CANDIDATE_STEPS = 100
@@ -134,12 +134,12 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         if score == -math.inf:
             self._end(StopReason.MEMORY_LIMIT if self._ran_out_of_memory else StopReason.NO_PROGRESS)
             return
-        moments = _grow_moments(structure, state.moments, i, j)
+        moments = grow_moments(structure, state.moments, i, j)
         network = network.grow_edge(i, j, slices=slices)
         for _ in range(o.rank_increment - 1):
             if (i, j) not in problem.policy.growable(network.structure, problem.max_parameters):
                 break
-            moments = _grow_moments(network.structure, moments, i, j)
+            moments = grow_moments(network.structure, moments, i, j)
             network = network.grow_edge(i, j, noise=o.slice_noise, random_state=self.context.generator)
         if not o.transfer:
             network = self.start.random(network.structure, self.context.generator)
@@ -155,7 +155,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
             return
         structure, moments = network.structure, state.moments
         for i, j in chosen:
-            moments = _grow_moments(structure, moments, i, j)
+            moments = grow_moments(structure, moments, i, j)
             structure = structure.with_rank(i, j, structure.rank(i, j) + 1)
         self._train_and_record(grown, moments, chosen[0])
 
@@ -310,7 +310,7 @@ def _slice_size(structure: Structure, node: int, other: int) -> int:
     return structure.leg_dim(node) * structure.bond_product(node, without=other)
 
 
-def _grow_moments(structure: Structure, moments: State, i: int, j: int) -> State:
+def grow_moments(structure: Structure, moments: State, i: int, j: int) -> State:
     """The optimiser's memory for cores with one more slice along an edge."""
     grown = list(moments)
     for node, other in ((i, j), (j, i)) if moments else ():

@@ -12,7 +12,7 @@ from .problem import Problem
 from .score import Candidate, ScoreMemory, grown_by, score_edges, score_of
 from .state import Fitted
 
-__all__ = ["Care", "grow_once", "measure", "refit"]
+__all__ = ["Care", "grow_once", "measure", "order_by_gain", "refit"]
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
 LEAST_GAIN = 1e-9
@@ -117,7 +117,7 @@ def _grow_one_of(
     structure = current.network.structure
     width = len(candidates) if o.scoring == "full" else (care.lookahead or problem.lookahead(structure))
     if care.doubt:
-        candidates, width = _most_gaining(candidates), 1 + care.doubt
+        candidates, width = order_by_gain(candidates), 1 + care.doubt
     if width > 1:
         chosen, grown = _look_ahead(problem, current, candidates[:width], care.randomise)
     else:
@@ -158,7 +158,7 @@ def _score(
     return memory.score(network.structure, edges, score)
 
 
-def _most_gaining(candidates: list[Candidate]) -> list[Candidate]:
+def order_by_gain(candidates: list[Candidate]) -> list[Candidate]:
     """The best score first, then by gain."""
     first, *rest = candidates
     return [first, *sorted(rest, key=lambda c: -c.gain)]

@@ -31,7 +31,7 @@ from .learn import Guidance, LearnTask
 from .request import Keywords, Request, pick
 from .task import run_task, seed_of
 
-__all__ = ["DensityResult", "learn_density"]
+__all__ = ["DensityResult", "learn_density", "rate_pairs"]
 
 # Pseudo-count per value of a variable, for the independent variables that the growth starts from.
 PRIOR_COUNT = 0.5
@@ -208,7 +208,7 @@ class DensityTask(LearnTask):
         )
         guidance = Guidance(
             shortlist=SHORTLIST[cast(Effort, request.effort)],
-            prior=_information(fitted, sizes) if init is None else {},
+            prior=rate_pairs(fitted, sizes) if init is None else {},
         )
         super().__init__(
             DensityLoss(fitted, sizes, density, held_out, generator, most), request, generator, guidance
@@ -268,7 +268,7 @@ def _start(
     return TensorNetwork(Structure.rank_one(dims), cores)
 
 
-def _information(samples: Samples, dims: tuple[int, ...]) -> dict[Edge, float]:
+def rate_pairs(samples: Samples, dims: tuple[int, ...]) -> dict[Edge, float]:
     """Mutual information of every pair of variables per parameter that joining them costs.
 
     From independent variables, this is what an edge can gain; it says which ones to try first.

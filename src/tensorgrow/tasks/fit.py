@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.blocks import is_lazy
 from ..data.observations import is_listed
 from ..data.partitions.tables import is_partitioned
 from ..errors import DataError, OptionError, StructureError, check_whole
@@ -120,8 +121,8 @@ def has_gaps(x: Any) -> bool:
     if np.ma.is_masked(x):
         return True
     if isinstance(x, torch.Tensor):
-        return bool(torch.isnan(x).any())
-    return isinstance(x, np.ndarray) and x.dtype.kind in "fc" and bool(np.isnan(x).any())
+        return not x.is_meta and bool(torch.isnan(x).any())
+    return not is_lazy(x) and isinstance(x, np.ndarray) and x.dtype.kind in "fc" and bool(np.isnan(x).any())
 
 
 class FitTask(TensorTask[FitSearch]):
@@ -155,7 +156,8 @@ class FitTask(TensorTask[FitSearch]):
 
     def identity(self, search: FitSearch) -> Mapping[str, object]:
         """What a resumed run must share with the one that wrote the checkpoint, by name."""
-        return {**super().identity(search), "structure": self.structure.to_dict()}
+        structure = self.structure.to_dict()
+        return {**super().identity(search), "structure": structure, "tolerance": self.tolerance}
 
     def finish(self, search: FitSearch) -> Result:
         """The network with its error recomputed; it is the only one on the path."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.devices import choose_device
 from ..errors import OptionError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives import Differentiable, LossFunction
@@ -101,7 +102,7 @@ def learn(
     if batches is not None and not isinstance(batches, Iterable):
         raise OptionError(f"batches must be a DataLoader or a list of batches, not {batches!r:.80}")
     sizes = _check_dims(dims)
-    keywords: Keywords = {**pick(locals()), "device": torch.device("cpu" if device is None else device)}
+    keywords: Keywords = {**pick(locals()), "device": choose_device(device, torch.empty(0))}
     request = Request.parse(
         "learn",
         GradientSearch,

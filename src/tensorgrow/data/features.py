@@ -92,7 +92,8 @@ class FeatureMap:
             if tuple(vectors.shape) != wanted:
                 raise OptionError(
                     f"feature_map returned shape {tuple(vectors.shape)} for samples of shape "
-                    f"{tuple(x.shape)}; {wanted} is needed: one vector of length map_size={self.size} per feature"
+                    f"{tuple(x.shape)}; {wanted} is needed: one vector of length map_size={self.size} per "
+                    "feature"
                 )
             if not bool(torch.isfinite(vectors).all()):
                 raise DataError("feature_map returned numbers that are not finite")

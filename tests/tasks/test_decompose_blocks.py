@@ -115,8 +115,7 @@ def test_sweeps_and_slices_equal_dense(double):
     ):
         assert ours.edge == theirs.edge
         assert_close(ours.gradient, theirs.gradient, 1e-7)
-        for way in ("fit", "_fit_separable"):
-            arguments = (None, 2) if way == "fit" else ()
+        for way, arguments in (("fit", (None, 2)), ("fit_separable", ())):
             found, expected = getattr(ours, way)(*arguments), getattr(theirs, way)(*arguments)
             assert found.explained == pytest.approx(expected.explained, rel=1e-5)
 

@@ -38,9 +38,6 @@ __all__ = ["BlockedLeastSquares"]
 
 # A block as read, converted, less the network, and in the order of a matrix product.
 COPIES_OF_A_BLOCK = 4
-# Added to the unit diagonal of scaled Gram matrices where data is in single precision: right-hand sides are
-# rounded to 1e-7, and in weaker directions nothing but that would be fitted.
-SINGLE_RIDGE = 1e-8
 
 
 class BlockedLeastSquares(LeastSquares, SharesPasses):
@@ -98,7 +95,9 @@ class BlockedLeastSquares(LeastSquares, SharesPasses):
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         """Solve for every node once: one pass per child of the root, two in all."""
         explained = 0.0
-        ridge = max(ridge, SINGLE_RIDGE) if is_single(self.dtype) else ridge
+        if is_single(self.dtype):
+            # Right-hand sides are rounded to 1e-7, and in weaker directions nothing but that would be fitted.
+            ridge = max(ridge, 1e-8)
 
         def update(node: int, gram: Array | None, rhs: Array) -> Array:
             nonlocal explained

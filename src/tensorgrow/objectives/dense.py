@@ -20,11 +20,6 @@ from .slices import PairProblem
 
 __all__ = ["DenseLeastSquares", "numpy_is_faster"]
 
-# Above this many entries a CPU target is contracted by torch with all threads; below, dispatch dominates.
-NUMPY_ENTRIES = 1_000_000
-# The same where the threads of NumPy's BLAS cannot be held back.
-NUMPY_ENTRIES_THREADED = 50_000
-
 
 class DenseLeastSquares(LeastSquares):
     """``||target - network||`` for a dense target.
@@ -151,9 +146,10 @@ def numpy_is_faster(target: torch.Tensor) -> bool:
     """Small targets dispatch faster on NumPy; on one thread its BLAS also multiplies thin matrices faster."""
     if target.device.type != "cpu":
         return False
-    if not can_limit_threads():
-        return target.numel() <= NUMPY_ENTRIES_THREADED
-    return target.numel() <= NUMPY_ENTRIES or torch.get_num_threads() == 1
+    if not can_limit_threads():  # NumPy's BLAS then starts threads that wait for each other
+        return target.numel() <= 50_000
+    # Above a million entries torch with all threads gains more than its dispatch costs.
+    return target.numel() <= 1_000_000 or torch.get_num_threads() == 1
 
 
 def _norm(array: Array) -> float:

@@ -91,7 +91,7 @@ class Program:
 
     def matmul(self, a: int, b: int, wanted: tuple[int, ...] | None = None) -> int:
         """Contract two registers over every leg they share; legs in the order `wanted` where that is free."""
-        if self.slot[a] == self.slot[b] and _aligned(self.legs[a], self.legs[b]):
+        if self.slot[a] == self.slot[b] and _are_aligned(self.legs[a], self.legs[b]):
             return self._self_product(a, b)
         la, lb = self.legs[a], self.legs[b]
         size = self.sizes
@@ -321,7 +321,7 @@ def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:
     return (instruction[2],)
 
 
-def _aligned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+def _are_aligned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether legs that two orders share stand at the same places."""
     return all(x == y or (x not in b and y not in a) for x, y in zip(a, b))
 

@@ -47,7 +47,7 @@ class EnvironmentBuilder:
             self._bras[node] = self.program.conj(core, self.legs.bra(self.program.legs[core]))
         return self._bras[node]
 
-    def core_changed(self, node: int) -> None:
+    def forget_conjugate(self, node: int) -> None:
         """Forget the conjugate of a core that was updated."""
         self._bras.pop(node, None)
 
@@ -181,7 +181,7 @@ def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, gram: int 
         bonds = legs.bonds[vertex]
         ready = None if gram is None else program.arrange(gram, (*bonds, *legs.bra(bonds)))
         program.solve(vertex, ready, program.arrange(rhs, (vertex, *legs.bra(bonds))), builder.cores[vertex])
-        builder.core_changed(vertex)
+        builder.forget_conjugate(vertex)
         return
     for child in vertex:
         mine = leaves(child)

@@ -236,7 +236,7 @@ def find_core(
         squared = _left_out(reducer, core, bases, dtype)
     # What is weaker than what is left out already is noise, or as good as noise.
     cut = max(0.05 * allowed * norm, 0.3 * math.sqrt(squared))
-    core, kept, dropped = _truncated(core, cut)
+    core, kept, dropped = _truncate(core, cut)
     found = [v if u is None else (u if v is None else u.to(v.dtype) @ v) for u, v in zip(bases, kept)]
     rest = math.sqrt(squared + dropped)
     return Compression(core, found, rest) if rest <= allowed * norm else None
@@ -255,7 +255,7 @@ def _left_out(reducer: Reducer, core: torch.Tensor, bases: Sequence[Basis], dtyp
     return float(reducer.reduce(SquaredResidual((model,))).sums["residual"])
 
 
-def _truncated(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Basis], float]:
+def _truncate(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Basis], float]:
     """Core cut to its multilinear rank mode by mode, the bases it was cut with, and the squared norm lost."""
     kept: list[Basis] = []
     lost = 0.0

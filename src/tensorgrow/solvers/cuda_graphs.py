@@ -71,14 +71,14 @@ class PlainStep:
             value.backward()  # type: ignore[no-untyped-call]
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.leaves, self.clip)
-            return self._scaled(value)
+            return self._scale(value)
 
         value = torch.as_tensor(self.optimizer.step(closure)).detach()  # type: ignore[arg-type]
         value = value / (self._factor or 1.0)
         self._total += value
         return value
 
-    def _scaled(self, value: torch.Tensor) -> torch.Tensor:
+    def _scale(self, value: torch.Tensor) -> torch.Tensor:
         """Loss and gradients in units that suit the optimiser."""
         gradients = [leaf.grad for leaf in self.leaves if leaf.grad is not None]
         if self._factor is None:
@@ -139,7 +139,7 @@ class CapturedStep(PlainStep):
             return super()._step(batch)
         for static, given in zip(self._inputs, tensors):
             static.copy_(given, non_blocking=True)
-        return self._replay() if self._is_checked else self._checked(batch)
+        return self._replay() if self._is_checked else self._check_replay(batch)
 
     def _replay(self) -> torch.Tensor:
         assert self._graph is not None
@@ -162,7 +162,7 @@ class CapturedStep(PlainStep):
         else:
             self._graph = graph
 
-    def _checked(self, batch: Any) -> torch.Tensor:
+    def _check_replay(self, batch: Any) -> torch.Tensor:
         """Replay, and take it back where the plain loss is another."""
         with self._undone(), torch.no_grad():
             plain = float(self.loss(batch))

@@ -1,4 +1,4 @@
-"""Losses on entries: what an entry of the network says of an observed value.
+"""Losses of entries.
 
 Each is a function of predictions and observed values that returns the mean loss, and knows the expected value
 that a prediction stands for: ``poisson.mean(f)`` is the rate ``exp(f)``, ``logistic.mean(f)`` the probability
@@ -33,14 +33,8 @@ __all__ = [
     "squared",
 ]
 
-
-# Rates and probabilities are taken to be at least this large for a start.
+# Smallest rate or probability to start from: the logarithm of zero is no start.
 LEAST_RATE = 1e-3
-# Longest step of a logarithm of rates or odds; the tip of the absolute loss, relative to the mean residual.
-LONGEST_STEP = 2.0
-# Rates and odds that are already extreme hardly matter; without this, steps in their direction are unbounded.
-LEAST_CURVATURE = 1e-2
-SHARPEST = 1e-2
 
 
 class EntryLoss:
@@ -49,10 +43,10 @@ class EntryLoss:
     Attributes
     ----------
     name
-        What it is called.
+        The name by which users choose the loss.
     ridge
-        Of a completion, to begin with. A count or a bit says little of its rate or odds, so that these are
-        held back more.
+        Ridge that a completion begins with. A count or a bit says little about its rate or odds, so that
+        these are held back more.
     """
 
     name: ClassVar[str] = ""
@@ -64,7 +58,7 @@ class EntryLoss:
     def __call__(
         self, prediction: torch.Tensor, target: torch.Tensor, weights: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Mean loss, weighted where `weights` are given."""
+        """Mean loss, weighted by `weights` if there are any."""
         each = self.each(prediction, target)
         return each.mean() if weights is None else (weights * each).sum() / weights.sum()
 
@@ -73,7 +67,7 @@ class EntryLoss:
         raise NotImplementedError
 
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
-        """The value to expect."""
+        """Expected value that a prediction stands for."""
         return prediction
 
     def least(self, target: torch.Tensor) -> torch.Tensor:
@@ -81,18 +75,18 @@ class EntryLoss:
         return torch.zeros_like(target)
 
     def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Parabola at the predictions: curvatures, and steps to their minima."""
+        """Return the curvatures of parabolas at the predictions, and the steps to their minima."""
         raise OptionError(
             f"{type(self).__name__} does not say how entries are fitted: give it a method `working`, or "
             "minimise it with `tensorgrow.learn`"
         )
 
     def level(self, values: torch.Tensor) -> float:
-        """The constant prediction to start from."""
+        """Return the constant prediction to start from."""
         return float(values.double().mean())
 
     def check(self, values: torch.Tensor) -> None:
-        """Refuse observed values that the loss is not for."""
+        """Raise an error for observed values that the loss is not made for."""
         if values.is_complex():
             raise DataError(f"the {self.name} loss is for real values, not {values.dtype}")
 
@@ -103,11 +97,9 @@ class Squared(EntryLoss):
     name = "squared"
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Loss of every value."""
         return (prediction - target) ** 2
 
     def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss itself."""
         return torch.full_like(target, 2.0), target - prediction
 
     def check(self, values: torch.Tensor) -> None:
@@ -120,17 +112,16 @@ class Absolute(EntryLoss):
     name = "absolute"
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Loss of every value."""
         return (prediction - target).abs()
 
     def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The parabola that touches the loss from above, rounded at its tip."""
         step = target - prediction
-        tip = SHARPEST * step.abs().double().mean().to(step.dtype).clamp_min(1e-150)
+        # A tip of 1 % of the mean residual: curvatures stay finite.
+        tip = 1e-2 * step.abs().double().mean().to(step.dtype).clamp_min(1e-150)
         return 1.0 / torch.maximum(step.abs(), tip), step
 
     def level(self, values: torch.Tensor) -> float:
-        """The median."""
         return float(values.median())
 
 
@@ -145,16 +136,13 @@ class Huber(EntryLoss):
         check_positive("delta", self.delta, finite=True)
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Loss of every value."""
         return functional.huber_loss(prediction, target, reduction="none", delta=self.delta)
 
     def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The parabola that touches the loss from above."""
         step = target - prediction
         return self.delta / step.abs().clamp_min(self.delta), step
 
     def level(self, values: torch.Tensor) -> float:
-        """The median."""
         return float(values.median())
 
 
@@ -165,7 +153,6 @@ class Poisson(EntryLoss):
     ridge = 0.1
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Loss of every value."""
         return prediction.exp() - target * prediction + torch.lgamma(target + 1.0)
 
     def least(self, target: torch.Tensor) -> torch.Tensor:
@@ -177,15 +164,12 @@ class Poisson(EntryLoss):
         return _short_steps(prediction.exp(), target - prediction.exp())
 
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
-        """The rate."""
         return prediction.exp()
 
     def level(self, values: torch.Tensor) -> float:
-        """Logarithm of the mean count."""
         return math.log(max(super().level(values), LEAST_RATE))
 
     def check(self, values: torch.Tensor) -> None:
-        """Counts are not negative."""
         super().check(values)
         if bool((values < 0).any()):
             raise DataError(f"the poisson loss is for counts; the smallest value is {float(values.min()):g}")
@@ -198,7 +182,6 @@ class Logistic(EntryLoss):
     ridge = 0.1
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Loss of every value."""
         return functional.softplus(prediction) - target * prediction
 
     def least(self, target: torch.Tensor) -> torch.Tensor:
@@ -211,16 +194,13 @@ class Logistic(EntryLoss):
         return _short_steps(chance * (1.0 - chance), target - chance)
 
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
-        """The probability of a one."""
         return prediction.sigmoid()
 
     def level(self, values: torch.Tensor) -> float:
-        """Log-odds of the mean."""
         share = min(max(super().level(values), LEAST_RATE), 1.0 - LEAST_RATE)
         return math.log(share / (1.0 - share))
 
     def check(self, values: torch.Tensor) -> None:
-        """Values from 0 to 1."""
         super().check(values)
         if bool(((values < 0) | (values > 1)).any()):
             raise DataError(
@@ -235,7 +215,6 @@ class CrossEntropy(EntryLoss):
     name = "cross_entropy"
 
     def each(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Loss of every value."""
         return functional.cross_entropy(prediction, target.long(), reduction="none")
 
     def check(self, values: torch.Tensor) -> None:
@@ -246,13 +225,16 @@ class CrossEntropy(EntryLoss):
         )
 
     def mean(self, prediction: torch.Tensor) -> torch.Tensor:
-        """Probabilities of the classes."""
         return prediction.softmax(-1)
 
 
 def _short_steps(curvature: torch.Tensor, slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Newton's steps, with the curvature raised where they would be longer than is safe."""
-    curvature = torch.maximum(curvature, slope.abs() / LONGEST_STEP).clamp_min(LEAST_CURVATURE)
+    """Newton's steps, with the curvature raised where they would be longer than is safe.
+
+    Logarithms of rates or odds change by at most 2. Rates and odds that are already extreme hardly matter:
+    without a least curvature of 0.01, steps in their direction are unbounded.
+    """
+    curvature = torch.maximum(curvature, slope.abs() / 2.0).clamp_min(1e-2)
     return curvature, slope / curvature
 
 
@@ -266,7 +248,7 @@ _BY_NAME = {loss.name: loss for loss in (squared, absolute, huber, poisson, logi
 
 
 def as_loss(loss: str | EntryLoss) -> EntryLoss:
-    """A loss from its name, or itself."""
+    """Return a loss by its name; a loss is returned as it is."""
     if isinstance(loss, EntryLoss):
         return loss
     if not isinstance(loss, str) or loss not in _BY_NAME:

@@ -118,13 +118,11 @@ class Structure:
             above: list[int] = []
             for left in range(0, len(level), 2):
                 pair = level[left : left + 2]
-                if len(pair) == 1:
-                    above.append(pair[0])
-                    continue
-                for child in pair:
-                    parents[child] = node
-                above.append(node)
-                node += 1
+                if len(pair) == 2:
+                    parents.update(dict.fromkeys(pair, node))
+                    pair = [node]
+                    node += 1
+                above += pair
             level = above
         values = _spread("hierarchical Tucker", ranks, len(parents))
         return cls(dims, {(c, parents[c]): values[n] for n, c in enumerate(sorted(parents))}, num_nodes=node)
@@ -167,7 +165,7 @@ class Structure:
         return tuple(tuple(sorted(x)) for x in out)
 
     def is_internal(self, node: int) -> bool:
-        """Whether `node` has no data of its own."""
+        """Whether `node` has no data of its own: its dangling dimension is 1."""
         return self.leg_dim(node) == 1
 
     def leg_dim(self, node: int) -> int:
@@ -237,7 +235,7 @@ class Structure:
     # -- changing it (a new structure each time) -------------------------------------------------------
 
     def with_rank(self, i: int, j: int, rank: int) -> Structure:
-        """The same structure with another rank on one edge."""
+        """Return the structure with another rank on one edge."""
         self._check_nodes(i, j)
         ranks = dict(self._items)
         ranks[_edge((i, j))] = rank
@@ -260,7 +258,7 @@ class Structure:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Structure:
-        """Rebuild a structure written by `to_dict`."""
+        """Rebuild a structure from `to_dict`."""
         try:
             ranks = {(int(i), int(j)): int(r) for i, j, r in data["ranks"]}  # type: ignore[attr-defined]
             dims = [int(d) for d in data["dims"]]  # type: ignore[attr-defined]
@@ -272,12 +270,8 @@ class Structure:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Structure):
             return NotImplemented
-        return (self._hash, self.dims, self.num_nodes, self._items) == (
-            other._hash,
-            other.dims,
-            other.num_nodes,
-            other._items,
-        )
+        mine, theirs = ((s._hash, s.dims, s.num_nodes, s._items) for s in (self, other))
+        return mine == theirs
 
     def __hash__(self) -> int:
         return self._hash

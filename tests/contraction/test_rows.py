@@ -139,7 +139,7 @@ def test_environments(dtype, data):
             expected = expected_rows(network, node, indices)
             size = np.linalg.norm(environment(structure, network.cores, node))
             for picked in (torch.arange(len(indices)), chosen):
-                found = in_order(source, source.rows(picked), tree.edges(node), structure)
+                found = in_order(source, source.rows(picked), tree.structure.edges_of(node), structure)
                 assert_close(found, expected[picked.numpy()], TOLERANCE[dtype], size * math.sqrt(len(picked)))
 
 
@@ -178,7 +178,7 @@ def test_pair_environments(dtype, data):
     with Joins(joins):
         tree = tree_of(network, indices)
         source = tree.pair_environment(i, j, piece)
-        edges = [e for e in tree.edges(i) if e != (min(i, j), max(i, j))]
+        edges = [e for e in tree.structure.edges_of(i) if e != (min(i, j), max(i, j))]
         found = in_order(source, source.rows(torch.arange(len(indices))), edges, structure)
         size = np.linalg.norm(pair_environment(structure, network.cores, i, j)) * np.linalg.norm(piece)
         expected = expected_pair_rows(network, i, j, piece, indices)
@@ -208,7 +208,8 @@ def test_changed_cores_are_noticed(data):
             mixed = type(network)(structure, cores)
             for k in range(structure.num_nodes):
                 source = tree.environment(k)
-                found = in_order(source, source.rows(torch.arange(len(indices))), tree.edges(k), structure)
+                every = torch.arange(len(indices))
+                found = in_order(source, source.rows(every), structure.edges_of(k), structure)
                 size = np.linalg.norm(environment(structure, cores, k)) * math.sqrt(len(indices))
                 assert_close(found, expected_rows(mixed, k, indices), 1e-11, size)
         found = tree.values(1 << 20)
@@ -263,7 +264,7 @@ def test_forgotten_joins_change_nothing(kept, monkeypatch):
     for _ in range(2):
         for node in range(4):
             source = tree.environment(node)
-            found = in_order(source, source.rows(torch.arange(25)), tree.edges(node), RING)
+            found = in_order(source, source.rows(torch.arange(25)), tree.structure.edges_of(node), RING)
             assert_close(found, expected_rows(network, node, indices), 1e-12)
 
 
@@ -286,12 +287,12 @@ def test_sources_of_the_same_entries_follow_each_other():
         for node in range(4):
             for tree, network in zip(trees, networks):
                 source = tree.environment(node)
-                found = in_order(source, source.rows(torch.arange(50)), tree.edges(node), RING)
+                found = in_order(source, source.rows(torch.arange(50)), tree.structure.edges_of(node), RING)
                 assert_close(found, expected_rows(network, node, indices), 1e-12)
     with_float = RowTree(entries, RING, [c.float() for c in networks[0].cores])
     source = with_float.environment(2)
     assert source.dtype == torch.float32
-    found = in_order(source, source.rows(torch.arange(50)), with_float.edges(2), RING)
+    found = in_order(source, source.rows(torch.arange(50)), RING.edges_of(2), RING)
     assert_close(found, expected_rows(networks[0], 2, indices), 1e-5)
 
 
@@ -394,7 +395,7 @@ def test_huge_legs_stay_small():
         right = "n" + "".join(edges[j][k] for k in sorted(edges[j]))
         out = "n" + "".join(edges[node][k] for k in sorted(edges[node]))
         expected = np.einsum(f"{left},{right}->{out}", a, b).reshape(500, -1)
-        assert_close(in_order(source, found, tree.edges(node), structure), expected, 1e-12)
+        assert_close(in_order(source, found, tree.structure.edges_of(node), structure), expected, 1e-12)
 
 
 def test_needed_entries_bound_what_is_held():
@@ -403,8 +404,7 @@ def test_needed_entries_bound_what_is_held():
             tree = tree_of(random_network(structure, 0), some_entries(structure, 0, count))
             for node in range(structure.num_nodes):
                 tree.environment(node)
-            held = sum(t.array.numel() for t in (*tree._inside.values(), *tree._outside.values()) if t)
-            assert 0 < held <= tree.entries_needed()
+            assert 0 < tree.entries_held <= tree.entries_needed()
 
 
 def test_given_tensors_are_not_modified(joins):

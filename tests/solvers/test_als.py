@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import math
 import time
 
@@ -414,11 +413,10 @@ def test_als_on_the_device(dtype, device):
 
 
 def test_ctrl_c_keeps_the_last_whole_sweep_of_a_fit(monkeypatch):
-    module = importlib.import_module("tensorgrow.solvers.als")  # the package's `als` is the function
     x = np.random.default_rng(0).standard_normal((4, 5, 6))
     structure = tg.Structure.tensor_ring(x.shape, 2)
     two = tg.fit(x, structure, random_state=0, max_sweeps=2)
-    plain, calls = module._sweep, []
+    plain, calls = DenseLeastSquares.sweep, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -426,7 +424,7 @@ def test_ctrl_c_keeps_the_last_whole_sweep_of_a_fit(monkeypatch):
             raise KeyboardInterrupt
         return plain(*arguments)
 
-    monkeypatch.setattr(module, "_sweep", interrupted)
+    monkeypatch.setattr(DenseLeastSquares, "sweep", interrupted)
     kept = tg.fit(x, structure, random_state=0)
     assert kept.stop is tg.StopReason.INTERRUPTED
     assert kept.relative_error == two.relative_error

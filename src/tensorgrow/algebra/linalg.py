@@ -23,10 +23,6 @@ __all__ = [
     "wide_norm",
 ]
 
-# Below this share of its largest eigenvalue a scaled Gram matrix is treated as singular, in double and in
-# single precision: a little above the rounding of its entries.
-EIGEN_CUTOFF = 1e-13
-EIGEN_CUTOFF_SINGLE = 1e-6
 # The least ridge on a core, relative to its Gram matrices: it decides what the data leaves open.
 LEAST_RIDGE = 1e-14
 
@@ -203,7 +199,8 @@ def _factor_and_solve(matrix: Array, right: Array) -> Array:
 
 def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:
     values, vectors = torch.linalg.eigh(matrix)
-    keep = values > values[-1] * (EIGEN_CUTOFF_SINGLE if single else EIGEN_CUTOFF)
+    # Directions below this share are taken for singular: a little above the rounding of the entries.
+    keep = values > values[-1] * (1e-6 if single else 1e-13)
     basis = vectors[:, keep]
     solution: torch.Tensor = (basis / values[keep]) @ (basis.mH @ right)
     return solution

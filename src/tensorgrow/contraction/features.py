@@ -20,9 +20,6 @@ from .cache import cached
 
 __all__ = ["ProductPlan", "product_plan"]
 
-# Nodes that a piece of the network may be started from; the cheapest is taken.
-STARTS = 6
-
 
 @dataclass(frozen=True)
 class Absorb:
@@ -73,7 +70,7 @@ class ProductPlan:
         count = len(features)
         found = cores[self.class_node].unsqueeze(0)
         for (steps, bonds), axes in zip(self.pieces, self.class_axes):
-            piece = _absorbed(steps, cores, features)
+            piece = _absorb(steps, cores, features)
             if not bonds:
                 found = found * piece.reshape(count, *[1] * (found.dim() - 1))
                 continue
@@ -93,7 +90,7 @@ class ProductPlan:
         return found
 
 
-def _absorbed(steps: Sequence[Absorb], cores: Sequence[torch.Tensor], features: torch.Tensor) -> torch.Tensor:
+def _absorb(steps: Sequence[Absorb], cores: Sequence[torch.Tensor], features: torch.Tensor) -> torch.Tensor:
     """The tensor of a piece, ``(n, its class bonds)``."""
     count = len(features)
     state = features.new_ones(count, 1)
@@ -164,9 +161,9 @@ def _cheapest(
         return sum(j in mine for j in structure.neighbours[k])
 
     # Ends of chains first, and far from the class node: `nodes` is not sorted by that, but ends are few.
-    starts = sorted(nodes, key=lambda k: (degree(k), root in structure.neighbours[k]))[:STARTS]
+    starts = sorted(nodes, key=lambda k: (degree(k), root in structure.neighbours[k]))[:6]
     orders = [_greedy(structure, mine, first, root) for first in starts]
-    return min((_compiled(structure, order, root) for order in orders), key=lambda found: found[2])
+    return min((_compile(structure, order, root) for order in orders), key=lambda found: found[2])
 
 
 def _greedy(structure: Structure, nodes: set[int], first: int, root: int) -> list[int]:
@@ -187,7 +184,7 @@ def _greedy(structure: Structure, nodes: set[int], first: int, root: int) -> lis
     return order
 
 
-def _compiled(
+def _compile(
     structure: Structure, order: Sequence[int], root: int
 ) -> tuple[list[Absorb], tuple[int, ...], float]:
     """Steps of an order, the class bonds in the order of the result, and the multiplications per sample."""

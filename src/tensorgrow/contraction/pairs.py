@@ -32,8 +32,6 @@ PAIR_GRAM_ENTRIES = 100_000
 # Entries of a shared Gram of a larger set, and flops that one step to it may cost.
 SHARED_GRAM_ENTRIES = 2_000_000
 SHARED_GRAM_FLOPS = 3e7
-# Cost from which a plan without sharing is compiled too: wide cuts make shared intermediates large.
-COMPARE_ABOVE = 3e8
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,9 @@ class PairPlan:
 def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
     """Plan for the environments of `edges`: shared partial contractions, or none where that is cheaper."""
     shared = compile_pairs(structure, edges, is_complex, share=True)
-    if shared.program.cost < COMPARE_ABOVE:
+    if shared.program.cost < 3e8:
         return shared
+    # Wide cuts make shared intermediates large: a plan without sharing may win.
     alone = compile_pairs(structure, edges, is_complex, share=False)
     return alone if alone.program.cost < shared.program.cost else shared
 

@@ -24,8 +24,6 @@ __all__ = ["Legs", "Program", "Update"]
 
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
-# Copying one entry out of order costs about as much as this many flops.
-COPY_FLOPS = 24.0
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
 Update = Callable[[int, Array, Array], Array]
@@ -43,10 +41,8 @@ class Legs:
         self.shift = len(edges)
         self.edge = {e: n + k for k, e in enumerate(edges)}
         bond_sizes = [structure.ranks[e] for e in edges]
-        self.sizes = [*(structure.leg_dim(k) for k in range(n)), *bond_sizes, *bond_sizes]
-        self.bonds = [
-            tuple(self.edge[(k, j) if k < j else (j, k)] for j in structure.neighbours[k]) for k in range(n)
-        ]
+        self.sizes = [*structure.leg_dims, *bond_sizes, *bond_sizes]
+        self.bonds = [tuple(self.edge[e] for e in structure.edges_of(k)) for k in range(n)]
 
     def ket(self, node: int) -> tuple[int, ...]:
         """Legs of a core."""
@@ -95,7 +91,7 @@ class Program:
 
     def matmul(self, a: int, b: int, wanted: tuple[int, ...] | None = None) -> int:
         """Contract two registers over every leg they share; legs in the order `wanted` where that is free."""
-        if self.slot[a] == self.slot[b] and _aligned(self.legs[a], self.legs[b]):
+        if self.slot[a] == self.slot[b] and _are_aligned(self.legs[a], self.legs[b]):
             return self._self_product(a, b)
         la, lb = self.legs[a], self.legs[b]
         size = self.sizes
@@ -199,8 +195,8 @@ class Program:
 
     @property
     def cost(self) -> float:
-        """Estimated time in flops: arithmetic, copies and dispatch."""
-        return self.flops + COPY_FLOPS * self.copies + INSTRUCTION_FLOPS * len(self.instructions)
+        """Estimated time in flops: arithmetic, copies (about 24 per entry out of order) and dispatch."""
+        return self.flops + 24.0 * self.copies + INSTRUCTION_FLOPS * len(self.instructions)
 
     def mark(self) -> tuple[Any, ...]:
         """A point to `rollback` to."""
@@ -325,7 +321,7 @@ def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:
     return (instruction[2],)
 
 
-def _aligned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+def _are_aligned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether legs that two orders share stand at the same places."""
     return all(x == y or (x not in b and y not in a) for x, y in zip(a, b))
 

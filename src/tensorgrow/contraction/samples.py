@@ -44,7 +44,7 @@ class _Builder:
         keep = (self.sample, *free, *self.legs.open_bonds(rest))
         return self.program.contract([samples, *(self.cores[k] for k in nodes)], keep)
 
-    def arranged(self, samples: int, node: int) -> int:
+    def arrange_design(self, samples: int, node: int) -> int:
         """The design of a node: sample, then the output where it is not the node's own, then the core."""
         if self.output == node:
             return self.program.arrange(samples, (self.sample, *self.legs.bonds[node]))
@@ -89,7 +89,7 @@ def sample_sweep_plan(
 
     def visit(vertex: Tree, partial: int) -> None:
         if isinstance(vertex, int):
-            program.solve(vertex, None, builder.arranged(partial, vertex), builder.cores[vertex])
+            program.solve(vertex, None, builder.arrange_design(partial, vertex), builder.cores[vertex])
             return
         for child in vertex:
             others = [k for sibling in vertex if sibling is not child for k in leaves(sibling)]
@@ -124,6 +124,6 @@ def design_plan(
     nodes = range(structure.num_nodes)
     samples = builder.program.input((builder.sample, *(k for k in nodes if k != output)))
     others = [k for k in nodes if k != node]
-    result = builder.arranged(builder.absorb(samples, others, (node,)), node)
+    result = builder.arrange_design(builder.absorb(samples, others, (node,)), node)
     used = {k: builder.cores[k] for k in others}
     return DesignPlan(builder.program.finish([result]), used, samples, result)

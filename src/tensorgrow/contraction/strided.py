@@ -18,8 +18,6 @@ __all__ = ["Runs", "is_worthwhile", "product_by_runs", "runs_of"]
 # Entries from which a copy takes longer than starting a few more operations, and of one product among many.
 LARGE = 1 << 22
 LARGE_SLAB = 1 << 14
-# Sums over the first run have as many parts as it has indices: at most this share of the tensor.
-LARGEST_PARTS = 0.25
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,8 @@ def is_worthwhile(rows: int, tensor: torch.Tensor, runs: Runs) -> bool:
     """Whether a copy of a tensor is to be avoided in a product with a matrix of so many rows."""
     if not (tensor.is_cuda and tensor.numel() >= LARGE and runs.middle * runs.last >= LARGE_SLAB):
         return False
-    return runs.sums_middle or rows <= LARGEST_PARTS * runs.last
+    # Sums over the first run have as many parts as it has indices: at most a quarter of the tensor.
+    return runs.sums_middle or rows <= 0.25 * runs.last
 
 
 def product_by_runs(matrix: torch.Tensor, tensor: torch.Tensor, runs: Runs) -> torch.Tensor:

@@ -81,10 +81,7 @@ def partial_plan(structure: Structure, roles: str, squared: bool) -> PartialPlan
         role = roles[node] if node < order else None
         for layer in range(1 + squared):
             number = {e: 1 + order + layer * len(edges) + k for k, e in enumerate(edges)}
-            bonds = [
-                opt_einsum.get_symbol(number[(node, j) if node < j else (j, node)])
-                for j in structure.neighbours[node]
-            ]
+            bonds = [opt_einsum.get_symbol(number[e]) for e in structure.edges_of(node)]
             first: list[str] = []
             if role == SET:
                 first = [batch]

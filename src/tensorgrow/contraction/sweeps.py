@@ -26,12 +26,6 @@ __all__ = [
     "sweep_plan",
 ]
 
-# Dense graphs have wide cuts. Where the arithmetic is this many times the reading of the target, a plan
-# without sharing may win and is compiled too.
-TRY_STAR_ABOVE = 1_000
-# Cost from which two ways of contracting a Gram are compared.
-WORTH_COMPARING = 1e7
-
 
 class EnvironmentBuilder:
     """Emits the two partial contractions of a node set: with the target, and with itself.
@@ -53,7 +47,7 @@ class EnvironmentBuilder:
             self._bras[node] = self.program.conj(core, self.legs.bra(self.program.legs[core]))
         return self._bras[node]
 
-    def core_changed(self, node: int) -> None:
+    def forget_conjugate(self, node: int) -> None:
         """Forget the conjugate of a core that was updated."""
         self._bras.pop(node, None)
 
@@ -76,7 +70,7 @@ class EnvironmentBuilder:
         mark, before = self.mark(), self.program.cost
         grouped = self.absorb_in_groups(gram, nodes)
         cost = self.program.cost - before
-        if len(nodes) == 1 or cost < WORTH_COMPARING:
+        if len(nodes) == 1 or cost < 1e7:  # not worth a comparison
             return grouped
         # Narrow graphs want ket and bra contracted together; where cuts are wide and few columns are left,
         # it is cheaper to join all cores first and multiply the result with its conjugate.
@@ -160,7 +154,9 @@ class SweepPlan:
 def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     """The cheaper of the best dimension tree and no sharing at all."""
     plan = compile_sweep(structure, is_complex, best_tree(structure))
-    is_wide = plan.program.flops > TRY_STAR_ABOVE * max(structure.num_entries, structure.num_parameters)
+    # Dense graphs have wide cuts. Where the arithmetic is a thousand times the reading of the target, a plan
+    # without sharing may win.
+    is_wide = plan.program.flops > 1_000 * max(structure.num_entries, structure.num_parameters)
     if structure.num_nodes > 2 and is_wide:
         alone = compile_sweep(structure, is_complex, star(structure.num_nodes))
         if alone.program.cost < plan.program.cost:
@@ -185,7 +181,7 @@ def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, gram: int 
         bonds = legs.bonds[vertex]
         ready = None if gram is None else program.arrange(gram, (*bonds, *legs.bra(bonds)))
         program.solve(vertex, ready, program.arrange(rhs, (vertex, *legs.bra(bonds))), builder.cores[vertex])
-        builder.core_changed(vertex)
+        builder.forget_conjugate(vertex)
         return
     for child in vertex:
         mine = leaves(child)

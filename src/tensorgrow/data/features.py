@@ -15,22 +15,6 @@ from ..errors import DataError, OptionError, check_choice, check_whole
 __all__ = ["FeatureMap", "FeatureMapName"]
 
 FeatureMapName = Literal["polynomial", "cosine", "linear"]
-MAPS = ("polynomial", "cosine", "linear")
-
-# Without a `size`: polynomials of degree 3, 2 or 1, by the number of features that there may be at most.
-DEGREES = ((4, 3), (8, 2))
-# Standard deviations at which a feature is clipped.
-FARTHEST = 4.0
-# Components after the first have size REACH / sqrt(d), each half of the one before: then a ridge on all
-# products alike is right, since those of many features, of which there are so many, are small.
-REACH = 2.0
-DECAY = 0.5
-
-# Directions of a map that vary less than this share of the one that varies most are not stretched to unit
-# size: a pixel that is set in one picture of a thousand would outweigh everything else there.
-LEAST_VARIANCE = 0.05
-# Mean size of what a power adds to the lower ones, from which on the samples can tell it from them.
-LEAST_HEIGHT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -68,9 +52,13 @@ class FeatureMap:
     def fit(
         cls, x: Any, kind: FeatureMapName | Callable[[Any], Any] = "polynomial", size: int | None = None
     ) -> FeatureMap:
-        """The map for training samples of shape ``(n, d)``; `size` None: by the number of features."""
+        """Fit the map to training samples of shape ``(n, d)``.
+
+        By default, `size` depends on the number of features: polynomials of degree 3 for up to 4 features,
+        2 for up to 8 and 1 for more.
+        """
         if not callable(kind):
-            check_choice("feature_map", kind, MAPS)
+            check_choice("feature_map", kind, ("polynomial", "cosine", "linear"))
         samples = _doubles(x)
         length = _size(kind, size, samples.shape[1])
         # In units near the largest number of each feature: squares neither overflow nor vanish. Powers of two
@@ -81,15 +69,17 @@ class FeatureMap:
         deviation = unit * torch.where(deviation <= 1e-12, 1.0, deviation)
         low, high = samples.amin(0), samples.amax(0)
         if kind in ("polynomial", "linear"):
-            low = torch.maximum(low, mean - FARTHEST * deviation)
-            high = torch.minimum(high, mean + FARTHEST * deviation)
+            low = torch.maximum(low, mean - 4.0 * deviation)
+            high = torch.minimum(high, mean + 4.0 * deviation)
         plain = torch.eye(length, dtype=torch.float64).expand(samples.shape[1], -1, -1)
-        found = cls(kind, length, low, high, mean, deviation, plain)
-        raw = found._raw(samples)
+        unturned = cls(kind, length, low, high, mean, deviation, plain)
+        raw = unturned._raw(samples)
         turn = _orthonormal(raw) if kind in ("polynomial", "linear") else _turn(raw)
-        reach = min(1.0, REACH / math.sqrt(samples.shape[1]))
-        sizes = [1.0, *(reach * DECAY**s for s in range(length - 1))]
-        return replace(found, turn=turn * torch.tensor(sizes, dtype=torch.float64))
+        # Components after the first have size 2 / sqrt(d), each half of the one before: then a ridge on all
+        # products alike is right, since those of many features, of which there are so many, are small.
+        reach = min(1.0, 2.0 / math.sqrt(samples.shape[1]))
+        sizes = [1.0, *(reach * 0.5**s for s in range(length - 1))]
+        return replace(unturned, turn=turn * torch.tensor(sizes, dtype=torch.float64))
 
     def __call__(self, x: Any, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Vectors of samples ``(n, d)``, of shape ``(n, d, m)``."""
@@ -97,16 +87,17 @@ class FeatureMap:
 
     def _raw(self, x: torch.Tensor) -> torch.Tensor:
         if callable(self.kind):
-            found = torch.as_tensor(np.asarray(self.kind(x.numpy()), dtype=np.float64))
+            vectors = _doubles(self.kind(x.numpy()))
             wanted = (*x.shape, self.size)
-            if tuple(found.shape) != wanted:
+            if tuple(vectors.shape) != wanted:
                 raise OptionError(
-                    f"feature_map returned shape {tuple(found.shape)} for samples of shape {tuple(x.shape)}; "
-                    f"{wanted} is needed: one vector of length map_size={self.size} per feature"
+                    f"feature_map returned shape {tuple(vectors.shape)} for samples of shape "
+                    f"{tuple(x.shape)}; {wanted} is needed: one vector of length map_size={self.size} per "
+                    "feature"
                 )
-            if not bool(torch.isfinite(found).all()):
+            if not bool(torch.isfinite(vectors).all()):
                 raise DataError("feature_map returned numbers that are not finite")
-            return found
+            return vectors
         inside = torch.minimum(torch.maximum(x, self.low), self.high)
         if self.kind in ("polynomial", "linear"):
             z = (inside - self.mean) / self.deviation
@@ -126,7 +117,7 @@ def _doubles(x: Any) -> torch.Tensor:
 def _size(kind: FeatureMapName | Callable[[Any], Any], size: int | None, features: int) -> int:
     """Length of the vectors, checked."""
     if size is None:
-        return 2 if kind != "polynomial" else 1 + next((g for most, g in DEGREES if features <= most), 1)
+        return 2 if kind != "polynomial" else 2 + (features <= 8) + (features <= 4)
     size = check_whole("map_size", size, 2, more=", or None")
     if kind == "linear" and size != 2:
         raise OptionError(
@@ -142,11 +133,12 @@ def _orthonormal(raw: torch.Tensor) -> torch.Tensor:
     rows = torch.cat([raw, raw.new_zeros(max(0, size - count), *raw.shape[1:])])
     _, r = torch.linalg.qr(rows.movedim(0, 1))
     heights = r.diagonal(dim1=1, dim2=2)
-    told = heights.abs() > LEAST_HEIGHT * math.sqrt(count)
-    told = told.cumprod(1).bool()
-    safe = torch.where(told[:, None, :] & told[:, :, None], r, torch.eye(size, dtype=r.dtype))
-    found = torch.linalg.inv(safe) * heights.sign()[:, None, :] * math.sqrt(count)
-    return torch.where(told[:, None, :] & told[:, :, None], found, 0.0)
+    # The mean size of what a power adds to the lower ones: below 1e-6, samples cannot tell it from them.
+    told = (heights.abs() > 1e-6 * math.sqrt(count)).cumprod(1).bool()
+    both = told[:, None, :] & told[:, :, None]
+    safe = torch.where(both, r, torch.eye(size, dtype=r.dtype))
+    basis = torch.linalg.inv(safe) * heights.sign()[:, None, :] * math.sqrt(count)
+    return torch.where(both, basis, 0.0)
 
 
 def _turn(raw: torch.Tensor) -> torch.Tensor:
@@ -162,6 +154,8 @@ def _turn(raw: torch.Tensor) -> torch.Tensor:
     spread = away.mT @ gram @ away
     values, vectors = torch.linalg.eigh(0.5 * (spread + spread.mT))
     values, vectors = values[:, 1:].flip(1).clamp_min(0.0), vectors[:, :, 1:].flip(2)  # largest first
-    least = LEAST_VARIANCE * float(values.max())
+    # Directions that vary less than 5 % of the one that varies most are not stretched to unit size: a pixel
+    # that is set in one picture of a thousand would outweigh everything else there.
+    least = 0.05 * float(values.max())
     scale = 1.0 / values.clamp_min(least).sqrt() if least > 0 else torch.zeros_like(values)
     return torch.cat([constant[:, :, None], (away @ vectors) * scale[:, None, :]], -1)

@@ -137,7 +137,7 @@ def run_experiment(
         cases += (more := experiment.follow_up(results, cases))
         run_cases(results, more, work, deadline=deadline)
     report = experiment.report(results)
-    if failures := results.failures():
+    if failures := sum("failed" in results.cases.get(c.key, {}) for c in cases):
         report.say(f"{failures} of {len(cases)} cases failed; see {path.name}.")
     if report.summary is not None:
         results.summarise(report.summary)

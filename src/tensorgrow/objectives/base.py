@@ -15,7 +15,8 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ..contraction import Array
+from ..algebra.linalg import solve_normal
+from ..contraction import Array, Update
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .slices import PairProblem
@@ -26,6 +27,7 @@ __all__ = [
     "Differentiable",
     "HeldOut",
     "LeastSquares",
+    "NodeVisits",
     "Screening",
     "SharesPasses",
     "Sharing",
@@ -133,6 +135,25 @@ class LeastSquares(ABC):
                     other.__dict__.pop(name, None)
         other.__dict__.update(changes)
         return other
+
+
+class NodeVisits(LeastSquares):
+    """Least squares on a full tensor: every node has one Gram matrix, whatever its slice."""
+
+    @abstractmethod
+    def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
+        """Hand the normal equations of every node to `update`, which returns its new core."""
+
+    def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
+        explained = 0.0
+
+        def update(node: int, gram: Array | None, rhs: Array) -> Array:
+            nonlocal explained
+            core, explained = solve_normal(gram, rhs, ridge)
+            return core
+
+        self.visit(structure, arrays, update)
+        return self.norm**2 - explained
 
 
 class SharesPasses(ABC):

@@ -26,8 +26,6 @@ __all__ = [
 
 # Squares are added in runs of this many before the sum goes on in double precision.
 RUN = 1024
-# Entries of a block that are looked at together.
-PIECE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,8 @@ class PairGradients:
 def _pieces(block: Array, box: Box) -> Iterator[tuple[Array, Box]]:
     """A block on the CPU in pieces that stay in the cache while they are looked at more than once."""
     (start, stop), *others = box
-    step = stop - start if _on_gpu(block) else max(1, PIECE // math.prod(b - a for a, b in others))
+    # 2^18 entries: a piece and the network there stay in the cache.
+    step = stop - start if _on_gpu(block) else max(1, (1 << 18) // math.prod(b - a for a, b in others))
     for first in range(start, stop, step):
         last = min(first + step, stop)
         yield block[first - start : last - start], ((first, last), *others)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..algebra.linalg import is_single, solve_normal, wide_dtype
+from ..algebra.linalg import is_single, wide_dtype
 from ..contraction import (
     Array,
     Update,
@@ -29,7 +29,7 @@ from ..contraction import (
 from ..data.blocks import Partial, Reducer, entries_of, widen
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import LeastSquares, SharesPasses
+from .base import NodeVisits, SharesPasses
 from .block_kernels import Model, PairGradients, PartialTarget, SquaredResidual, SquaredResiduals
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
@@ -38,12 +38,9 @@ __all__ = ["BlockedLeastSquares"]
 
 # A block as read, converted, less the network, and in the order of a matrix product.
 COPIES_OF_A_BLOCK = 4
-# Added to the unit diagonal of scaled Gram matrices where data is in single precision: right-hand sides are
-# rounded to 1e-7, and in weaker directions nothing but that would be fitted.
-SINGLE_RIDGE = 1e-8
 
 
-class BlockedLeastSquares(LeastSquares, SharesPasses):
+class BlockedLeastSquares(NodeVisits, SharesPasses):
     """``||target - network||`` for a target that never is in memory as a whole.
 
     Parameters
@@ -97,21 +94,15 @@ class BlockedLeastSquares(LeastSquares, SharesPasses):
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         """Solve for every node once: one pass per child of the root, two in all."""
-        explained = 0.0
-        ridge = max(ridge, SINGLE_RIDGE) if is_single(self.dtype) else ridge
-
-        def update(node: int, gram: Array | None, rhs: Array) -> Array:
-            nonlocal explained
-            core, explained = solve_normal(gram, rhs, ridge)
-            return core
-
-        self.visit(structure, arrays, update)
-        return self.norm**2 - explained
+        if is_single(self.dtype):
+            # Right-hand sides are rounded to 1e-7, and in weaker directions nothing but that would be fitted.
+            ridge = max(ridge, 1e-8)
+        return super().sweep(structure, arrays, ridge)
 
     def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
-        """Hand the normal equations of every node to `update`, which returns its core: a pass per branch.
+        """See `NodeVisits`; a pass per branch.
 
-        They are in double precision, whatever the data is: rounded Gram matrices would make losses from
+        Normal equations are in double precision whatever the data is: rounded ones would make losses from
         ``||T||^2 - <X, rhs>`` wrong by more than a sweep gains.
         """
 

@@ -19,21 +19,10 @@ __all__ = ["Classification", "is_affordable", "logits"]
 
 Slices = tuple[torch.Tensor, torch.Tensor]
 
-# Samples per step of the optimiser (of few samples, fewer), per screening, and per block without gradients.
-BATCH = 128
-SMALL_BATCH = 64
-FEW_SAMPLES = 1_000
-SCREENED = 512
-BLOCK = 4_096
-# Rounds of power iteration on the pair gradients, and the size of the slices that these are read off at.
-ROUNDS = 4
+# Size of the slices that pair gradients are read off at.
 PROBE = 1e-2
-# Multiplications per sample that a network may take, and that one screening of several edges may take; and
-# flops of the norm of a network.
+# Multiplications per sample that a network may take, and that one screening of several edges may take.
 MOST_COST = 2.0**18
-MOST_FLOPS = 2.0**25
-# Sizes of new slices that are tried.
-SIZES = (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
 class Classification(Screening):
@@ -80,7 +69,7 @@ class Classification(Screening):
         self._held = None if held_out is None else (features[held_out], labels[held_out])
         self._generator = generator
         self._ridge = ridge
-        self._batch_size = batch_size or (SMALL_BATCH if len(self.labels) <= FEW_SAMPLES else BATCH)
+        self._batch_size = batch_size or (64 if len(self.labels) <= 1_000 else 128)
         self._share = share
 
     @property
@@ -141,7 +130,7 @@ class Classification(Screening):
         edges at once disturb each other only by ``delta^4``: one backward pass gives ``M b`` and ``M^T a``
         for all of them, and a few passes their leading singular vectors, without any ``M`` being formed.
         """
-        batch = torch.randperm(len(self.labels), generator=generator)[:SCREENED].to(self.labels.device)
+        batch = torch.randperm(len(self.labels), generator=generator)[:512].to(self.labels.device)
         found: dict[Edge, tuple[float, Slices]] = {}
         for group in self._groups(network.structure, list(edges)):
             found |= self._leading(network, group, batch, generator)
@@ -185,7 +174,7 @@ class Classification(Screening):
                 size = structure.leg_dim(node) * structure.bond_product(node, without=other)
                 leaves.append(torch.randn(size, generator=generator, dtype=torch.float64).to(frozen[0]))
         leaves = [PROBE * v / v.norm().clamp_min(1e-30) for v in leaves]
-        for _ in range(ROUNDS):
+        for _ in range(4):  # rounds of power iteration
             leaves = [v.requires_grad_() for v in leaves]
             slices = {e: (leaves[2 * k], leaves[2 * k + 1]) for k, e in enumerate(edges)}
             grown = TensorNetwork(*moves.grow_many(structure, frozen, slices))
@@ -216,7 +205,7 @@ class Classification(Screening):
                     passing=features,
                 )
             )
-            for s in SIZES
+            for s in (0.003, 0.01, 0.03, 0.1, 0.3)
         ]
         return min(found, key=self.total)
 
@@ -225,13 +214,13 @@ def is_affordable(structure: Structure) -> bool:
     """Whether samples and the norm can be contracted in reasonable time."""
     if product_plan(structure).cost > MOST_COST:
         return False
-    return inner_plan(structure, structure, False).program.flops <= MOST_FLOPS
+    return inner_plan(structure, structure, False).program.flops <= 2.0**25
 
 
 @torch.no_grad()
 def logits(network: TensorNetwork, features: torch.Tensor) -> torch.Tensor:
-    """Values of the classes for many samples, in blocks."""
+    """Values of the classes for many samples, 4,096 at a time."""
     plan = product_plan(network.structure)
-    ends = [*range(0, len(features), BLOCK), len(features)]
+    ends = [*range(0, len(features), 4_096), len(features)]
     found = [plan.run(network.cores, features[a:b]) for a, b in pairwise(ends)]
     return torch.cat(found) if found else network.cores[0].new_empty(0, network.structure.dims[-1])

@@ -9,24 +9,19 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..algebra.linalg import solve_normal, wide_dtype
+from ..algebra.linalg import wide_dtype
 from ..contraction import Array, Update, dense_plan, pair_plan, sweep_plan
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import LeastSquares
+from .base import NodeVisits
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
 
 __all__ = ["DenseLeastSquares", "numpy_is_faster"]
 
-# Above this many entries a CPU target is contracted by torch with all threads; below, dispatch dominates.
-NUMPY_ENTRIES = 1_000_000
-# The same where the threads of NumPy's BLAS cannot be held back.
-NUMPY_ENTRIES_THREADED = 50_000
 
-
-class DenseLeastSquares(LeastSquares):
+class DenseLeastSquares(NodeVisits):
     """``||target - network||`` for a dense target.
 
     Parameters
@@ -87,20 +82,8 @@ class DenseLeastSquares(LeastSquares):
 
     # -- node problems ---------------------------------------------------------------------------------
 
-    def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every node once; partial contractions are shared along a dimension tree."""
-        explained = 0.0
-
-        def update(node: int, gram: Array | None, rhs: Array) -> Array:
-            nonlocal explained
-            core, explained = solve_normal(gram, rhs, ridge)
-            return core
-
-        self.visit(structure, arrays, update)
-        return self.norm**2 - explained
-
     def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
-        """Hand the normal equations of every node to `update`, which returns its core."""
+        """See `NodeVisits`; partial contractions are shared along a dimension tree."""
         plan = sweep_plan(structure, self.is_complex)
 
         def visit(node: int, gram: Array | None, rhs: Array) -> Array:
@@ -151,9 +134,10 @@ def numpy_is_faster(target: torch.Tensor) -> bool:
     """Small targets dispatch faster on NumPy; on one thread its BLAS also multiplies thin matrices faster."""
     if target.device.type != "cpu":
         return False
-    if not can_limit_threads():
-        return target.numel() <= NUMPY_ENTRIES_THREADED
-    return target.numel() <= NUMPY_ENTRIES or torch.get_num_threads() == 1
+    if not can_limit_threads():  # NumPy's BLAS then starts threads that wait for each other
+        return target.numel() <= 50_000
+    # Above a million entries torch with all threads gains more than its dispatch costs.
+    return target.numel() <= 1_000_000 or torch.get_num_threads() == 1
 
 
 def _norm(array: Array) -> float:

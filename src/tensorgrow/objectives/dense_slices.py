@@ -67,7 +67,7 @@ class DensePairProblem(PairProblem):
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         """Slices by alternating least squares; by a whitened power iteration where Grams are expensive."""
         if right is None and not self._is_cheap():
-            return self._fit_separable()
+            return self.fit_separable()
         if right is None:
             right = self._start()
         if not bool(abs(self.gradient).max() > 0):
@@ -114,7 +114,7 @@ class DensePairProblem(PairProblem):
 
     # -- separable -------------------------------------------------------------------------------------
 
-    def _fit_separable(self) -> SliceFit:
+    def fit_separable(self) -> SliceFit:
         """Leading pair of the gradient after whitening both ends, then the exact best scale.
 
         The Gram of the pair environment is replaced by the product of the two ends' own Grams, each averaged

@@ -25,8 +25,6 @@ DENSE_ENTRIES = 1 << 17
 # Distinct samples that one evaluation may see; with more, training goes by batches of the second number.
 WHOLE_SAMPLES = 20_000
 BATCH_SAMPLES = 2_000
-# Samples less likely than this, relative to uniform, all cost the same: zeros have no finite logarithm.
-FLOOR = 1e-20
 
 
 class Samples:
@@ -170,7 +168,8 @@ class DensityLoss(Sharing):
 
     def _nll(self, chosen: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
         tiny = torch.finfo(chosen.dtype).tiny
-        floor = max(FLOOR / math.prod(self.dims), 1e3 * tiny)
+        # Samples less likely than this all cost the same: zeros have no finite logarithm.
+        floor = max(1e-20 / math.prod(self.dims), 1e3 * tiny)
         return torch.log(whole.clamp_min(tiny)) - torch.log((chosen + floor * whole).clamp_min(tiny))
 
     def _check_size(self, network: TensorNetwork) -> None:

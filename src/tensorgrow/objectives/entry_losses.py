@@ -17,9 +17,6 @@ from .slices import ChangedPairProblem, PairProblem, SliceFit
 
 __all__ = ["ReweightedLeastSquares"]
 
-# Steps that do not lower the loss are halved down to this share.
-SHORTEST = 1e-2
-
 
 class ReweightedLeastSquares(ObservedLeastSquares):
     """A loss on entries as least squares: before every sweep the loss is replaced by its parabola.
@@ -90,7 +87,7 @@ class ReweightedLeastSquares(ObservedLeastSquares):
             now, change = now[fitted], change[fitted]
             start, share = self.loss_at(now, fitted), 1.0
             reached = self.loss_at(now + change, fitted)
-            while reached > start and share > SHORTEST:
+            while reached > start and share > 1e-2:  # halve a step that does not lower the loss
                 share *= 0.5
                 reached = self.loss_at(now + share * change, fitted)
             if reached > start:

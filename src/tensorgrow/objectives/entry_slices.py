@@ -67,7 +67,7 @@ class EntryPairProblem(PairProblem):
             self._improve, start, sweeps, before_left=rescale, before_right=rescale
         )
         if self._objective.num_held_out:
-            explained = self.explained(left, best, self._objective.index.held_out)
+            explained = self.gain(left, best, self._objective.index.held_out)
         return SliceFit(left.reshape(-1), best.reshape(-1), explained)
 
     def _start(self) -> torch.Tensor:
@@ -84,7 +84,7 @@ class EntryPairProblem(PairProblem):
         source = self.source(side, other)
         return self._objective.solve(self.edge[side], source, edges, zero, self.residual, SLICE_RIDGE)
 
-    def explained(self, left: torch.Tensor, right: torch.Tensor, chosen: torch.Tensor) -> float:
+    def gain(self, left: torch.Tensor, right: torch.Tensor, chosen: torch.Tensor) -> float:
         """By how much the slices lower the squared residual of some entries."""
         edges = slice_edges(self._tree.structure, self.edge, 1)
         piece = right.reshape(self._shape(1))

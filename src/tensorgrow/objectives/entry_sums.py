@@ -29,9 +29,7 @@ SOLVE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 # Slices whose Gram matrices take fewer products than this go through batched products of padded blocks.
 LOOP_ABOVE = 30_000
 # Environment rows that one matrix product on the CPU reads: they stay in cache, and threads share a slice.
-# But so many times the width of a row at least: a Gram matrix is added up once per product.
 RUN_BYTES = 1 << 22
-RUN_WIDTHS = 4
 # Rows of a padded block at most.
 LONGEST_BLOCK = 1024
 # Flops below which threads cost more than they save.
@@ -140,7 +138,8 @@ class SliceTable:
             dual = rows.conj().T if rows.dtype.kind == "c" else rows.T
             return s, dual @ rows, dual @ mine
 
-        step = max(64, RUN_BYTES // (8 * source.row_entries), RUN_WIDTHS * source.width)
+        # Rows at least four times the width: a Gram matrix is added up once per product.
+        step = max(64, RUN_BYTES // (8 * source.row_entries), 4 * source.width)
         runs = [
             (s, a, min(a + step, self.starts[s + 1]))
             for s in range(first, last)

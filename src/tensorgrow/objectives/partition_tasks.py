@@ -321,7 +321,7 @@ class PairGains:
         for edge, left, right in self.slices:
             problem = part.pair(self.fit, self.cores, edge)
             a, b = (as_tensor(x).to(problem.residual.device) for x in (left, right))
-            gains.append(problem.explained(a, b, held_out) if len(held_out) else 0.0)
+            gains.append(problem.gain(a, b, held_out) if len(held_out) else 0.0)
         return gains
 
 

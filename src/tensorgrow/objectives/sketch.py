@@ -28,15 +28,8 @@ Basis = torch.Tensor | None
 # Columns of the first sketch, and of the second one that is tried when the first leaves out too much.
 SKETCH = 48
 SECOND_SKETCH = 144
-# Shares of what may be left out that the cut of the sketches aims at, tried until the core is small enough.
-SHARES = (0.1, 0.2, 0.4, 0.8)
-COARSE_SHARE = 0.4
-# The core is cut at this share of what may be left out, or of what is left out already if that is more.
-CUT_SHARE = 0.05
-CUT_BELOW_REST = 0.3
 # Columns beyond the rank that make a random sketch reliable.
 OVERSAMPLING = 6
-SEED = 20_240_701
 
 
 @dataclass(frozen=True)
@@ -175,14 +168,14 @@ class Ranges:
     def bases(self, allowed: float, max_entries: float) -> list[Basis] | None:
         """Bases whose core has at most so many entries, leaving out as little as possible."""
         order = len(self.vectors)
-        for share in SHARES:
+        for share in (0.1, 0.2, 0.4, 0.8):  # of what may be left out
             found: list[Basis] = []
             for vectors, tails in zip(self.vectors, self.tails):
                 if vectors is None or tails is None:
                     found.append(None)
                     continue
                 level = allowed / math.sqrt(order)
-                fine, coarse = (int((tails > x * level).sum()) for x in (share, max(share, COARSE_SHARE)))
+                fine, coarse = (int((tails > x * level).sum()) for x in (share, max(share, 0.4)))
                 # Half the directions for little more left out: the others are noise.
                 needed = (coarse if 2 * (coarse + OVERSAMPLING) <= fine else fine) + OVERSAMPLING
                 found.append(vectors[:, :needed] if needed < vectors.shape[0] else None)
@@ -195,7 +188,7 @@ class Ranges:
 def find_ranges(reducer: Reducer, columns: int = SKETCH) -> Ranges:
     """Leading directions of every mode, as many as the sketch has columns: one pass."""
     shape, form = reducer.source.shape, reducer.form
-    generator = np.random.default_rng(SEED)
+    generator = np.random.default_rng(20_240_701)
     factors = tuple(generator.standard_normal((n, columns)).astype(form.dtype) for n in shape)
     modes = tuple(k for k, n in enumerate(shape) if n > OVERSAMPLING + 1 and len(shape) > 1)
     found = reducer.reduce(Sketch(factors, modes))
@@ -242,8 +235,8 @@ def find_core(
     if (0.1 * allowed) ** 2 < 8.0 * torch.finfo(dtype).eps:
         squared = _left_out(reducer, core, bases, dtype)
     # What is weaker than what is left out already is noise, or as good as noise.
-    cut = max(CUT_SHARE * allowed * norm, CUT_BELOW_REST * math.sqrt(squared))
-    core, kept, dropped = _truncated(core, cut)
+    cut = max(0.05 * allowed * norm, 0.3 * math.sqrt(squared))
+    core, kept, dropped = _truncate(core, cut)
     found = [v if u is None else (u if v is None else u.to(v.dtype) @ v) for u, v in zip(bases, kept)]
     rest = math.sqrt(squared + dropped)
     return Compression(core, found, rest) if rest <= allowed * norm else None
@@ -262,7 +255,7 @@ def _left_out(reducer: Reducer, core: torch.Tensor, bases: Sequence[Basis], dtyp
     return float(reducer.reduce(SquaredResidual((model,))).sums["residual"])
 
 
-def _truncated(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Basis], float]:
+def _truncate(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Basis], float]:
     """Core cut to its multilinear rank mode by mode, the bases it was cut with, and the squared norm lost."""
     kept: list[Basis] = []
     lost = 0.0

@@ -18,15 +18,6 @@ from ..errors import DataError
 
 __all__ = ["CapturedStep", "PlainStep"]
 
-# Plain steps on a shape of batch before it is recorded: libraries and the optimiser set themselves up.
-WARM_UP = 3
-# L-BFGS stops, and forgets curvatures, below absolute sizes. A loss whose first gradient is not between these
-# is scaled for it: units of the data must not decide on what is found.
-LEAST_GRADIENT = 1e-1
-LARGEST_GRADIENT = 1e3
-# Share by which a recorded loss may differ from the plain one: the order of sums.
-AGREEMENT = 1e-3
-
 
 class PlainStep:
     """Moves parameters by the gradient of the loss of a batch, and sums up the losses.
@@ -80,19 +71,21 @@ class PlainStep:
             value.backward()  # type: ignore[no-untyped-call]
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.leaves, self.clip)
-            return self._scaled(value)
+            return self._scale(value)
 
         value = torch.as_tensor(self.optimizer.step(closure)).detach()  # type: ignore[arg-type]
         value = value / (self._factor or 1.0)
         self._total += value
         return value
 
-    def _scaled(self, value: torch.Tensor) -> torch.Tensor:
+    def _scale(self, value: torch.Tensor) -> torch.Tensor:
         """Loss and gradients in units that suit the optimiser."""
         gradients = [leaf.grad for leaf in self.leaves if leaf.grad is not None]
         if self._factor is None:
             largest = max((float(g.abs().max()) for g in gradients), default=0.0)
-            wanted = min(max(largest, LEAST_GRADIENT), LARGEST_GRADIENT)
+            # L-BFGS stops, and forgets curvatures, below absolute sizes: a loss whose first gradient is not
+            # between these is scaled, so that units of the data do not decide on the result.
+            wanted = min(max(largest, 1e-1), 1e3)
             self._factor = wanted / largest if 0.0 < largest < math.inf else 1.0
         if self._factor == 1.0:
             return value
@@ -138,7 +131,7 @@ class CapturedStep(PlainStep):
         shape = [(t.shape, t.dtype, t.device) for t in tensors]
         if self._graph is None:
             count = self._seen[str(shape)] = self._seen.get(str(shape), 0) + 1
-            if count <= WARM_UP:
+            if count <= 3:  # libraries and the optimiser set themselves up first
                 return super()._step(batch)
             self._capture(batch, tensors)
             self._shape = shape
@@ -146,7 +139,7 @@ class CapturedStep(PlainStep):
             return super()._step(batch)
         for static, given in zip(self._inputs, tensors):
             static.copy_(given, non_blocking=True)
-        return self._replay() if self._is_checked else self._checked(batch)
+        return self._replay() if self._is_checked else self._check_replay(batch)
 
     def _replay(self) -> torch.Tensor:
         assert self._graph is not None
@@ -169,7 +162,7 @@ class CapturedStep(PlainStep):
         else:
             self._graph = graph
 
-    def _checked(self, batch: Any) -> torch.Tensor:
+    def _check_replay(self, batch: Any) -> torch.Tensor:
         """Replay, and take it back where the plain loss is another."""
         with self._undone(), torch.no_grad():
             plain = float(self.loss(batch))
@@ -183,7 +176,8 @@ class CapturedStep(PlainStep):
         copies = [v.detach().clone() for v in kept]
         state = torch.cuda.get_rng_state(self.leaves[0].device)
         value = self._replay()
-        if math.isclose(float(value), plain, rel_tol=AGREEMENT, abs_tol=1e-12) or math.isnan(plain):
+        # Sums may be taken in another order.
+        if math.isclose(float(value), plain, rel_tol=1e-3, abs_tol=1e-12) or math.isnan(plain):
             self._is_checked = True
             return value
         with torch.no_grad():

@@ -20,17 +20,8 @@ Optimizer = Literal["adam", "adamw", "sgd", "lbfgs"] | Callable[[list[torch.Tens
 Schedule = Literal["constant", "cosine"] | Callable[[torch.optim.Optimizer], Any]
 State = list[dict[str, torch.Tensor]]
 
-# Iterations and memory of one step of L-BFGS.
-LBFGS_ITERATIONS = 20
-LBFGS_HISTORY = 20
-LBFGS_RATE = 1.0
 # What optimisers call running means of squares: a zero there would make the first steps of new entries huge.
 SECOND_MOMENTS = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "exp_inf"}
-DEFAULT_RATE = 1e-2
-# Of a running mean, the share kept after n steps is at most n / (n + this): the first values do not linger.
-AVERAGE_START = 9
-# Steps on batches that may go without a gain, however few batches there are: saddles take time to leave.
-PATIENT_STEPS = 300
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ class TrainingOptions:
     patience: int = 10
     tolerance: float = 1e-4
     keep_state: bool = True
-    patient_steps: int = PATIENT_STEPS
+    patient_steps: int = 300  # saddles take time to leave
     capture: bool = True
 
     def __post_init__(self) -> None:
@@ -118,12 +109,12 @@ class TrainingOptions:
         if name == "lbfgs":
             return torch.optim.LBFGS(
                 parameters,
-                lr=self.learning_rate or LBFGS_RATE,
-                max_iter=LBFGS_ITERATIONS,
-                history_size=LBFGS_HISTORY,
+                lr=self.learning_rate or 1.0,
+                max_iter=20,
+                history_size=20,
                 line_search_fn="strong_wolfe",
             )
-        rate = self.learning_rate or DEFAULT_RATE
+        rate = self.learning_rate or 1e-2
         if name == "sgd":
             return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=self.weight_decay)
         kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
@@ -292,7 +283,7 @@ class _Average:
         """Take the values after a step in."""
         if self.mean:
             self.count += 1
-            share = min(self.share, self.count / (self.count + AVERAGE_START))
+            share = min(self.share, self.count / (self.count + 9))  # the first values do not linger
             torch._foreach_lerp_(self.mean, self.leaves, 1.0 - share)
 
     @torch.no_grad()

@@ -144,7 +144,7 @@ def test_an_error_of_a_kernel_ends_the_pass(memory):
     before = threading.active_count()
     with pytest.raises(ZeroDivisionError):
         reducer.reduce(kernel)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 # -- with a GPU ----------------------------------------------------------------------------------------

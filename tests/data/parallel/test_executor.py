@@ -22,8 +22,8 @@ WAYS = [
 ways = pytest.mark.parametrize("way", WAYS, ids=str)
 
 
-def alive() -> int:
-    return threading.active_count()
+def none_alive(workers: set[threading.Thread]) -> bool:
+    return not any(w.is_alive() for w in workers - {threading.main_thread()})
 
 
 @ways
@@ -63,10 +63,11 @@ def test_slots_are_not_used_twice_at_once(slots):
 
 @ways
 def test_an_error_comes_when_its_turn_has_come_and_ends_the_work(way):
-    before, started = alive(), []
+    workers, started = set(), []
 
     def work(item: int) -> int:
         started.append(item)
+        workers.add(threading.current_thread())
         if item == 3:
             raise tg.DataError("chunk 3 cannot be read")
         return item
@@ -78,15 +79,16 @@ def test_an_error_comes_when_its_turn_has_come_and_ends_the_work(way):
     assert seen == [0, 1, 2]
     assert max(started) <= 3 + 2 * way["threads"]
     if not way.get("lasting"):
-        assert alive() == before
+        assert none_alive(workers)
 
 
 @ways
 def test_closing_and_interrupts_end_the_work(way):
-    before, started = alive(), []
+    workers, started = set(), []
 
     def work(item: int) -> int:
         started.append(item)
+        workers.add(threading.current_thread())
         return item
 
     results = map_in_order(work, range(1000), **way)
@@ -98,7 +100,7 @@ def test_closing_and_interrupts_end_the_work(way):
                 raise KeyboardInterrupt
     assert len(started) < 40
     if not way.get("lasting"):
-        assert alive() == before
+        assert none_alive(workers)
     assert list(map_in_order(work, range(5), **way)) == list(range(5))  # lasting threads go on
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-__all__ = ["arranged", "uninitialised"]
+__all__ = ["allocate", "reshape"]
 
 
-def uninitialised(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+def allocate(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     """Fresh memory; on the CPU from NumPy, which asks the system for huge pages.
 
     Mapping fresh memory in small pages takes several times longer than filling it.
@@ -18,8 +18,8 @@ def uninitialised(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(np.empty(shape, like.new_empty(0).numpy().dtype))
 
 
-def arranged(array: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Like ``array.reshape(shape)``; a copy of a strided array is to `uninitialised` memory."""
+def reshape(array: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Like ``array.reshape(shape)``; a strided array is copied to memory from `allocate`."""
     if array.is_contiguous():
         return array.view(shape)
-    return uninitialised(tuple(array.shape), array).copy_(array).view(shape)
+    return allocate(tuple(array.shape), array).copy_(array).view(shape)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ..dimension_tree import Tree
-from .memory import uninitialised
+from .memory import allocate
 
 __all__ = ["Entries", "RowSet", "Scratch"]
 
@@ -57,13 +57,13 @@ class Scratch:
         self._held: dict[str, torch.Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-        """An uninitialised tensor, overwritten by the next one of that name."""
+        """A tensor with any numbers in it, overwritten by the next one of that name."""
         if like.device.type != "cpu":
             return like.new_empty(shape)
         count = math.prod(shape)
         held = self._held.get(name)
         if held is None or held.dtype != like.dtype or len(held) < count:
-            self._held[name] = held = uninitialised((count,), like)
+            self._held[name] = held = allocate((count,), like)
         return held[:count].reshape(shape)
 
 

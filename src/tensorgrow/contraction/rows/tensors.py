@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ...structure import Edge
-from .memory import arranged, uninitialised
+from .memory import allocate, reshape
 from .sets import Entries, RowSet, Scratch
 
 __all__ = ["RowSource", "RowTensor", "free_and_shared", "join", "take"]
@@ -31,7 +31,7 @@ class RowTensor:
         """One matrix per row: edges `first` by edges `second`."""
         order = [0, *(1 + self.edges.index(e) for e in (*first, *second))]
         shape = (len(self.array), self.size(first), self.size(second))
-        return arranged(self.array.permute(order), shape)
+        return reshape(self.array.permute(order), shape)
 
 
 def free_and_shared(a: RowTensor, b: RowTensor) -> tuple[list[Edge], list[Edge], list[Edge]]:
@@ -53,7 +53,7 @@ def take(array: torch.Tensor, rows: torch.Tensor | None, count: int) -> torch.Te
     """Some rows of an array; with None, its only row `count` times."""
     if rows is None:
         return array.expand(count, *array.shape[1:])
-    out = uninitialised((len(rows), *array.shape[1:]), array)
+    out = allocate((len(rows), *array.shape[1:]), array)
     return torch.index_select(array, 0, rows, out=out)
 
 
@@ -78,8 +78,8 @@ def _all_combinations(left: torch.Tensor, right: torch.Tensor, scratch: Scratch,
     n, p, c = left.shape
     m, _, q = right.shape
     shape = (n, m, p, q)
-    out = scratch.take("rows", shape, left) if reuse else uninitialised(shape, left)
-    a, b = left.reshape(n * p, c), arranged(right.transpose(0, 1), (c, m * q))
+    out = scratch.take("rows", shape, left) if reuse else allocate(shape, left)
+    a, b = left.reshape(n * p, c), reshape(right.transpose(0, 1), (c, m * q))
     if p == 1:
         torch.mm(a, b, out=out.reshape(n, m * q))
     else:

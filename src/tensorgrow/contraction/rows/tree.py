@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ...structure import Edge, Structure
+from ...structure import Structure
 from ..dimension_tree import Tree, best_tree, leaves
 from .sets import Entries, RowSet
 from .tensors import RowSource, RowTensor, free_and_shared, join, take
@@ -49,10 +49,6 @@ class RowTree:
         self.entries = entries
         self.structure = structure
         self.cores = list(cores)
-        self._edges = [
-            tuple((k, j) if k < j else (j, k) for j in structure.neighbours[k])
-            for k in range(structure.num_nodes)
-        ]
         self.root = _Vertex(best_tree(structure, rows=entries.rows), None)
         self._leaf = {v.node: v for v in self.root.walk() if v.node is not None}
         self._inside: dict[_Vertex, RowTensor] = {}
@@ -70,10 +66,6 @@ class RowTree:
         self._outside = {v: t for v, t in self._outside.items() if t is None or node in v.nodes}
 
     # -- the network at entries ------------------------------------------------------------------------
-
-    def edges(self, node: int) -> tuple[Edge, ...]:
-        """Edges of a node in the order of its core's axes."""
-        return self._edges[node]
 
     def values(self, budget: int) -> torch.Tensor:
         """The represented tensor at all entries, about `budget` numbers at a time."""
@@ -105,7 +97,7 @@ class RowTree:
         `piece` has the axes of that core without the edge.
         """
         gone = (min(node, other), max(node, other))
-        edges = tuple(e for e in self._edges[other] if e != gone)
+        edges = tuple(e for e in self.structure.edges_of(other) if e != gone)
         changed = RowTensor(self.entries.leaf(other), edges, piece)
         vertex = self._leaf[other]
         while node not in vertex.parent.nodes:  # type: ignore[union-attr]
@@ -121,9 +113,14 @@ class RowTree:
             inner = self._inner(v.sibling)
         return self._source(outer, inner)
 
+    @property
+    def entries_held(self) -> int:
+        """Numbers that the partial contractions made so far hold."""
+        return sum(t.array.numel() for t in (*self._inside.values(), *self._outside.values()) if t)
+
     def entries_needed(self) -> int:
         """Numbers that all partial contractions hold together, estimated without computing any."""
-        dims = [self.structure.leg_dim(k) for k in range(self.structure.num_nodes)]
+        dims = self.structure.leg_dims
         total, most = 0, self.entries.most_rows
         for vertex in self.root.walk():
             nodes = vertex.nodes
@@ -146,7 +143,7 @@ class RowTree:
         if found is None:
             if vertex.node is not None:
                 node = vertex.node
-                found = RowTensor(self.entries.leaf(node), self._edges[node], self.cores[node])
+                found = RowTensor(self.entries.leaf(node), self.structure.edges_of(node), self.cores[node])
             else:
                 found = join(self.entries, *(self._inner(child) for child in vertex.children))
             self._inside[vertex] = found

@@ -18,7 +18,7 @@ def entries_of(box: Box) -> int:
 
 
 def block_grid(shape: Sequence[int], chunks: Sequence[int], max_entries: int) -> list[Box]:
-    """Blocks of whole chunks, as large as allowed, in the order of storage.
+    """Cut a tensor into blocks of whole chunks, as large as allowed, in the order of storage.
 
     Last axes are filled first: there, neighbours are stored together.
     """
@@ -33,7 +33,7 @@ def block_grid(shape: Sequence[int], chunks: Sequence[int], max_entries: int) ->
 
 
 def part_grid(shape: Sequence[int], chunks: Sequence[int], max_entries: int) -> list[Box]:
-    """Parts of chunks that lie in one piece in storage, as large as allowed, in the order of storage."""
+    """Cut a tensor into parts of chunks, each in one piece in storage, as large as allowed, in its order."""
     size = [min(c, n) for c, n in zip(chunks, shape)]
     for axis in range(len(shape)):
         if math.prod(size) <= max_entries:

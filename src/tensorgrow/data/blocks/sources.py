@@ -47,7 +47,15 @@ class BlockSource:
         return int(self.dtype.itemsize)
 
     def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
-        """Blocks of at most so many entries; of about as many as are wanted where chunks allow it."""
+        """Cut the tensor into blocks of whole chunks.
+
+        Parameters
+        ----------
+        max_entries
+            The most entries of a block; chunks that are larger are refused.
+        wanted
+            About how many entries are best, where chunks allow it.
+        """
         least = math.prod(min(c, n) for c, n in zip(self.chunks, self.shape))
         if least > max_entries:
             raise MemoryLimitError(
@@ -58,11 +66,11 @@ class BlockSource:
         return block_grid(self.shape, self.chunks, max(wanted, least))
 
     def load(self) -> Array:
-        """All entries."""
+        """Read all entries."""
         return self.read(tuple((0, n) for n in self.shape))
 
     def read(self, box: Box) -> Array:
-        """The entries of a block, valid until the same thread reads another."""
+        """Read a block, which is valid until the same thread reads another."""
         try:
             return self._read(box)
         except Exception as error:
@@ -80,7 +88,7 @@ class BlockSource:
         raise NotImplementedError
 
     def _culprit(self, box: Box, error: Exception) -> tuple[str, Exception]:
-        """The chunk of a block that fails by itself, and how."""
+        """Find the chunk of a block that fails by itself, and how."""
         steps = [
             [(s, min(s + c, stop)) for s in range(start, stop, c)]
             for (start, stop), c in zip(box, self.chunks)
@@ -134,7 +142,7 @@ class ZarrSource(BlockSource):
         self._files = ChunkFiles.of(array)
 
     def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
-        """Blocks of whole chunks; of parts of chunks where these can be read by themselves."""
+        """Cut the tensor into whole chunks, or into parts of them where these can be read by themselves."""
         size = max_entries if wanted is None else min(wanted, max_entries)
         if self._files is None or math.prod(self.chunks) <= size:
             return super().boxes(max_entries, wanted)
@@ -223,7 +231,7 @@ class DaskSource(BlockSource):
         return list(product(*self._edges))
 
     def load(self) -> Array:
-        """All entries, computed by dask in its own way."""
+        """Let dask compute all entries in its own way."""
         return self.array.compute()
 
     def delayed_chunks(self) -> dict[Box, Any]:
@@ -275,7 +283,7 @@ def as_source(x: Any) -> BlockSource:
 
 
 def _maker(x: Any) -> Any:
-    """What makes a source of a lazy array; told by module names, so that nothing is imported for it."""
+    """Find what makes a source of a lazy array; told by module names, so that nothing is imported for it."""
     if isinstance(x, np.memmap):
         return MemmapSource
     library = type(x).__module__.partition(".")[0]

@@ -25,7 +25,7 @@ def map_runs(function: Callable[..., T], cases: Iterable[Mapping[str, Any]], *, 
     cases
         Keyword arguments of every call.
     map
-        None: one after the other. A number: so many local processes. A ``dask.distributed.Client``, or any
+        None: one after the other. A number: in so many local processes. A ``dask.distributed.Client`` or any
         executor with ``submit``: there. Or a function like the built-in ``map``.
 
     Returns
@@ -40,7 +40,7 @@ def map_runs(function: Callable[..., T], cases: Iterable[Mapping[str, Any]], *, 
     """
     listed = [dict(case) for case in cases]
     if map is None:
-        return [_noted(partial(_call, function, case), case) for case in listed]
+        return [_call_with_note(partial(_call, function, case), case) for case in listed]
     if isinstance(map, bool) or (isinstance(map, int) and map < 1):
         raise OptionError(f"map={map!r}: a number of processes must be at least 1")
     if isinstance(map, int):
@@ -50,7 +50,7 @@ def map_runs(function: Callable[..., T], cases: Iterable[Mapping[str, Any]], *, 
     if hasattr(map, "submit"):
         keywords = {"pure": False} if hasattr(map, "scheduler_info") else {}
         futures = [map.submit(_call, function, case, **keywords) for case in listed]
-        return [_noted(f.result, case) for f, case in zip(futures, listed)]
+        return [_call_with_note(f.result, case) for f, case in zip(futures, listed)]
     if callable(map):
         return list(map(partial(_call, function), listed))
     raise OptionError(f"map={map!r} is not None, a number, a client, an executor or a function like map")
@@ -60,7 +60,7 @@ def _call(function: Callable[..., T], case: Mapping[str, Any]) -> T:
     return function(**case)
 
 
-def _noted(result: Callable[[], T], case: Mapping[str, Any]) -> T:
+def _call_with_note(result: Callable[[], T], case: Mapping[str, Any]) -> T:
     try:
         return result()
     except Exception as error:

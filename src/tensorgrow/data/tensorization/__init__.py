@@ -78,7 +78,7 @@ def tensorize(
     if isinstance(shape, Tensorization):
         how = shape
     elif isinstance(shape, str):
-        how = _chosen(array, shape, order, padding, max_error)
+        how = _choose(array, shape, order, padding, max_error)
     else:
         how = plan(tuple(array.shape), shape, order=order or "C", padding=padding)
     return how.apply(array), how
@@ -136,7 +136,7 @@ def plan(
     )
 
 
-def _chosen(array: Any, shape: str, order: Order | None, padding: Padding, max_error: float) -> Tensorization:
+def _choose(array: Any, shape: str, order: Order | None, padding: Padding, max_error: float) -> Tensorization:
     if shape != "auto":
         raise OptionError(f"shape={shape!r} is neither 'auto' nor a sequence of sizes")
     if order is not None:

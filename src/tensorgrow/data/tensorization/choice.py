@@ -15,13 +15,9 @@ __all__ = ["DEFAULT_ERROR", "choose", "even", "for_missing", "train_size"]
 # Sizes of digits that are tried. Interleaved modes make the best trains, and networks over all edges do not
 # care about the order of the modes. Grouped ones made networks of photographs larger.
 BASES = (2, 4, 8, 16)
-# Where entries are missing: few, large modes leave few ranks to find, and neighbouring entries share them.
-MISSING_BASE = 8
 # More modes than this make a search slow.
 MOST_MODES = 12
-# Entries on which the candidates are judged; of larger arrays, a block of that size in the middle.
-JUDGED_ENTRIES = 1 << 20
-# Relative error at which they are judged, unless another is given.
+# Relative error at which the candidates are judged by default.
 DEFAULT_ERROR = 0.1
 
 
@@ -32,34 +28,39 @@ def even(shape: Sequence[int], order: Order, base: int | None, padding: Padding 
 
 
 def for_missing(shape: Sequence[int], order: Order | None = None, padding: Padding = "edge") -> Tensorization:
-    """The tensorisation for arrays with missing entries, which have no spectra to judge by."""
-    return even(shape, order or "grouped", MISSING_BASE, padding)
+    """Return the tensorisation for arrays with missing entries, which have no spectra to judge by.
+
+    Digits of about 8: few, large modes leave few ranks to find, and neighbouring entries share them.
+    """
+    return even(shape, order or "grouped", 8, padding)
 
 
 def choose(
     x: torch.Tensor, order: Order | None, padding: Padding = "edge", max_error: float = DEFAULT_ERROR
 ) -> Tensorization:
-    """The candidate whose tensor train is smallest at a relative error; the array as it is is one of them."""
+    """Choose the candidate with the smallest tensor train at a relative error.
+
+    The array as it is is one of them.
+    """
     recipes: list[tuple[Order, int | None]] = [*((order or "interleaved", base) for base in BASES)]
     recipes.append((order or "C", None))
     block = _block(x)
     best: tuple[int, Tensorization] | None = None
     for name, base in recipes:
-        made = even(tuple(x.shape), name, base, padding)
-        if len(made.dims) > max(MOST_MODES, x.dim()):
+        candidate = even(tuple(x.shape), name, base, padding)
+        if len(candidate.dims) > max(MOST_MODES, x.dim()):
             continue
-        judged = even(tuple(block.shape), name, base, padding).apply(block)
-        size = train_size(judged, max_error)
+        size = train_size(even(tuple(block.shape), name, base, padding).apply(block), max_error)
         if best is None or size < best[0]:
-            best = (size, made)
+            best = (size, candidate)
     assert best is not None  # the array as it is is always judged
     return best[1]
 
 
 def _block(x: torch.Tensor) -> torch.Tensor:
-    """At most `JUDGED_ENTRIES` from the middle, in single precision; the longest axes are cut first."""
+    """At most 2^20 entries from the middle, in single precision; the longest axes are cut first."""
     sizes = list(x.shape)
-    while math.prod(sizes) > JUDGED_ENTRIES:
+    while math.prod(sizes) > 1 << 20:
         longest = sizes.index(max(sizes))
         sizes[longest] = (sizes[longest] + 1) // 2
     first = [(n - m) // 2 for n, m in zip(x.shape, sizes)]
@@ -69,7 +70,7 @@ def _block(x: torch.Tensor) -> torch.Tensor:
 
 
 def train_size(tensor: torch.Tensor, max_error: float) -> int:
-    """Parameters of the tensor train that nested SVDs give at a relative error."""
+    """Count the parameters of the tensor train that nested SVDs give at a relative error."""
     left = tensor.reshape(1, -1)
     cut = float(tensor.norm()) * max_error / math.sqrt(max(1, tensor.dim() - 1))
     size, rank = 0, 1
@@ -83,10 +84,10 @@ def train_size(tensor: torch.Tensor, max_error: float) -> int:
         values, vectors = values.to(tensor.real.dtype), vectors.to(tensor.dtype)
         values, vectors = values.clamp_min(0.0).flip(0), vectors.flip(1)
         tails = values.flip(0).cumsum(0).flip(0)  # energy from the k-th largest on
-        kept = max(1, int((tails > cut**2).sum()))
-        vectors = vectors[:, :kept]
+        next_rank = max(1, int((tails > cut**2).sum()))
+        values, vectors = values[:next_rank], vectors[:, :next_rank]
         # The rows that are left: U^H M, which for M = U S V^H is also S V^H.
-        left = values[:kept].sqrt()[:, None].to(vectors.dtype) * vectors.mH if tall else vectors.mH @ matrix
-        size += rank * d * kept
-        rank = kept
+        left = values.sqrt()[:, None].to(vectors.dtype) * vectors.mH if tall else vectors.mH @ matrix
+        size += rank * d * next_rank
+        rank = next_rank
     return size + left.numel()

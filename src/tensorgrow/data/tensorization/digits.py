@@ -10,31 +10,25 @@ from .axes import Digit, Order
 
 __all__ = ["arrange", "even_digits", "match"]
 
-# An axis of at most this many times the base stays whole.
-WHOLE = 2.0
-# Share by which an axis may be padded to a size that has even digits.
-MOST_PADDING = 0.05
-# Padding is worth it where the largest digit becomes smaller by more than this factor.
-WORTH_PADDING = 1.5
-
 
 @lru_cache(maxsize=1024)
 def even_digits(size: int, base: int) -> tuple[int, ...]:
-    """Digits of about `base` whose product is `size` or slightly more, the smallest first.
+    """Return digits of about `base` whose product is `size` or up to 5 % more, the smallest first.
 
-    The smallest digit is the most significant, so that the fine scales of axes of different sizes agree.
+    The smallest digit is the most significant, so that the fine scales of axes of different sizes agree. An
+    axis of at most twice the base stays whole.
     """
-    if size <= WHOLE * base:
+    if size <= 2 * base:
         return (size,)
     best: tuple[float, tuple[int, ...]] | None = None
-    for padded in range(size, math.floor(size * (1.0 + MOST_PADDING)) + 1):
+    for padded in range(size, math.floor(size * 1.05) + 1):
         count = max(1, round(math.log(padded) / math.log(base)))
         sizes = [1] * count
         for prime in _primes(padded)[::-1]:
             sizes[sizes.index(min(sizes))] *= prime
-        # Uneven digits cost as much as padding by the same factor, and any padding has a price.
-        cost = padded / size * max(sizes) / padded ** (1.0 / count)
-        cost *= 1.0 if padded == size else WORTH_PADDING
+        # Uneven digits cost as much as padding by the same factor. Any padding has a price: it is worth it
+        # where the largest digit becomes smaller by more than a factor of 1.5.
+        cost = padded / size * max(sizes) / padded ** (1.0 / count) * (1.0 if padded == size else 1.5)
         if best is None or cost < best[0]:
             best = (cost, tuple(sorted(s for s in sizes if s > 1)))
     assert best is not None
@@ -53,7 +47,7 @@ def _primes(n: int) -> list[int]:
 
 
 def arrange(digits: Sequence[Sequence[int]], order: Order) -> tuple[tuple[Digit, ...], ...]:
-    """Which digits each mode holds.
+    """Decide which digits each mode holds.
 
     "C": axis after axis, significant digits first. "F": the same with the least significant digit first, as
     a column-major reshape gives. "interleaved": scale after scale, coarse to fine, one mode per axis; axes of
@@ -76,9 +70,9 @@ def arrange(digits: Sequence[Sequence[int]], order: Order) -> tuple[tuple[Digit,
 def match(
     dims: Sequence[int], sizes: Sequence[int], order: Order
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[Digit, ...], ...]] | None:
-    """Digits of every axis and the modes they form, for a tensor of shape `dims`; None where there are none.
+    """Find the digits of every axis and the modes they form, for a tensor of shape `dims`.
 
-    Axes are met exactly where that is possible, and padded otherwise.
+    Axes are met exactly where that is possible, and padded otherwise. None where there is no way.
     """
     if math.prod(dims) < math.prod(sizes):
         return None
@@ -96,9 +90,9 @@ def match(
                 digits[axis].append(factor)
         modes.append(tuple(mode))
     if order == "F":  # modes came least significant first
-        last = [len(found) - 1 for found in digits]
+        last = [len(sizes) - 1 for sizes in digits]
         modes = [tuple((a, last[a] - k) for a, k in mode) for mode in modes]
-        digits = [found[::-1] for found in digits]
+        digits = [sizes[::-1] for sizes in digits]
     return tuple(map(tuple, digits)), tuple(modes)
 
 
@@ -110,34 +104,34 @@ class _Matching:
         self.failed: set[tuple[int, tuple[int, ...], int]] = set()
 
     def from_mode(
-        self, mode: int, made: tuple[int, ...], last: int, exact: bool
+        self, mode: int, reached: tuple[int, ...], last: int, exact: bool
     ) -> list[tuple[int, ...]] | None:
-        """Factors of the modes from `mode` on, where the axes have reached the sizes `made`."""
+        """Factors of the modes from `mode` on, where the axes have the sizes `reached`."""
         if mode == len(self.dims):
-            return [] if all(m >= n for m, n in zip(made, self.sizes)) else None
-        key = (mode, made, last)
+            return [] if all(m >= n for m, n in zip(reached, self.sizes)) else None
+        key = (mode, reached, last)
         if key in self.failed:
             return None
-        for split in self._splits(self.dims[mode], made, last):
-            reached = tuple(m * f for m, f in zip(made, split))
-            if exact and any(n % m for n, m in zip(self.sizes, reached)):
+        for split in self._splits(self.dims[mode], reached, last):
+            after = tuple(m * f for m, f in zip(reached, split))
+            if exact and any(n % m for n, m in zip(self.sizes, after)):
                 continue
             used = max((a for a, f in enumerate(split) if f > 1), default=last)
-            rest = self.from_mode(mode + 1, reached, used, exact)
+            rest = self.from_mode(mode + 1, after, used, exact)
             if rest is not None:
                 return [split, *rest]
         self.failed.add(key)
         return None
 
-    def _splits(self, d: int, made: tuple[int, ...], last: int) -> list[tuple[int, ...]]:
+    def _splits(self, d: int, reached: tuple[int, ...], last: int) -> list[tuple[int, ...]]:
         """Ways to share a mode among the axes, the preferred first."""
         axes = range(len(self.sizes))
         whole = [tuple(d if a == b else 1 for a in axes) for b in axes]
         if self.order in ("C", "F"):  # an axis is done when it is large enough; then the next one
-            return [*whole[last + 1 :], whole[last]] if made[last] >= self.sizes[last] else [whole[last]]
+            return [*whole[last + 1 :], whole[last]] if reached[last] >= self.sizes[last] else [whole[last]]
         if self.order == "interleaved":  # the next axis first
-            return [whole[(last + 1 + k) % len(axes)] for k in axes] if max(made) > 1 else whole
-        open_axes = [a for a in axes if made[a] < self.sizes[a]]
+            return [whole[(last + 1 + k) % len(axes)] for k in axes] if max(reached) > 1 else whole
+        open_axes = [a for a in axes if reached[a] < self.sizes[a]]
         found = [
             s
             for s in _factorings(d, len(self.sizes))

@@ -59,7 +59,6 @@ class Checkpoint:
         return None
 
     def on_end(self, search: AnySearch) -> None:
-        """Write the last state."""
         self._write(search)
 
     def _write(self, search: AnySearch) -> None:

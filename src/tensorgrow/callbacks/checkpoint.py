@@ -42,7 +42,7 @@ class Checkpoint:
         if header["format_version"] < 2:
             raise FileFormatError(
                 f"the checkpoint {self.path} was written by an older tensorgrow "
-                f"({header['library_version']}), whose runs this version cannot resume. Delete it to start anew"
+                f"({header['library_version']}), whose runs cannot be resumed here. Delete it to start anew"
             )
         theirs = header["identity"]
         for name, mine in self.identity.items():

@@ -108,7 +108,8 @@ def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any],
                     f"{FORMAT_VERSION}. Upgrade tensorgrow to read it"
                 )
             if header["kind"] not in kinds:
-                raise FileFormatError(f"{path} holds a {header['kind']}; {' or '.join(kinds)} is needed")
+                age = "" if version == FORMAT_VERSION else f" of format version {version}"
+                raise FileFormatError(f"{path} holds a {header['kind']}{age}; {' or '.join(kinds)} is needed")
             # Copies: what lies in the file need not be aligned for complex128, and torch then crashes.
             tensors = {name: file.get_tensor(name).clone() for name in names}
         for name in header["complex"]:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorgrow as tg
-from tensorgrow.callbacks.forecast import outlook, remaining_seconds, spoken
+from tensorgrow.callbacks.forecast import describe_seconds, outlook, remaining_seconds
 from tensorgrow.search import Limits
 
 
@@ -56,6 +58,7 @@ def test_only_the_growth_under_way_counts():
         tg.Step(**{**s.__dict__, "start": 1, "index": s.index + 6, "seconds": s.seconds + 6})
         for s in steps(1 / TIMES, 100 * TIMES.astype(int), TIMES)
     ]
+    second[0] = replace(second[0], kind="start", edge=None)
     left = remaining_seconds([*first, *second], Limits(max_parameters=2000), 18.0)
     assert left == pytest.approx(8.0)
 
@@ -84,6 +87,6 @@ def test_runs_that_end_when_the_held_out_error_rises():
 
 
 def test_durations_in_words():
-    assert [spoken(t) for t in (0.1, 12.4, 80, 100, 4000, 10000, 1e7)] == [
+    assert [describe_seconds(t) for t in (0.1, 12.4, 80, 100, 4000, 10000, 1e7)] == [
         *("1 s", "12 s", "80 s", "2 min", "67 min", "3 h", "days")
     ]

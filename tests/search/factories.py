@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgrow import GreedyOptions, Structure, TensorNetwork, TrainingOptions
+from tensorgrow import GreedyOptions, Structure, TensorNetwork, TrainingOptions, baselines, nn
+from tensorgrow.baselines.inner_fit import InnerFit
 from tensorgrow.network import as_generator
 from tensorgrow.objectives import DenseLeastSquares, LossFunction, ObservedLeastSquares
+from tensorgrow.results import Record
 from tensorgrow.search import (
     AnySearch,
     Context,
@@ -129,6 +131,60 @@ def make_fit(x: np.ndarray, seed: int = 0, **limits: Any) -> FitSearch:
     return FitSearch(problem, Limits(**limits, held_out=True), Start(dtype=torch.float64))
 
 
+class _Ready(Exception):
+    def __init__(self, search: AnySearch) -> None:
+        self.search = search
+
+
+class _Catch:
+    """Ends a run before its first step."""
+
+    def on_start(self, search: AnySearch) -> None:
+        raise _Ready(search)
+
+    def on_step(self, search: AnySearch, step: Record) -> bool | None:
+        return None
+
+    def on_end(self, search: AnySearch) -> None:
+        pass
+
+
+def search_of(verb: Callable[..., object], *args: Any, **keywords: Any) -> AnySearch:
+    """The search that a verb is about to run."""
+    try:
+        verb(*args, **keywords, callbacks=_Catch(), progress=False)
+    except _Ready as ready:
+        return ready.search
+    raise AssertionError("nothing was to be run")
+
+
+def grow_model(**limits: Any) -> AnySearch:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 60, 8, generator=generator)
+    layer = nn.TNLinear(8, 8, in_dims=(2, 4), out_dims=(4, 2), paired=False, random_state=0)
+    return search_of(
+        nn.grow,
+        torch.nn.Sequential(layer),
+        (x[:40], y[:40]),
+        (x[40:], y[40:]),
+        loss=torch.nn.functional.mse_loss,
+        training=TrainingOptions(optimizer="adam", epochs=3, candidate_epochs=1, patient_steps=0),
+        batch_size=20,
+        random_state=1,
+        **limits,
+    )
+
+
+def explore(**limits: Any) -> AnySearch:
+    return search_of(baselines.tnls, SMALL, max_rank=2, samples=3, iterations=2, random_state=0, **limits)
+
+
+def raise_ranks(**limits: Any) -> AnySearch:
+    x = noisy()
+    mask = np.random.default_rng(1).random(x.shape) < 0.8
+    return search_of(baselines.tr_als, x, mask, ranks=(1, 2, 3), random_state=0, **limits)
+
+
 # -- every kind of search, for the contract ----------------------------------------------------------------
 
 
@@ -150,6 +206,8 @@ class Case:
         Whether it makes steps after its start.
     undoes
         Whether a move that is interrupted is undone, to be made again; otherwise half of it is kept.
+    packs
+        Whether the search can be kept in a file.
     """
 
     make: Callable[..., AnySearch]
@@ -158,6 +216,7 @@ class Case:
     budget: int | None = None
     grows: bool = True
     undoes: bool = True
+    packs: bool = True
 
     def __call__(self, **limits: Any) -> AnySearch:
         return self.make(**(limits or self.limits))
@@ -187,7 +246,9 @@ CASES: dict[str, Case] = {
     "held out: two starts within a budget": Case(
         lambda **limits: make_held_out(
             SMALL,
-            GreedyOptions.for_completion("balanced").replace(regrow_cycles=1, ridge=1e-4),
+            GreedyOptions.for_completion("balanced").replace(
+                regrow_cycles=1, ridge=1e-4, sweeps=3, lookahead_sweeps=2
+            ),
             **limits,
         ),
         (ObservedLeastSquares, "sweep"),
@@ -203,6 +264,9 @@ CASES: dict[str, Case] = {
     "fit": Case(
         lambda **limits: make_fit(SMALL, **limits), (DenseLeastSquares, "sweep"), grows=False, undoes=False
     ),
+    "grown model": Case(grow_model, (nn.TNLinear, "forward"), {"max_parameters": 50}, budget=40),
+    "exploration": Case(explore, (InnerFit, "__call__"), packs=False),
+    "rising ranks": Case(raise_ranks, (ObservedLeastSquares, "sweep"), packs=False),
 }
 
 

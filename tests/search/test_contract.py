@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -47,12 +49,28 @@ def timeless(header: Any) -> Any:
     return header
 
 
-def assert_same(one: AnySearch, other: AnySearch) -> None:
+@pytest.fixture
+def assert_same(case: Case) -> Callable[[AnySearch, AnySearch], None]:
     """Bit for bit: steps, networks, random numbers, stop reason."""
-    (header, tensors), (expected, known) = one.pack(), other.pack()
-    assert timeless(header) == timeless(expected)
-    assert tensors.keys() == known.keys()
-    assert all(torch.equal(tensors[name], known[name]) for name in known)
+
+    def check(one: AnySearch, other: AnySearch) -> None:
+        steps = [[replace(s, seconds=0.0) for s in search.state.steps] for search in (one, other)]
+        assert steps[0] == steps[1]
+        if isinstance(one, NetworkSearch):
+            assert all(map(torch.equal, one.answer.network.cores, other.answer.network.cores))
+        if case.packs:
+            (header, tensors), (expected, known) = one.pack(), other.pack()
+            assert timeless(header) == timeless(expected)
+            assert tensors.keys() == known.keys()
+            assert all(torch.equal(tensors[name], known[name]) for name in known)
+
+    return check
+
+
+@pytest.fixture
+def packs(case: Case) -> None:
+    if not case.packs:
+        pytest.skip("it cannot be kept in a file")
 
 
 class Recorder:
@@ -82,8 +100,7 @@ def test_it_ends_with_an_answer_and_a_reason(case, end):
     steps = end.state.steps
     assert isinstance(end.state.stop, Stop)
     assert end.has_answer
-    assert steps[0].kind == "start" or not case.grows
-    assert (len(steps) > 3) == case.grows
+    assert (len(steps) > 2) == case.grows
     assert [s.index for s in steps] == list(range(len(steps)))
     assert all(a.seconds <= b.seconds for a, b in pairwise(steps))
     assert steps[-1].seconds <= end.state.elapsed
@@ -101,7 +118,7 @@ def test_networks_are_on_the_path_unless_another_one_beats_them(end):
     assert end.describe() == repr(end.answer.network.structure)
 
 
-def test_the_same_random_numbers_lead_to_the_same_end(case, end):
+def test_the_same_random_numbers_lead_to_the_same_end(case, end, assert_same):
     again = case()
     run(again, [])
     assert_same(again, end)
@@ -110,7 +127,7 @@ def test_the_same_random_numbers_lead_to_the_same_end(case, end):
 # -- listeners ---------------------------------------------------------------------------------------------
 
 
-def test_listeners_are_told_of_everything_and_change_nothing(case, end):
+def test_listeners_are_told_of_everything_and_change_nothing(case, end, assert_same):
     recorder, search = Recorder(), case()
     run(search, [recorder])
     assert recorder.log == ["start", *range(len(end.state.steps)), "end"]
@@ -122,7 +139,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_in_a_terminal(case, end, monkeypatch):
+def test_progress_in_a_terminal(case, end, monkeypatch, assert_same):
     pytest.importorskip("rich")
     monkeypatch.setenv("TERM", "xterm")
     terminal, search = Terminal(), case()
@@ -144,7 +161,7 @@ def test_the_progress_line_names_every_step(case, monkeypatch):
         assert f"{step.measure:.4g}" in line
 
 
-def test_trackers(case, end, tmp_path):
+def test_trackers(case, end, tmp_path, assert_same):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -171,7 +188,7 @@ def test_a_listener_can_stop_it(case, end):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_paused_search_goes_on(case, end, count):
+def test_a_paused_search_goes_on(case, end, count, assert_same):
     search = case()
     walk = iter(search)
     seen = [next(walk) for _ in range(min(count, len(end.state.steps)))]
@@ -184,7 +201,7 @@ def test_a_paused_search_goes_on(case, end, count):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 1.0])
-def test_a_file_resumes_to_the_same_end(case, end, share, tmp_path):
+def test_a_file_resumes_to_the_same_end(packs, case, end, share, tmp_path, assert_same):
     file = Checkpoint(tmp_path / "run.ckpt", {"case": "this"})
     first, second = case(), case()
     run(first, [file, Recorder(stop_at=int(share * (len(end.state.steps) - 1)))])
@@ -195,7 +212,7 @@ def test_a_file_resumes_to_the_same_end(case, end, share, tmp_path):
     assert [s.seconds for s in second.state.steps] == sorted(s.seconds for s in second.state.steps)
 
 
-def test_a_finished_run_stays_finished(case, end, tmp_path):
+def test_a_finished_run_stays_finished(packs, case, end, tmp_path, assert_same):
     file = Checkpoint(tmp_path / "run.ckpt", {})
     run(case(), [file])
     again, recorder = case(), Recorder()
@@ -226,7 +243,7 @@ class Interrupter:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 1.0])
-def test_an_interrupted_move_can_be_made_again(case, end, share, monkeypatch, tmp_path):
+def test_an_interrupted_move_can_be_made_again(packs, case, end, share, monkeypatch, tmp_path, assert_same):
     with monkeypatch.context() as patch:
         counter = Interrupter(patch, case)
         run(case(), [])
@@ -259,22 +276,23 @@ def test_an_interrupt_before_there_is_anything_is_raised(case, monkeypatch):
     assert recorder.log == ["start", "end"]
 
 
-def test_other_errors_are_passed_on(case, monkeypatch, end):
+def test_other_errors_are_passed_on(case, monkeypatch, end, assert_same):
     owner, name = case.work
     search = case()
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, lambda *args, **kwargs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(search, [])
-    run(search, [])  # the state is as it was
-    assert_same(search, end)
+    if case.packs:
+        run(search, [])  # the state is as it was
+        assert_same(search, end)
 
 
 # -- limits ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_max_steps(case, end, steps):
+def test_max_steps(packs, case, end, steps, assert_same):
     if not case.grows:
         pytest.skip("it makes one step only")
     search = case(**{**case.limits, "max_steps": steps})
@@ -290,7 +308,7 @@ def test_max_steps(case, end, steps):
 def test_max_seconds(case):
     search = case(**{**case.limits, "max_seconds": 0.0})
     run(search, [])
-    assert search.hit_limit
+    assert search.hit_limit or not case.packs
     assert search.state.stop is Stop.MAX_SECONDS
     assert len(search.state.steps) == 1
     assert search.has_answer

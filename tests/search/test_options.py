@@ -3,12 +3,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 
 import tensorgrow as tg
 from tensorgrow import GreedyOptions
+from tensorgrow.search import GradientSearch, GreedySearch, HeldOutSearch, run
+from tensorgrow.search.options import EffortOptions, FitOptions, GrowthOptions, ReductionOptions, ScoreOptions
+from tests.search.factories import SMALL, make_gradient, make_held_out, make_search
 
 
 @pytest.mark.parametrize("name", ["edge_score", "scoring", "slice_init"])
@@ -161,3 +165,106 @@ def test_options_win_over_effort():
     assert result.info["effort"] == "custom"
     assert result.info["options"]["prune"] is False
     assert "shrink" not in {s.kind for s in result.history}
+
+
+# -- groups ------------------------------------------------------------------------------------------------
+
+
+def test_every_option_is_in_one_group_and_documented():
+    groups = (ScoreOptions, FitOptions, GrowthOptions, ReductionOptions, EffortOptions)
+    names = [name for group in groups for name in group.names()]
+    assert sorted(names) == sorted(GreedyOptions.names())
+    documented = {
+        n for line in re.findall(r"^(\w[\w, ]*)$", GreedyOptions.__doc__, re.M) for n in line.split(", ")
+    }
+    assert GreedyOptions.names() <= documented
+    assert FitOptions(sweeps=3).sweeps == GreedyOptions(sweeps=3).sweeps
+    assert isinstance(GreedyOptions(), groups)
+
+
+# -- options that a search ignores -------------------------------------------------------------------------
+
+
+IGNORED = {
+    GreedySearch: {"ridge": 0.1, "patience": 3, "overshoot": 0.2},
+    HeldOutSearch: {"split_while_growing": True, "split_threshold": 0.5},
+    GradientSearch: {"sweeps": 3, "ridge": 0.1, "regrow_cycles": None, "starts": 2, "lookahead": 4},
+}
+
+
+@pytest.mark.parametrize("search", IGNORED)
+def test_ignored_options_are_refused(search):
+    for name, value in IGNORED[search].items():
+        with pytest.raises(tg.OptionError) as caught:
+            GreedyOptions(**{name: value}).check_for(search, "the task")
+        text = str(caught.value)
+        assert text.startswith(f"the task ignores {name}={value!r}: its search uses ")
+        assert all(used in text for used in search.uses)
+        assert "for_learning" in text
+    with pytest.raises(tg.OptionError) as caught:
+        GreedyOptions(**IGNORED[search]).check_for(search, "it")
+    assert all(name in str(caught.value).split(":")[0] for name in IGNORED[search])
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced", "thorough"])
+def test_presets_pass(effort):
+    GreedyOptions.for_effort(effort).check_for(GreedySearch, "decompose")
+    GreedyOptions.for_completion(effort).check_for(HeldOutSearch, "complete")
+    GreedyOptions.for_completion(effort).replace(ridge=0.1, starts=1).check_for(HeldOutSearch, "regress")
+    GreedyOptions.for_learning(effort).replace(slice_noise=0.1).check_for(GradientSearch, "learn_density")
+
+
+def test_what_is_switched_off_anyway_may_be_switched_off():
+    GreedyOptions.paper().check_for(GreedySearch, "decompose")
+    off = GreedyOptions(
+        certify=False, terms=False, prune=False, starts=1, lookahead=1, accelerate=False, max_internal_nodes=0
+    )
+    for search in IGNORED:
+        off.check_for(search, "any")
+        GreedyOptions().check_for(search, "any")
+
+
+READ: set[str] = set()
+
+
+class Recording(GreedyOptions):
+    """Notes which options are read."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name in type(self).__dataclass_fields__:
+            READ.add(name)
+        return super().__getattribute__(name)
+
+
+# What tasks read, not searches.
+BY_TASKS = {
+    GreedySearch: {"max_degree", "certify"},
+    HeldOutSearch: {"max_degree", "ridge", "final_sweeps", "final_tolerance"},
+    GradientSearch: {"max_degree"},
+}
+RUNS = {
+    GreedySearch: [
+        lambda o: make_search(SMALL, o.replace(regrow_cycles=2), max_error=0.1),
+        lambda o: make_search(SMALL, o.replace(terms=True), max_parameters=30),
+        lambda o: make_search(SMALL, o.replace(split_while_growing=True, slice_init="random"), max_error=0.3),
+    ],
+    HeldOutSearch: [
+        lambda o: make_held_out(
+            SMALL, o.replace(regrow_cycles=1, overshoot=0.1, patience=2), max_parameters=40
+        ),
+        lambda o: make_held_out(SMALL, o.replace(slice_init="random", patience=2)),
+    ],
+    GradientSearch: [lambda o: make_gradient(SMALL, o.replace(rank_increment=2), max_parameters=30)],
+}
+
+
+@pytest.mark.parametrize("search", RUNS)
+def test_searches_name_the_options_they_use(search):
+    used: set[str] = set()
+    for make in RUNS[search]:
+        made = make(Recording(starts=2, sweeps=5))
+        assert isinstance(made, search)
+        READ.clear()
+        run(made, [])
+        used |= READ
+    assert used - BY_TASKS[search] == search.uses - BY_TASKS[search]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..errors import OptionError
+from ..errors import FileFormatError, OptionError
 from ..files import read_file, write_file
 from ..results import Record
 from ..search import AnySearch
@@ -39,6 +39,11 @@ class Checkpoint:
         if not self.path.exists():
             return
         header, tensors = read_file(self.path, (CHECKPOINT_KIND,))
+        if header["format_version"] < 2:
+            raise FileFormatError(
+                f"the checkpoint {self.path} was written by an older tensorgrow "
+                f"({header['library_version']}), whose runs cannot be resumed here. Delete it to start anew"
+            )
         theirs = header["identity"]
         for name, mine in self.identity.items():
             if theirs.get(name) != mine:
@@ -59,7 +64,6 @@ class Checkpoint:
         return None
 
     def on_end(self, search: AnySearch) -> None:
-        """Write the last state."""
         self._write(search)
 
     def _write(self, search: AnySearch) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from ..results import Record
 from ..search import Limits
 
-__all__ = ["outlook", "remaining_seconds", "spoken"]
+__all__ = ["describe_seconds", "outlook", "remaining_seconds"]
 
-# Steps before anything is said.
+# Steps before anything is said: a rate of fewer is mostly noise.
 FEWEST_STEPS = 5
 
 
 def outlook(steps: Sequence[Record], limits: Limits, now: float, patience: int | None = None) -> str:
-    """What is left of a run in a few words; nothing while nothing can be said.
+    """What is left of a run in a few words; empty while nothing can be said.
 
     Parameters
     ----------
@@ -24,14 +24,15 @@ def outlook(steps: Sequence[Record], limits: Limits, now: float, patience: int |
     """
     left = remaining_seconds(steps, limits, now)
     if _is_reached(steps, limits):
-        return "goal reached, making it smaller" + ("" if left is None else f", at most {spoken(left)}")
+        rest = "" if left is None else f", at most {describe_seconds(left)}"
+        return f"goal reached, making it smaller{rest}"
     if left is None and patience is not None:
         return _until_overfitting(steps, patience)
-    return "" if left is None else f"about {spoken(left)} left"
+    return "" if left is None else f"about {describe_seconds(left)} left"
 
 
 def _until_overfitting(steps: Sequence[Record], patience: int) -> str:
-    """Of a run that ends when the held-out error rises: nobody knows when, but how soon at the earliest."""
+    """For a run that ends when the held-out error rises: how soon that may be at the earliest."""
     steps = _under_way(steps)
     errors = [s.validation_error for s in steps if s.validation_error is not None]
     if len(errors) < FEWEST_STEPS or len(errors) < len(steps):  # the last steps are fits to everything
@@ -39,7 +40,7 @@ def _until_overfitting(steps: Sequence[Record], patience: int) -> str:
     waited = len(errors) - 1 - errors.index(min(errors))
     late = steps[len(steps) // 2 :]
     each = (late[-1].seconds - late[0].seconds) / (len(late) - 1)
-    left = spoken(max(0, patience - waited) * each)
+    left = describe_seconds(max(0, patience - waited) * each)
     return f"at least {left} left" if waited == 0 else f"about {left} left unless it falls again"
 
 
@@ -90,7 +91,7 @@ def remaining_seconds(steps: Sequence[Record], limits: Limits, now: float) -> fl
     return max(0.0, min(guesses)) if guesses else None
 
 
-def spoken(seconds: float) -> str:
+def describe_seconds(seconds: float) -> str:
     """A duration in words, no more exact than a guess is."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"

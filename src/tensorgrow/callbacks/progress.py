@@ -47,17 +47,14 @@ class ProgressBar:
         self._bar.update(self._task, description=text, left=left)
 
     def on_start(self, search: AnySearch) -> None:
-        """Show the line."""
         self._bar.start()
 
     def on_step(self, search: AnySearch, step: Record) -> bool | None:
-        """Update it."""
         left = outlook(search.state.steps, search.limits, search.state.elapsed, search.patience)
         self.say(describe_step(search, step), left)
         return None
 
     def on_end(self, search: AnySearch) -> None:
-        """Remove it."""
         self._bar.stop()
 
 

@@ -14,7 +14,7 @@ __all__ = ["MLflow", "TensorBoard"]
 
 
 def _ending(search: AnySearch) -> dict[str, str]:
-    """What is left to say of a run that is over."""
+    """The stop reason and the structure, once a run is over."""
     stop = search.state.stop
     # A run that can be resumed has no stop reason yet: it ran out of steps or time, or was interrupted.
     unfinished = "LIMIT" if search.hit_limit else "INTERRUPTED"
@@ -49,17 +49,14 @@ class TensorBoard:
         self._writer: Any = None
 
     def on_start(self, search: AnySearch) -> None:
-        """Open the file."""
         self._writer = self._class(self._log_dir)
 
     def on_step(self, search: AnySearch, step: Record) -> bool | None:
-        """One point per curve."""
         for name, value in step.metrics().items():
             self._writer.add_scalar(f"tensorgrow/{name}", value, step.index)
         return None
 
     def on_end(self, search: AnySearch) -> None:
-        """Structure and stop reason as text."""
         for name, text in _ending(search).items():
             self._writer.add_text(f"tensorgrow/{name}", text)
         self._writer.close()
@@ -88,7 +85,6 @@ class MLflow:
         self._owns_run = False
 
     def on_start(self, search: AnySearch) -> None:
-        """Begin a run where there is none, and log the limits."""
         self._owns_run = self._mlflow.active_run() is None
         if self._owns_run:
             self._mlflow.start_run(run_name=self._run_name)
@@ -96,12 +92,10 @@ class MLflow:
         self._mlflow.log_params({k: v for k, v in limits if k.startswith("max_") and v is not None})
 
     def on_step(self, search: AnySearch, step: Record) -> bool | None:
-        """One value per metric."""
         self._mlflow.log_metrics(step.metrics(), step=step.index)
         return None
 
     def on_end(self, search: AnySearch) -> None:
-        """Structure and stop reason as tags."""
         self._mlflow.set_tags({f"tensorgrow.{name}": text for name, text in _ending(search).items()})
         if self._owns_run:
             self._mlflow.end_run()

@@ -117,7 +117,10 @@ class SearchState:
                 f"the file keeps a run of another kind or version: it lacks {sorted(names - set(header))} "
                 f"and has {sorted(set(header) - names)}. Delete it to start anew"
             )
-        return cls(**{name: _unpack(value, tensors) for name, value in header.items()})
+        try:
+            return cls(**{name: _unpack(value, tensors) for name, value in header.items()})
+        except (AssertionError, KeyError, StopIteration, TypeError, ValueError) as error:
+            raise FileFormatError(f"the file is damaged or of another version: {error!r}") from error
 
 
 @dataclass
@@ -191,8 +194,9 @@ def _unpack(value: Json, tensors: Tensors) -> Any:
             return StopReason[str(content)]
         case "structure":
             return Structure.from_dict(_unpack(content, tensors))
-        case "object":
+        case "object" if content in _PACKABLE:
             values = value["fields"]
             assert isinstance(values, dict)
             return _PACKABLE[str(content)](**{k: _unpack(v, tensors) for k, v in values.items()})
-    raise FileFormatError(f"the file holds a {kind}, which this version does not know")
+    unknown = content if kind == "object" else kind
+    raise FileFormatError(f"the file holds a {unknown!r:.80}, which this version does not know")

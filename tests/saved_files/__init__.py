@@ -1,0 +1,1 @@
+"""Files of every kind that some version wrote, and what they must hold."""

@@ -50,6 +50,7 @@ def test_a_given_structure_resumes_from_a_checkpoint(tmp_path):
     [
         {"labels": np.roll(LABELS, 1)},
         {"validation": 0.3},
+        {"structure": tg.Structure.tensor_train((4, 4, 4, 3), 2)},
         {"max_parameters": 60},
         {"edges": "chain"},
         {"training": tg.TrainingOptions(epochs=11)},

@@ -192,5 +192,6 @@ def test_a_given_structure_resumes_from_a_checkpoint(tmp_path):
     assert again.result.stop is whole.result.stop
     assert all(map(torch.equal, again.network.cores, whole.network.cores))
     assert torch.equal(again.intercept, whole.intercept)
-    with pytest.raises(tg.OptionError, match="another run"):
-        regress(x, y, random_state=0, checkpoint=file)
+    for other in (None, Structure.rank_one(structure.dims)):
+        with pytest.raises(tg.OptionError, match="another run"):
+            regress(x, y, structure=other, random_state=0, checkpoint=file)

@@ -232,7 +232,7 @@ def test_callbacks_and_options():
 @pytest.mark.parametrize(
     "options",
     [
-        GreedyOptions.paper().replace(sweeps=5),
+        GreedyOptions.paper().replace(sweeps=5, split_threshold=0.1, split_while_growing=False),
         GreedyOptions.for_completion("fast").replace(scoring="full"),
         GreedyOptions.for_completion("fast").replace(slice_init="random", lookahead=3),
         GreedyOptions.for_completion("fast").replace(rank_increment=2),

@@ -183,6 +183,16 @@ def test_bad_keywords_are_refused_alike(case, keyword):
         case.run(**keywords)
 
 
+def test_options_that_the_search_ignores_are_refused(case):
+    needs(case, "options")
+    unused = {"relative": {"split_threshold": 0.7}, "loss": {"sweeps": 7}, "nats": {"sweeps": 7}}[case.kind]
+    if case.verb is tg.decompose or case.verb is CASES["decompose blocks"].verb:
+        unused = {"patience": 7}
+    name, value = next(iter(unused.items()))
+    with pytest.raises(tg.OptionError, match=f"ignores {name}={value}.*its search uses"):
+        case.run(options=tg.GreedyOptions(**unused))
+
+
 # -- who is told -----------------------------------------------------------------------------------------
 
 

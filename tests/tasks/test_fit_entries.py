@@ -131,6 +131,14 @@ def test_bad_fit(options, kind, word):
         tg.fit(noisy(), **arguments)
 
 
+def test_a_checkpoint_of_another_structure_is_refused(tmp_path):
+    x, mask, file = noisy(), some(SMALL.dims, 0.8), tmp_path / "fit.ckpt"
+    whole = tg.fit(x, SMALL, mask, random_state=0, checkpoint=file)
+    assert_same(tg.fit(x, SMALL, mask, random_state=0, checkpoint=file), whole)
+    with pytest.raises(tg.OptionError, match=r"another run.*structure"):
+        tg.fit(x, Structure.rank_one(SMALL.dims), mask, random_state=0, checkpoint=file)
+
+
 # -- forms of missing entries, losses ----------------------------------------------------------------------
 
 

@@ -169,3 +169,29 @@ def test_bad_options():
         regress(x, y, structure=Structure((2, 2)))
     with pytest.raises(tg.OptionError, match="max_parameters=3"):
         regress(x, y, max_parameters=3)
+
+
+def test_options_and_the_ridge_that_goes_first():
+    x, y = planted(PLANTED["tt"], 200, 0.1, 0)[:2]
+    options = tg.GreedyOptions.for_completion("fast").replace(ridge=0.25, patience=1)
+    short = {"options": options, "max_steps": 1, "random_state": 0}
+    result = regress(x, y, **short).result
+    assert result.info["ridge"] == 0.25
+    assert result.info["effort"] == "custom"
+    assert result.info["options"] == options.to_dict()
+    assert regress(x, y, ridge=0.5, **short).result.info["ridge"] == 0.5
+
+
+def test_a_given_structure_resumes_from_a_checkpoint(tmp_path):
+    x, y = planted(PLANTED["tt"], 200, 0.1, 0)[:2]
+    file, structure = tmp_path / "run.ckpt", PLANTED["tt"]
+    whole = regress(x, y, structure=structure, random_state=0)
+    stopped = regress(x, y, structure=structure, random_state=0, checkpoint=file, callbacks=lambda step: True)
+    assert stopped.result.stop is tg.StopReason.CALLBACK
+    again = regress(x, y, structure=structure, random_state=0, checkpoint=file)
+    assert again.result.stop is whole.result.stop
+    assert all(map(torch.equal, again.network.cores, whole.network.cores))
+    assert torch.equal(again.intercept, whole.intercept)
+    for other in (None, Structure.rank_one(structure.dims)):
+        with pytest.raises(tg.OptionError, match="another run"):
+            regress(x, y, structure=other, random_state=0, checkpoint=file)

@@ -39,18 +39,9 @@ class FitProblem:
 
 @dataclass
 class FitState(NetworkState):
-    """Of a `FitSearch`.
-
-    Attributes
-    ----------
-    sweeps
-        Those made so far.
-    outcome
-        Why the fit ended; None where more sweeps would continue it.
-    """
+    """Of a `FitSearch`: the sweeps it made."""
 
     sweeps: int = 0
-    outcome: StopReason | None = None
 
 
 class FitSearch(NetworkSearch[FitProblem, FitState]):
@@ -69,9 +60,9 @@ class FitSearch(NetworkSearch[FitProblem, FitState]):
     def _fit(self) -> None:
         state, problem, limits = self.state, self.problem, self.limits
         if state.current is not None:
-            if state.outcome is not None or state.sweeps >= problem.max_sweeps:
-                self.hit_limit = state.outcome is None
-                self._end(state.outcome or StopReason.MAX_STEPS)  # the file keeps a fit that is done
+            if state.sweeps >= problem.max_sweeps:
+                self.hit_limit = True
+                self._end(StopReason.MAX_STEPS)
                 return
             network = state.current.network
         elif self.start.init is not None:
@@ -97,7 +88,6 @@ class FitSearch(NetworkSearch[FitProblem, FitState]):
         state.current = state.best = Fitted(network, fit.loss)
         self._record("fit")
         self.hit_limit = stop not in (StopReason.CONVERGED, StopReason.TARGET_REACHED)
-        state.outcome = None if self.hit_limit else stop
         self._end(stop)
 
     def _why(self, fit: ALSFit, goal: float | None) -> StopReason:

@@ -243,7 +243,8 @@ class ClassifyTask(LearnTask):
 
     def fingerprint(self) -> Mapping[str, object]:
         """Numbers that tell these samples from others."""
-        return {"data": fingerprint_tensors([self._values, self._labels, self._held_out])}
+        data = fingerprint_tensors([self._values, self._labels, self._held_out])
+        return {"data": data, "structure": self._first.to_dict()}
 
     def finish(self, search: GradientSearch) -> Result:
         """The answer, trained further with all samples; or the linear classifier, where that is as good."""

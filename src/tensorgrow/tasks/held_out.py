@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..losses import squared
@@ -92,6 +93,11 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             device=self.probe.device,
         )
         return HeldOutSearch(problem, limits, self.start())
+
+    def identity(self, search: HeldOutSearch) -> Mapping[str, object]:
+        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+        known = None if self.structure is None else self.structure.to_dict()
+        return {**super().identity(search), "structure": known}
 
     def _most_parameters(self, fitted: int) -> int | None:
         """Where held-out data decides: no more parameters than numbers that could determine them."""

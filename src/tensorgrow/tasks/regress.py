@@ -243,7 +243,6 @@ class RegressTask(HeldOutTask):
         return {
             "data": fingerprint_tensors([self.x, self.y, self.held_out]),
             "fit_intercept": self.fit_intercept,
-            "structure": None if self.structure is None else self.structure.to_dict(),
         }
 
     def about(self) -> Mapping[str, object]:

@@ -16,8 +16,6 @@ from safetensors.torch import save_file
 from ._version import __version__
 from .errors import FileFormatError
 
-__all__ = ["FORMAT_VERSION", "load", "loads", "read_file", "write_file"]
-
 # 1: results without the kind of their errors, checkpoints field by field. 2: today.
 FORMAT_VERSION = 2
 HEADER_KEY = "tensorgrow"

@@ -23,8 +23,6 @@ from .structure import Structure
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["NETWORK_KIND", "RandomState", "TensorNetwork", "as_generator"]
-
 NETWORK_KIND = "network"
 
 RandomState = int | np.random.Generator | torch.Generator | None

@@ -23,20 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
-__all__ = [
-    "RESULT_KIND",
-    "Errors",
-    "PathPoint",
-    "Record",
-    "Result",
-    "Step",
-    "StopReason",
-    "add_to_path",
-    "best_on_path",
-    "pack_path",
-    "unpack_path",
-]
-
 RESULT_KIND = "result"
 
 ErrorKind = Literal["relative", "deviance", "loss", "nats"]
@@ -148,7 +134,6 @@ class Step(Record):
     start: int = 0
 
     def metrics(self) -> dict[str, float]:
-        """What is worth a curve in an experiment tracker, by name."""
         return {**super().metrics(), "compression_ratio": self.structure.compression_ratio}
 
     def to_dict(self) -> dict[str, Any]:

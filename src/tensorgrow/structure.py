@@ -9,8 +9,6 @@ from types import MappingProxyType
 
 from .errors import StructureError
 
-__all__ = ["Edge", "Structure"]
-
 Edge = tuple[int, int]
 
 

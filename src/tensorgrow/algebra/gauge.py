@@ -13,8 +13,6 @@ import torch
 
 from ..structure import Edge, Structure
 
-__all__ = ["balance", "balance_edge", "edge_spectra", "equalise_norms"]
-
 
 def balance(structure: Structure, cores: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Cores of the same tensor with every edge balanced and all norms equal."""

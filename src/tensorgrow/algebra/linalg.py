@@ -12,17 +12,6 @@ import torch
 from ..contraction import Array
 from ..data.blocks import widen
 
-__all__ = [
-    "LEAST_RIDGE",
-    "is_single",
-    "lapack_module",
-    "solve_normal",
-    "solve_ridge",
-    "solve_slices",
-    "wide_dtype",
-    "wide_norm",
-]
-
 # The least ridge on a core, relative to its Gram matrices: it decides what the data leaves open.
 LEAST_RIDGE = 1e-14
 

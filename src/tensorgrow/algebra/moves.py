@@ -16,8 +16,6 @@ from ..errors import StructureError
 from ..structure import Edge, Structure
 from .spectra import multiply_axis, tail_norms
 
-__all__ = ["add_term", "grow", "grow_many", "merge", "merge_structure", "shrink", "split"]
-
 Cores = Sequence[torch.Tensor]
 Result = tuple[Structure, list[torch.Tensor]]
 

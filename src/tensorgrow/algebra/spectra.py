@@ -13,16 +13,6 @@ from ..contraction import Array, gram_plan
 from ..structure import Structure
 from .linalg import is_single
 
-__all__ = [
-    "Split",
-    "leading_pair",
-    "multiply_axis",
-    "propose_splits",
-    "sqrt_and_inverse",
-    "tail_norms",
-    "whiten_core",
-]
-
 
 def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:
     """Approximate leading factors of ``matrix ~ u v^T`` by power iteration; `u` has norm 1."""

@@ -21,8 +21,6 @@ from .formats import capped_train
 from .rank_search import RankProblem, RankTask
 from .svd import train_of_ranks
 
-__all__ = ["tr_als", "tt_als"]
-
 # A zero-filled tensor of more entries is not formed for the start: half a gigabyte in double precision.
 SPECTRAL_ENTRIES = 1 << 26
 # Size of what a spectral start is padded with, relative to the mean size of its cores' entries.

@@ -23,16 +23,6 @@ from ..tasks.tensor_data import DenseTensor
 from .exploration import Exploration, ExplorationProblem, Goal, Map, Outcome, Strategy
 from .inner_fit import Fit, FitOptions, InnerFit, as_fit_options
 
-__all__ = [
-    "Common",
-    "DenseKeywords",
-    "Setting",
-    "explore",
-    "missing_package",
-    "parse_request",
-    "refuse_checkpoint",
-]
-
 
 class Common(TypedDict, total=False):
     """Keywords of every baseline that searches.
@@ -176,7 +166,6 @@ class ExplorationTask(TensorTask[Exploration]):
         self.notes = notes
 
     def search(self) -> Exploration:
-        """A search that drives the strategy."""
         data = self.data
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=self.generator)))
         context = Context(self.generator)
@@ -192,15 +181,12 @@ class ExplorationTask(TensorTask[Exploration]):
         return Exploration(problem, self.request.limits, self.strategy(setting), context)
 
     def identity(self, search: Exploration) -> NoReturn:
-        """Refuse a checkpoint."""
         refuse_checkpoint(self.notes["method"])
 
     def threads(self) -> AbstractContextManager[None]:
-        """No limit: fits set their own, and closed forms have work for all threads."""
         return nullcontext()
 
     def finish(self, search: Exploration) -> Result:
-        """The winner with its error recomputed in double precision."""
         state, goal = search.state, self.goal
         winner, stop = state.winner, state.stop
         if winner is None or winner.network is None:

@@ -21,8 +21,6 @@ from ..search import Context, Fitted, Limits, NetworkSearch, NetworkState
 from ..structure import Edge, Structure
 from .inner_fit import FitTask, InnerFit
 
-__all__ = ["Exploration", "ExplorationProblem", "ExplorationState", "Goal", "Outcome", "Proposal", "Strategy"]
-
 Map = Callable[..., Iterable[Any]]
 
 

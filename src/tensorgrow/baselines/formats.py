@@ -11,8 +11,6 @@ import torch
 from ..network import TensorNetwork
 from ..structure import Structure
 
-__all__ = ["capped_train", "cp_network", "cp_size", "train_network", "tucker_network", "tucker_ranks"]
-
 
 def train_network(cores: Sequence[Any], order: Sequence[int]) -> TensorNetwork:
     """A tensor train over the legs in this order, from cores ``(rank, dim, rank)``."""

@@ -13,8 +13,6 @@ from .common import DenseKeywords, Setting, explore
 from .exploration import Proposal, Strategy
 from .inner_fit import Fit, FitOptions
 
-__all__ = ["greedy", "random_walk"]
-
 
 def greedy(x: Any, *, split_nodes: bool = True, **common: Unpack[DenseKeywords]) -> Result:
     """Greedy-TN to the letter (``GreedyOptions.paper()``); with `split_nodes` the paper's Greedy-int."""

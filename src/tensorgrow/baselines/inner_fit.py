@@ -22,8 +22,6 @@ from ..solvers.gradient import train
 from ..structure import Structure
 from ..tasks.task import rescale
 
-__all__ = ["Fit", "FitOptions", "FitTask", "InnerFit", "as_fit_options"]
-
 # A relative error below which a fit is exact and further sweeps or restarts are pointless.
 EXACT = 1e-9
 

@@ -14,8 +14,6 @@ from ..search import Context, Fitted, Limits, NetworkSearch, NetworkState
 from ..tasks.task import Task
 from .common import refuse_checkpoint
 
-__all__ = ["RankProblem", "RankSearch", "RankState", "RankTask"]
-
 # Ranks in a row that may fail to lower the held-out error.
 PATIENCE = 3
 
@@ -70,7 +68,6 @@ class RankSearch(NetworkSearch[RankProblem, RankState]):
 
     @property
     def patience(self) -> int | None:
-        """Ranks without a lower held-out error after which the run ends."""
         return PATIENCE if self.problem.ranks is None else None
 
     @property
@@ -125,15 +122,12 @@ class RankTask(Task[RankSearch, Result]):
         self.generator = generator
 
     def search(self) -> RankSearch:
-        """A search over ranks."""
         return RankSearch(self.problem, self.limits, RankState(), Context(self.generator))
 
     def identity(self, search: RankSearch) -> NoReturn:
-        """Refuse a checkpoint."""
         refuse_checkpoint(self.problem.method)
 
     def finish(self, search: RankSearch) -> Result:
-        """The best fit, with the history of all."""
         state = search.state
         winner, stop = state.winner, state.stop
         if winner is None or stop is None:

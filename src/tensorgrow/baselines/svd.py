@@ -17,8 +17,6 @@ from .common import DenseKeywords, Setting, explore
 from .exploration import Goal, Outcome, Strategy
 from .formats import train_network, tucker_network
 
-__all__ = ["hosvd", "interleave", "train_of_ranks", "truncated_train", "tt_svd"]
-
 # Singular values below this share of the norm are rounding.
 ROUNDING = 1e-14
 

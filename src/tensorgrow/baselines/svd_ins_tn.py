@@ -21,8 +21,6 @@ from .common import DenseKeywords, Setting, explore
 from .exploration import Outcome, Proposal, Strategy
 from .inner_fit import Fit
 
-__all__ = ["solve_sparse_diagonal", "svd_ins_tn"]
-
 # Sparsity weights that are tried, strongest first, where the user sets none.
 LADDER = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # Flops that a first sweep may take: a complete graph of high rank is out of reach.

@@ -13,8 +13,6 @@ import numpy as np
 from ..errors import OptionError
 from ..structure import Edge, Structure
 
-__all__ = ["Point", "Template", "TemplateName", "make_template", "name_of"]
-
 TemplateName = Literal["ring", "chain", "lattice", "tree", "complete"] | Iterable[Edge]
 """A template by its name, or the pairs of vertices it joins."""
 

@@ -24,8 +24,6 @@ from .formats import cp_network, cp_size, tucker_network, tucker_ranks
 from .rank_search import RankProblem, RankTask
 from .tensorly_sweeps import tensorly_backend
 
-__all__ = ["cp_completion", "tucker_completion"]
-
 # TensorLy's Tucker has no callback: its iterations come in blocks.
 BLOCK = 10
 

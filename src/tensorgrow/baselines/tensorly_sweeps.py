@@ -17,8 +17,6 @@ from .common import DenseKeywords, Setting, explore, missing_package
 from .exploration import Strategy
 from .formats import capped_train, cp_network, cp_size, train_network, tucker_network, tucker_ranks
 
-__all__ = ["cp", "tensorly_backend", "tensorly_tt", "tucker"]
-
 # Without a budget ranks rise until a decomposition has so many parameters per entry.
 BEYOND = 4
 

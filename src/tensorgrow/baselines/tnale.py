@@ -14,8 +14,6 @@ from .exploration import Goal, Outcome, Proposal, Strategy
 from .inner_fit import Fit
 from .templates import Point, Template, TemplateName, make_template, name_of
 
-__all__ = ["tnale"]
-
 
 def tnale(
     x: Any,

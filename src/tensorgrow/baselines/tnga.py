@@ -18,8 +18,6 @@ from .common import DenseKeywords, Setting, explore, missing_package
 from .exploration import Goal, Outcome, Proposal, Strategy
 from .inner_fit import Fit
 
-__all__ = ["genetic"]
-
 # A generation is fitted in so many parts: the earlier ones show which of the later cannot have children.
 PARTS = 8
 

@@ -13,8 +13,6 @@ from .exploration import Proposal, Strategy
 from .inner_fit import Fit
 from .templates import Point, Template, TemplateName, make_template, name_of
 
-__all__ = ["tnls"]
-
 
 def tnls(
     x: Any,

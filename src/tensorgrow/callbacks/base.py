@@ -10,8 +10,6 @@ from ..results import Record
 from ..search import AnySearch
 from ..search.run import Listener
 
-__all__ = ["Callback", "Callbacks", "as_callbacks"]
-
 
 @runtime_checkable
 class Callback(Listener, Protocol):

@@ -11,8 +11,6 @@ from ..files import read_file, write_file
 from ..results import Record
 from ..search import AnySearch
 
-__all__ = ["CHECKPOINT_KIND", "Checkpoint"]
-
 CHECKPOINT_KIND = "checkpoint"
 # A file is written again when the run has taken this many times as long as writing the last one.
 WORTH_WRITING = 20.0

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from ..results import Record
 from ..search import Limits
 
-__all__ = ["describe_seconds", "outlook", "remaining_seconds"]
-
 # Steps before anything is said: a rate of fewer is mostly noise.
 FEWEST_STEPS = 5
 

@@ -11,8 +11,6 @@ from ..results import Record
 from ..search import AnySearch
 from .forecast import outlook
 
-__all__ = ["ProgressBar", "live_line", "progress_callbacks"]
-
 
 class ProgressBar:
     """One live line: step, size, error, the last move and a guess of what is left."""

@@ -12,8 +12,6 @@ from . import ExitCode, compare, complete, decompose, demo, fit, reconstruct, re
 from .console import fail
 from .options import spread
 
-__all__ = ["app", "command"]
-
 
 def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
     """Typer ends silently on Ctrl-C that no search has caught; one line says so."""

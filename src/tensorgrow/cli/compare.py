@@ -18,8 +18,6 @@ from .console import emit_json, err, fail, note, out
 from .inputs import Input, load
 from .outputs import describe_structure
 
-__all__ = ["METHODS", "NAME", "run", "run_rival"]
-
 NAME = "compare"
 # What runs beside our search.
 METHODS = ("TT-SVD, stored order", "TT-SVD, interleaved", "Tucker", "CP")

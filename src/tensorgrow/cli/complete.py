@@ -13,8 +13,6 @@ from . import options as opt
 from .inputs import load_known
 from .outputs import finish, prepare_outputs
 
-__all__ = ["NAME", "run"]
-
 NAME = "complete"
 
 

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["emit_json", "err", "fail", "note", "out", "print_facts"]
-
 # Results, and everything else. Both look up the stream when they write.
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

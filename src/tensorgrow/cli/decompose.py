@@ -11,8 +11,6 @@ from . import options as opt
 from .inputs import load
 from .outputs import finish, prepare_outputs
 
-__all__ = ["NAME", "run"]
-
 NAME = "decompose"
 
 

@@ -18,8 +18,6 @@ from .console import err, out
 from .inputs import Input
 from .outputs import finish, make_folder
 
-__all__ = ["NAME", "photograph", "run"]
-
 NAME = "demo"
 
 

@@ -15,8 +15,6 @@ from . import options as opt
 from .inputs import load_known, load_result
 from .outputs import finish, prepare_outputs
 
-__all__ = ["NAME", "run"]
-
 NAME = "fit"
 FORMATS = {
     "train": Structure.tensor_train,

@@ -19,8 +19,6 @@ from ..network import TensorNetwork
 from ..results import Errors, Result, StopReason
 from .options import DataOptions, KnownOptions
 
-__all__ = ["Input", "load", "load_known", "load_result"]
-
 Array = npt.NDArray[Any]
 
 

@@ -16,29 +16,6 @@ import typer
 from ..data.tensorization import Order as Layout
 from ..errors import OptionError
 
-__all__ = [
-    "DataOptions",
-    "Device",
-    "Edges",
-    "Effort",
-    "EffortOption",
-    "JsonOutput",
-    "KnownOptions",
-    "MaxError",
-    "MaxParameters",
-    "MaxSeconds",
-    "ModeOrder",
-    "NetworkFile",
-    "OutputOptions",
-    "Outputs",
-    "Quiet",
-    "Report",
-    "SearchOptions",
-    "Seed",
-    "parse_edges",
-    "spread",
-]
-
 
 class Effort(StrEnum):
     """How hard to search."""

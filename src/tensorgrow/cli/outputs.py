@@ -26,18 +26,6 @@ from .console import emit_json, err, print_facts
 from .inputs import Input
 from .options import OutputOptions
 
-__all__ = [
-    "NETWORK_SUFFIX",
-    "check_outputs",
-    "describe_result",
-    "describe_size",
-    "describe_structure",
-    "finish",
-    "make_folder",
-    "prepare_outputs",
-    "write_report",
-]
-
 NETWORK_SUFFIX = ".safetensors"
 
 

@@ -16,8 +16,6 @@ from .console import emit_json, out
 from .inputs import load_result
 from .outputs import NETWORK_SUFFIX, check_outputs
 
-__all__ = ["NAME", "run"]
-
 NAME = "reconstruct"
 
 

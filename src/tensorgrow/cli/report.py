@@ -13,8 +13,6 @@ from .console import out
 from .inputs import load_result
 from .outputs import check_outputs, write_report
 
-__all__ = ["NAME", "run"]
-
 NAME = "report"
 
 

@@ -13,8 +13,6 @@ from . import ExitCode
 from . import options as opt
 from .console import emit_json, err, note, out
 
-__all__ = ["NAME", "run"]
-
 NAME = "reproduce"
 ALL = "all"
 

@@ -16,8 +16,6 @@ from .console import emit_json, out, print_facts
 from .inputs import load_result
 from .outputs import describe_result, describe_size, describe_structure
 
-__all__ = ["NAME", "run"]
-
 NAME = "show"
 
 

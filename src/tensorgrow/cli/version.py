@@ -11,8 +11,6 @@ from .._version import __version__
 from . import options as opt
 from .console import emit_json, out
 
-__all__ = ["NAME", "run"]
-
 NAME = "version"
 PACKAGES = ("torch", "numpy", "opt_einsum", "safetensors", "cotengra", "scipy", "typer", "rich", "tensorly")
 

@@ -15,8 +15,6 @@ from .dimension_tree import Tree, best_tree, leaves
 from .program import Array, Program, Update
 from .sweeps import EnvironmentBuilder, emit_updates
 
-__all__ = ["BranchPlan", "PartialTargetPlan", "branch_plan", "branches", "partial_target_plan"]
-
 
 def branches(structure: Structure) -> tuple[Tree, ...]:
     """Children of the root of the dimension tree: a sweep reads the target once for each."""

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar, cast
 
-__all__ = ["cached", "clear_plans"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

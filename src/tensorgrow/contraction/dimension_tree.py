@@ -18,8 +18,6 @@ from .cache import cached
 from .paths import size_class
 from .program import INSTRUCTION_FLOPS
 
-__all__ = ["Tree", "best_tree", "leaves", "star"]
-
 Tree = int | tuple["Tree", ...]
 
 # 3^n / 2 splits: 30,000 for 10 nodes.

@@ -18,8 +18,6 @@ import torch
 from ..structure import Structure
 from .cache import cached
 
-__all__ = ["ProductPlan", "product_plan"]
-
 
 @dataclass(frozen=True)
 class Absorb:

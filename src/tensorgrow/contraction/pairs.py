@@ -16,17 +16,6 @@ from .cache import cached
 from .program import Array, Program
 from .sweeps import EnvironmentBuilder
 
-__all__ = [
-    "PairEnvironment",
-    "PairPlan",
-    "SliceGramPlan",
-    "compile_pairs",
-    "pair_gradient_plan",
-    "pair_gram_plan",
-    "pair_plan",
-    "slice_gram_plan",
-]
-
 # Entries of a pair Gram that is worth forming; above, the Gram is contracted anew for each slice.
 PAIR_GRAM_ENTRIES = 100_000
 # Entries of a shared Gram of a larger set, and flops that one step to it may cost.

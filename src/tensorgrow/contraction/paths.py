@@ -11,8 +11,6 @@ from opt_einsum.paths import DynamicProgramming, greedy
 
 from .cache import cached
 
-__all__ = ["find_path", "rust_finder", "search_path", "size_class"]
-
 # Beyond this many operands an optimal search costs more than it saves on networks of our size.
 OPTIMAL_OPERANDS = 10
 # Flops plus 64 x the entries written: on real machines a write costs about that many multiply-adds.

@@ -20,8 +20,6 @@ from ..structure import Structure
 from .paths import find_path
 from .strided import Runs, is_worthwhile, product_by_runs, runs_of
 
-__all__ = ["Legs", "Program", "Update"]
-
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
 

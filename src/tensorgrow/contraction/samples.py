@@ -15,8 +15,6 @@ from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves
 from .program import Array, Legs, Program
 
-__all__ = ["DesignPlan", "SampleSweepPlan", "design_plan", "sample_sweep_plan"]
-
 
 class _Builder:
     """Emits contractions of samples with cores.

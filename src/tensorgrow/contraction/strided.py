@@ -13,8 +13,6 @@ from itertools import groupby
 
 import torch
 
-__all__ = ["Runs", "is_worthwhile", "product_by_runs", "runs_of"]
-
 # Entries from which a copy takes longer than starting a few more operations, and of one product among many.
 LARGE = 1 << 22
 LARGE_SLAB = 1 << 14

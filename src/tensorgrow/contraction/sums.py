@@ -13,8 +13,6 @@ import torch
 from ..structure import Structure
 from .cache import cached
 
-__all__ = ["OPEN", "SET", "SUMMED", "PartialPlan", "partial_plan"]
-
 # What becomes of a leg.
 OPEN, SET, SUMMED = "o", "r", "s"
 # Operands up to which the best order of contractions is searched for.

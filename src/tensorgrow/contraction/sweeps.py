@@ -12,20 +12,6 @@ from .dimension_tree import Tree, best_tree, leaves, star
 from .paths import OPTIMAL_OPERANDS
 from .program import Array, Legs, Program, Update
 
-__all__ = [
-    "DensePlan",
-    "EnvironmentBuilder",
-    "GramPlan",
-    "InnerPlan",
-    "SweepPlan",
-    "compile_sweep",
-    "dense_plan",
-    "emit_updates",
-    "gram_plan",
-    "inner_plan",
-    "sweep_plan",
-]
-
 
 class EnvironmentBuilder:
     """Emits the two partial contractions of a node set: with the target, and with itself.

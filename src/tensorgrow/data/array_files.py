@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from ..errors import DataError, FileFormatError, MissingPackageError
 
-__all__ = ["LOSSY", "READABLE", "WRITABLE", "Source", "read_array", "write_array"]
-
 Array = npt.NDArray[Any]
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")

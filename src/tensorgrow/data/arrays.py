@@ -12,17 +12,6 @@ import torch
 
 from ..errors import DataError, OptionError
 
-__all__ = [
-    "as_dtype",
-    "as_floats",
-    "as_target",
-    "as_tensor",
-    "compute_dtype",
-    "power_of_two_scale",
-    "scale_for",
-    "scale_out",
-]
-
 _FLOATS = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 

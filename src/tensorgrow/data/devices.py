@@ -14,19 +14,6 @@ import torch
 
 from ..errors import MemoryLimitError, OptionError, check_positive
 
-__all__ = [
-    "GPU_ENTRIES",
-    "can_limit_threads",
-    "check_memory",
-    "choose_device",
-    "free_memory",
-    "memory_for",
-    "one_blas_thread",
-    "one_thread",
-    "parse_memory_limit",
-    "usable_cores",
-]
-
 # Entries from which a GPU beats the CPU on whole runs (benchmarks/results/gpu.json).
 GPU_ENTRIES = 1_000_000
 # Where Linux describes the limits of a container.

@@ -12,8 +12,6 @@ import torch
 
 from ..errors import DataError, OptionError, check_choice, check_whole
 
-__all__ = ["FeatureMap", "FeatureMapName"]
-
 FeatureMapName = Literal["polynomial", "cosine", "linear"]
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["fingerprint_positions", "fingerprint_tensor", "fingerprint_tensors", "position_codes"]
-
 
 def fingerprint_tensor(x: torch.Tensor) -> str:
     """Fingerprint of the numbers of a tensor and their places."""

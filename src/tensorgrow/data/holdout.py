@@ -14,15 +14,6 @@ from ..errors import DataError, OptionError, warn
 from .fingerprint import position_codes
 from .observations import Observations
 
-__all__ = [
-    "Split",
-    "draw_by_position",
-    "positions_in",
-    "warn_of_empty_slices",
-    "warn_of_few",
-    "warn_of_gaps",
-]
-
 # Part of the squared deviations in 1 % of the values from which they are taken for outliers.
 OUTLIER_SHARE = 0.8
 

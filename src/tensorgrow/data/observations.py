@@ -13,8 +13,6 @@ import torch
 from ..errors import DataError, OptionError, warn
 from .arrays import as_floats, as_target, as_tensor
 
-__all__ = ["Observations", "as_observations", "is_listed", "warn_of_differences"]
-
 
 class Observations:
     """Listed entries of a tensor.

@@ -18,8 +18,6 @@ from ..structure import Edge, Structure
 from ..tasks.classify import HELD_OUT, classify
 from ._sklearn import ClassifierMixin, NetworkEstimator, check_classification_targets, check_is_fitted
 
-__all__ = ["TNClassifier"]
-
 
 class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     r"""A classifier whose weights over products of local features are a learned network.

@@ -25,8 +25,6 @@ from ._sklearn import (
     check_is_fitted,
 )
 
-__all__ = ["TNRegressor"]
-
 
 class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: ignore[misc]
     r"""Linear regression on tensors whose coefficient tensor is a learned network.

@@ -14,8 +14,6 @@ from .harness import Case, Results, Row, median
 from .methods import best_error, mean_and_deviation, run_method
 from .targets import DIMS, PLANTED_ERROR, planted_tensor
 
-__all__ = ["EXPERIMENT"]
-
 TRAIN = Structure.tensor_train(DIMS, (6, 3, 6, 5))
 BUDGET = 1500  # parameters, nearly three times those of the target
 SIZES = (100, 200, 300, 400, TRAIN.num_parameters, 800, 1200)

@@ -15,8 +15,6 @@ from .figures import pyplot, save_figure
 from .harness import Case, Results, Row
 from .methods import LABELS, random_mask, run_rival
 
-__all__ = ["EXPERIMENT", "SHAPE", "load"]
-
 SHAPE = (6, 10, 10, 6, 10, 10, 3)
 # Error on the whole image (relative Frobenius norm) and parameters.
 PAPER = {("default", 21_375): 0.0945, ("default", 10_096): 0.1060, ("tr_als", 17_820): 0.1083}

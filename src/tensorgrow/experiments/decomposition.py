@@ -13,8 +13,6 @@ from .harness import Case, Results, Row, median
 from .methods import LABELS, best_error, mean_and_deviation, run_method
 from .targets import PLANTED_ERROR, TARGETS, planted_tensor
 
-__all__ = ["EXPERIMENT"]
-
 BUDGET = 3000  # parameters: where the curves of the paper end
 BASELINES = ("tt", "tucker", "cp", "random_walk")
 METHODS = ("default", "greedy", "greedy_int", *BASELINES)

@@ -11,8 +11,6 @@ from .experiment import Experiment, Report, Settings
 from .harness import Case, Results, Row, median
 from .methods import LABELS, run_method
 
-__all__ = ["EXPERIMENT"]
-
 FOLDER = "tn_demo"
 FILES = {"TNGA 2^4": "tnga_demo_2pow4.npz", "TNLS 3^6": "tnls_demo_3pow6.npz"}
 MAX_ERROR = 1e-3  # the tensors are stored in single precision

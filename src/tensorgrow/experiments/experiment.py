@@ -15,8 +15,6 @@ from typing import Any
 from ..errors import DataError
 from .harness import Case, Results, Row, Say, run_cases, table
 
-__all__ = ["Experiment", "Report", "Settings", "draw_figures", "run_experiment"]
-
 
 @dataclass(frozen=True)
 class Settings:

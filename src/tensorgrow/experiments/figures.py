@@ -11,8 +11,6 @@ import numpy as np
 from .harness import Row
 from .methods import best_error, mean_and_deviation
 
-__all__ = ["plot_mean_error", "pyplot", "save_figure"]
-
 # Errors below are drawn there: logarithmic axes have no zero.
 _LEAST = 1e-8
 

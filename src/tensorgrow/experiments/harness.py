@@ -28,26 +28,6 @@ import torch
 
 from .._version import __version__
 
-__all__ = [
-    "Case",
-    "Results",
-    "Row",
-    "Say",
-    "Stopwatch",
-    "Work",
-    "describe_row",
-    "environment",
-    "geometric_mean",
-    "limit_threads",
-    "mean",
-    "median",
-    "run_cases",
-    "source_hash",
-    "stopwatch",
-    "table",
-    "tidy",
-]
-
 Row = dict[str, Any]
 Say = Callable[[str], None]
 

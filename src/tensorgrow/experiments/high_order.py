@@ -12,8 +12,6 @@ from .harness import Case, Results, Row, mean, median
 from .methods import LABELS, run_method
 from .targets import planted_tensor, positive_tensor, random_graph
 
-__all__ = ["EXPERIMENT"]
-
 # Published by others (SVDinsTN, CVPR 2024): size / entries in per cent, and seconds.
 PUBLISHED = {
     (6, "greedy"): (0.88, 167.0),

@@ -13,17 +13,6 @@ from ..search import Effort
 from ..tasks.decompose import decompose
 from .harness import Row, stopwatch
 
-__all__ = [
-    "LABELS",
-    "best_error",
-    "describe_run",
-    "front",
-    "mean_and_deviation",
-    "random_mask",
-    "run_method",
-    "run_rival",
-]
-
 LABELS = {
     "ours": "tensorgrow",
     "default": "tensorgrow, default",

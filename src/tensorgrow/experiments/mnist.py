@@ -18,8 +18,6 @@ from .experiment import Experiment, Report, Settings
 from .figures import pyplot, save_figure
 from .harness import Case, Results, Row
 
-__all__ = ["EXPERIMENT", "accuracy", "model_around", "read_idx", "split", "train_layer"]
-
 HELD_OUT = 5_000  # of 60,000 training images, as in the paper
 BATCH = 256  # of the paper
 # Epochs of a tensor train, in those of one growth: a grown model has been trained after every growth.

@@ -10,8 +10,6 @@ import torch
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["DIMS", "PLANTED_ERROR", "TARGETS", "planted_tensor", "positive_tensor", "random_graph"]
-
 DIMS = (7,) * 5
 # Relative error at which a planted tensor counts as found, as in the paper.
 PLANTED_ERROR = 1e-6

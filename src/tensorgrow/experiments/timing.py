@@ -10,8 +10,6 @@ from .harness import Case, Results, Row, median
 from .methods import LABELS, run_method
 from .targets import PLANTED_ERROR, TARGETS, planted_tensor
 
-__all__ = ["EXPERIMENT"]
-
 SMALL = Structure.tensor_ring((4,) * 4, 2)
 METHODS = ("greedy", "greedy_int", "default")
 # Seconds on a V100.

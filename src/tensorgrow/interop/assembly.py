@@ -20,8 +20,6 @@ from ..errors import StructureError, import_package
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["Label", "Labelled", "assemble", "import_optional"]
-
 Label = Hashable
 
 

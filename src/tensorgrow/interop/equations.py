@@ -12,8 +12,6 @@ from ..errors import StructureError
 from ..network import TensorNetwork
 from .assembly import assemble
 
-__all__ = ["from_einsum", "to_einsum"]
-
 
 def to_einsum(network: TensorNetwork) -> tuple[str, tuple[torch.Tensor, ...]]:
     """Equation and operands of a network, as ``opt_einsum.contract`` takes them.

@@ -10,8 +10,6 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .assembly import Label, assemble, import_optional
 
-__all__ = ["from_networkx", "structure_from_networkx", "to_networkx"]
-
 
 def to_networkx(network: TensorNetwork | Structure) -> Any:
     """An undirected ``networkx.Graph``: to draw, to measure, to compare up to isomorphism.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..structure import Structure
 
-__all__ = ["describe"]
-
 
 def describe(structure: Structure) -> str:
     """A name for a structure: a chain, a ring, a tree or how many cycles, and its internal nodes.

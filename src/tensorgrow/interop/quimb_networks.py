@@ -11,8 +11,6 @@ from ..errors import DataError, check_choice
 from ..network import TensorNetwork
 from .assembly import assemble, import_optional
 
-__all__ = ["from_quimb", "to_quimb"]
-
 
 def to_quimb(network: TensorNetwork, *, backend: Literal["numpy", "torch"] = "numpy") -> Any:
     """The same network as a ``quimb.tensor.TensorNetwork``.

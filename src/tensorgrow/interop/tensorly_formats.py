@@ -14,8 +14,6 @@ from ..structure import Structure
 from .assembly import assemble, import_optional
 from .names import describe
 
-__all__ = ["from_tensorly", "to_tensorly"]
-
 
 def to_tensorly(network: TensorNetwork) -> Any:
     """The same tensor as a TensorLy ``TTTensor``, ``TRTensor`` or ``TuckerTensor``.

@@ -11,15 +11,6 @@ from torch import nn
 
 from ..errors import DataError, OptionError
 
-__all__ = [
-    "copy_architecture",
-    "count_bytes",
-    "count_parameters",
-    "model_tensors",
-    "replace_module",
-    "switch_mode",
-]
-
 
 def copy_architecture(model: nn.Module | None) -> nn.Module:
     """A copy of the model that a file is loaded into; refuses where none was given."""

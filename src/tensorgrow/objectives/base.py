@@ -21,19 +21,6 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .slices import PairProblem
 
-__all__ = [
-    "CANCELLATION",
-    "CANCELLATION_SINGLE",
-    "Differentiable",
-    "HeldOut",
-    "LeastSquares",
-    "NodeVisits",
-    "Screening",
-    "SharesPasses",
-    "Sharing",
-    "SliceLoss",
-]
-
 # Below this share of the squared norm, a loss computed as ``||T||^2 - <X, rhs>`` is mostly rounding, in
 # double and in single precision; there the residual itself is formed.
 CANCELLATION = 1e-9
@@ -194,11 +181,9 @@ class HeldOut(LeastSquares):
         """Losses on the fitted and on the held-out data; None where nothing is held out."""
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        """Loss on the fitted data."""
         return self.losses(structure, arrays)[0]
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
-        """Loss on the held-out data; None when there is none."""
         return self.losses(structure, arrays)[1] if self.num_held_out else None
 
 

@@ -14,16 +14,6 @@ from ..contraction import Array, dense_plan, pair_gradient_plan, partial_target_
 from ..data.blocks import Box, Partial
 from ..structure import Edge, Structure
 
-__all__ = [
-    "Model",
-    "PairGradients",
-    "PartialTarget",
-    "SquaredResidual",
-    "SquaredResiduals",
-    "Survey",
-    "sum_of_squares",
-]
-
 # Squares are added in runs of this many before the sum goes on in double precision.
 RUN = 1024
 

@@ -34,8 +34,6 @@ from .block_kernels import Model, PairGradients, PartialTarget, SquaredResidual,
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
 
-__all__ = ["BlockedLeastSquares"]
-
 # A block as read, converted, less the network, and in the order of a matrix product.
 COPIES_OF_A_BLOCK = 4
 
@@ -65,7 +63,6 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
 
     @cached_property
     def norm(self) -> float:
-        """Frobenius norm of the target."""
         if self._given_norm is not None:
             return self._given_norm
         return math.sqrt(self.reducer.reduce(SquaredResidual(self._minus)).sums["residual"])
@@ -73,12 +70,10 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
     # -- loss ------------------------------------------------------------------------------------------
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        """Norm of the residual, from the residual itself: one pass."""
         models = (*self._minus, Model(structure, tuple(arrays)))
         return math.sqrt(self.reducer.reduce(SquaredResidual(models)).sums["residual"])
 
     def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
-        """Norms of the residuals of several networks: one pass."""
         if not networks:
             return []
         models = tuple(Model(n.structure, tuple(self.to_arrays(n))) for n in networks)
@@ -86,14 +81,12 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
         return [(math.sqrt(sums[k]), None) for k in range(len(models))]
 
     def residual(self, network: TensorNetwork) -> BlockedLeastSquares:
-        """Objective whose target is what the network does not explain; it is formed block by block."""
         model = Model(network.structure, tuple(self.to_arrays(network)))
         return BlockedLeastSquares(self.reducer, minus=(*self._minus, model))
 
     # -- node problems ---------------------------------------------------------------------------------
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every node once: one pass per child of the root, two in all."""
         if is_single(self.dtype):
             # Right-hand sides are rounded to 1e-7, and in weaker directions nothing but that would be fitted.
             ridge = max(ridge, 1e-8)
@@ -144,7 +137,6 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        """Slice problems of all edges on the residual: one pass; the slices are fitted in one place."""
         if not edges:
             return []
         model = Model(structure, tuple(arrays))
@@ -185,7 +177,6 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
     # -- cost ------------------------------------------------------------------------------------------
 
     def sweep_flops(self, structure: Structure) -> float:
-        """Flops of a sweep, as if the target were in memory."""
         return sweep_plan(structure, self.is_complex).program.flops
 
     def memory_needed(self, structure: Structure, *, pairs: bool = True) -> int:

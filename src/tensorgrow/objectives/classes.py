@@ -15,8 +15,6 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import Screening
 
-__all__ = ["Classification", "is_affordable", "logits"]
-
 Slices = tuple[torch.Tensor, torch.Tensor]
 
 # Size of the slices that pair gradients are read off at.
@@ -81,12 +79,10 @@ class Classification(Screening):
         return -(-len(self.labels) // self._batch_size)
 
     def batches(self) -> Iterable[torch.Tensor]:
-        """Numbers of samples, in a new order each time."""
         order = torch.randperm(len(self.labels), generator=self._generator).to(self.labels.device)
         return order.tensor_split(self.num_batches)
 
     def loss(self, network: TensorNetwork, batch: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy of some samples, plus the ridge."""
         found = self._loss(network, self.features[batch], self.labels[batch])
         if not self._ridge:
             return found
@@ -100,11 +96,9 @@ class Classification(Screening):
         return cross_entropy(found, labels)
 
     def total(self, network: TensorNetwork) -> float:
-        """Mean cross-entropy of all fitted samples."""
         return float(cross_entropy(logits(network, self.features), self.labels))
 
     def validate(self, network: TensorNetwork) -> float | None:
-        """Mean cross-entropy of the held-out samples."""
         return None if self._held is None else float(self.held_out_losses(network).mean())
 
     def held_out_losses(self, network: TensorNetwork) -> torch.Tensor:

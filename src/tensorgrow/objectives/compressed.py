@@ -20,8 +20,6 @@ from .base import LeastSquares
 from .dense import DenseLeastSquares
 from .slices import ChangedPairProblem, PairProblem, SliceFit
 
-__all__ = ["CompressedLeastSquares"]
-
 Basis = torch.Tensor | None
 
 
@@ -47,7 +45,6 @@ class CompressedLeastSquares(LeastSquares):
 
     @property
     def norm(self) -> float:
-        """Norm of the full tensor."""
         return math.hypot(self._inner.norm, self.rest)
 
     def _small(self, structure: Structure) -> Structure:
@@ -55,11 +52,9 @@ class CompressedLeastSquares(LeastSquares):
         return Structure(self._inner.dims, structure.ranks, num_nodes=structure.num_nodes)
 
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
-        """Cores in the bases."""
         return self._inner.to_arrays(self._lower(network))
 
     def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
-        """Cores over the full modes."""
         small = self._inner.to_network(self._small(structure), arrays)
         cores = [_lift(c, self._basis(k)) for k, c in enumerate(small.cores)]
         return TensorNetwork(structure, cores)
@@ -79,22 +74,18 @@ class CompressedLeastSquares(LeastSquares):
     # -- loss and node problems ------------------------------------------------------------------------
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        """Norm of the residual on the full tensor."""
         return math.hypot(self._inner.loss(self._small(structure), arrays), self.rest)
 
     def residual(self, network: TensorNetwork) -> CompressedLeastSquares:
-        """Objective whose target is what the network does not explain."""
         rest = self._inner.residual(self._lower(network))
         return CompressedLeastSquares(rest.target, self._bases, self.rest)
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every node once, on the core."""
         return self._inner.sweep(self._small(structure), arrays, ridge) + self.rest**2
 
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        """Slice problems on the core, whose slices are over the full modes."""
         found = self._inner.pair_problems(self._small(structure), arrays, edges)
         return [ChangedPairProblem(p, partial(self._lift_slices, p.edge)) for p in found]
 
@@ -103,11 +94,9 @@ class CompressedLeastSquares(LeastSquares):
         return SliceFit(left, right, fit.explained)
 
     def sweep_flops(self, structure: Structure) -> float:
-        """Flops of a sweep over the core."""
         return self._inner.sweep_flops(self._small(structure))
 
     def memory_needed(self, structure: Structure) -> int:
-        """What the core needs."""
         return self._inner.memory_needed(self._small(structure))
 
 

@@ -18,8 +18,6 @@ from .base import NodeVisits
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
 
-__all__ = ["DenseLeastSquares", "numpy_is_faster"]
-
 
 class DenseLeastSquares(NodeVisits):
     """``||target - network||`` for a dense target.
@@ -43,7 +41,6 @@ class DenseLeastSquares(NodeVisits):
 
     @cached_property
     def norm(self) -> float:
-        """Frobenius norm of the target."""
         return _norm(self.target)
 
     @cached_property
@@ -71,11 +68,9 @@ class DenseLeastSquares(NodeVisits):
         return dense_plan(structure, self.is_complex).run(list(arrays), self.dims)
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        """Norm of the residual, from the residual itself."""
         return _norm(self._natural - self.dense(structure, arrays))
 
     def residual(self, network: TensorNetwork) -> DenseLeastSquares:
-        """Objective whose target is what the network does not explain."""
         rest = self._natural - self.dense(network.structure, self.to_arrays(network))
         tensor = torch.from_numpy(rest) if self.use_numpy else rest
         return DenseLeastSquares(tensor, use_numpy=self.use_numpy)
@@ -83,7 +78,6 @@ class DenseLeastSquares(NodeVisits):
     # -- node problems ---------------------------------------------------------------------------------
 
     def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
-        """See `NodeVisits`; partial contractions are shared along a dimension tree."""
         plan = sweep_plan(structure, self.is_complex)
 
         def visit(node: int, gram: Array | None, rhs: Array) -> Array:
@@ -97,7 +91,6 @@ class DenseLeastSquares(NodeVisits):
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        """Slice problems on the residual; the residual is formed once and its contractions are shared."""
         if not edges:
             return []
         rest = self._natural - self.dense(structure, arrays)
@@ -121,11 +114,9 @@ class DenseLeastSquares(NodeVisits):
     # -- cost ------------------------------------------------------------------------------------------
 
     def sweep_flops(self, structure: Structure) -> float:
-        """Flops of the compiled sweep."""
         return sweep_plan(structure, self.is_complex).program.flops
 
     def memory_needed(self, structure: Structure) -> int:
-        """Peak of a sweep, plus the residual that scoring forms and one reordered copy of the target."""
         peak = sweep_plan(structure, self.is_complex).program.peak_entries
         return (peak + 2 * math.prod(self.dims)) * self.target.element_size()
 

@@ -21,8 +21,6 @@ from ..contraction import (
 from ..structure import Structure
 from .slices import SLICE_RIDGE, PairProblem, SliceFit, alternate, rescale, slice_shape, spectral_slice
 
-__all__ = ["DensePairProblem", "PairContext"]
-
 # Slices whose Gram costs more flops than this are fitted in the separable metric.
 EXACT_FLOPS = 5e7
 # Stands in for zero where something is divided by; single precision holds it too.
@@ -65,7 +63,6 @@ class DensePairProblem(PairProblem):
         return self._environment.gradient
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
-        """Slices by alternating least squares; by a whitened power iteration where Grams are expensive."""
         if right is None and not self._is_cheap():
             return self.fit_separable()
         if right is None:

@@ -16,8 +16,6 @@ from ..structure import Edge, Structure
 from .base import Sharing, SliceLoss
 from .density_slices import slice_losses
 
-__all__ = ["DensityLoss", "Kind", "Samples", "log_partition", "normalise_cores"]
-
 Kind = Literal["born", "nonnegative"]
 
 # Up to this many entries the whole tensor is cheaper than a sum over it and listed entries apart.
@@ -102,14 +100,12 @@ class DensityLoss(Sharing):
         return 1 if self.is_whole else math.ceil(len(self.fitted) / BATCH_SAMPLES)
 
     def batches(self) -> Iterable[Any]:
-        """All samples, or batches of them in a new order."""
         if self.is_whole:
             return (None,)
         order = torch.randperm(len(self.fitted), generator=self.generator).to(self.fitted.rows.device)
         return torch.split(order, BATCH_SAMPLES)
 
     def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
-        """Mean over a batch, in nats; batches count such that their mean is the mean over all samples."""
         return self._mean_of_batch(self._each(network, self.fitted, batch), batch)
 
     def mean_nll(self, values: torch.Tensor, whole: torch.Tensor, batch: Any) -> torch.Tensor:
@@ -119,7 +115,6 @@ class DensityLoss(Sharing):
         return self._mean_of_batch(self._nll(chosen, torch.maximum(whole, chosen.sum())), batch)
 
     def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], SliceLoss | None]:
-        """Losses as functions of the new slices of an edge; see `Sharing`."""
         unit, norms = normalise_cores(self._base(network))
         with torch.no_grad():
             values, whole = self._read(unit, self.fitted, None)

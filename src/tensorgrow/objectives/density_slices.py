@@ -26,8 +26,6 @@ from .base import SliceLoss
 if TYPE_CHECKING:
     from .density import DensityLoss
 
-__all__ = ["slice_losses"]
-
 # Numbers of the environments at all samples that may be kept for an edge, and of an intermediate on the way.
 MOST_ENTRIES = 1 << 23
 CHUNK_ENTRIES = 1 << 22

@@ -18,8 +18,6 @@ from .entry_slices import EntryPairProblem
 from .entry_sums import CHUNK_BYTES, GRAM_BYTES, LocalSums, SliceTable, solve_core
 from .slices import PairProblem
 
-__all__ = ["EntryIndex", "ListedLeastSquares", "ObservedLeastSquares"]
-
 # Ridges from here on smooth so much that rows in single precision cost nothing.
 SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
@@ -36,7 +34,6 @@ class ListedLeastSquares(HeldOut):
         return SINGLE.get(self.dtype, self.dtype) if self.ridge >= SINGLE_ABOVE else self.dtype
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every node once; returns the squared loss after the last."""
         squared = self.norm**2 - self._solve_in_turn(structure, arrays, ridge)
         if self.row_dtype != self.dtype and squared < CANCELLATION_SINGLE * self.norm**2:
             return self.loss(structure, arrays) ** 2  # rows in single precision cannot tell
@@ -104,12 +101,10 @@ class ObservedLeastSquares(ListedLeastSquares):
 
     @cached_property
     def norm(self) -> float:
-        """Loss of the zero network on the fitted entries."""
         return self._loss_of_zero(self.index.fitted)
 
     @cached_property
     def validation_norm(self) -> float | None:
-        """The same for the held-out entries; None when there are none."""
         held = self.index.held_out
         return self._loss_of_zero(held) if len(held) else None
 
@@ -150,14 +145,12 @@ class ObservedLeastSquares(ListedLeastSquares):
         return self.loss_at(predicted[fitted], fitted), held_out
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
-        """Loss on the held-out entries; the network is not evaluated at the others."""
         held = self.index.held_out
         if not len(held):
             return None
         return self.loss_at(self._at(self.index.held_out_entries, structure, arrays), held)
 
     def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
-        """Objective whose values are what the network does not explain."""
         rest = self.values - self.predict(network.structure, self.to_arrays(network))
         return self._variant(values=rest)
 
@@ -207,7 +200,6 @@ class ObservedLeastSquares(ListedLeastSquares):
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        """Slice problems on the residual; partial contractions are shared by all of them."""
         if not edges:
             return []
         tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
@@ -217,7 +209,6 @@ class ObservedLeastSquares(ListedLeastSquares):
     # -- cost ------------------------------------------------------------------------------------------
 
     def memory_needed(self, structure: Structure) -> int:
-        """Row tensors between the nodes, a chunk of rows and the Gram matrices of one node."""
         tree = RowTree(self.index.entries, structure, [])
         entries = tree.entries_needed()
         widest = max(structure.bond_product(k) for k in range(structure.num_nodes))

@@ -15,8 +15,6 @@ from ..structure import Edge, Structure
 from .entries import VALUE_ENTRIES, ObservedLeastSquares
 from .slices import ChangedPairProblem, PairProblem, SliceFit
 
-__all__ = ["ReweightedLeastSquares"]
-
 
 class ReweightedLeastSquares(ObservedLeastSquares):
     """A loss on entries as least squares: before every sweep the loss is replaced by its parabola.
@@ -51,7 +49,6 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         return self.entry_loss.least(self.values)
 
     def loss_at(self, predicted: torch.Tensor, chosen: torch.Tensor) -> float:
-        """Root of the deviance at some of the entries, where the network is `predicted`."""
         gap = self.entry_loss.each(predicted, self.values[chosen]) - self._least[chosen]
         if self.index.scale is not None:
             gap = gap * self.index.scale[chosen] ** 2
@@ -107,13 +104,11 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         return torch.cat(parts).to(self.dtype)
 
     def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
-        """What the parabola at the network leaves to explain."""
         return self.linearise(network.structure, self.to_arrays(network)).residual(network)
 
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        """Slice problems on the parabola at the network; what they explain is in units of the deviance."""
         near = self.linearise(structure, arrays)
         change = partial(_change_units, self._unit(structure, arrays, near))
         return [ChangedPairProblem(p, change) for p in near.pair_problems(structure, arrays, edges)]

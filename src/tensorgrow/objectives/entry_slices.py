@@ -26,8 +26,6 @@ from .slices import (
 if TYPE_CHECKING:
     from .entries import ObservedLeastSquares
 
-__all__ = ["EntryPairProblem", "in_core_order"]
-
 
 class EntryPairProblem(PairProblem):
     """New slices of one edge from the residual at the entries."""
@@ -51,7 +49,6 @@ class EntryPairProblem(PairProblem):
 
     @cached_property
     def gradient(self) -> Array:
-        """Column by column: the right-hand side of the left slice for every unit right slice."""
         units = torch.eye(math.prod(self._shape(1)), dtype=self.residual.dtype, device=self.residual.device)
         return torch.stack([self._right_hand_side(0, unit).reshape(-1) for unit in units], 1)
 
@@ -61,7 +58,6 @@ class EntryPairProblem(PairProblem):
         return in_core_order(self._tree.structure, self.edge, side, source.edges, flat)
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
-        """Slices by alternating least squares; from a fixed random slice sharpened by power iteration."""
         start: torch.Tensor = self._start() if right is None else right
         left, best, explained = alternate(
             self._improve, start, sweeps, before_left=rescale, before_right=rescale

@@ -17,8 +17,6 @@ from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge
 
-__all__ = ["LocalSums", "SliceSums", "SliceTable", "ranges_of", "solve_core"]
-
 Equations = tuple[torch.Tensor, torch.Tensor]
 """Gram matrices and right-hand sides of some slices."""
 

@@ -11,8 +11,6 @@ from ..errors import DataError
 from ..network import TensorNetwork
 from .base import Differentiable
 
-__all__ = ["LossFunction", "as_score", "scalar"]
-
 
 class LossFunction(Differentiable):
     """A user's function as an objective.
@@ -62,7 +60,6 @@ class LossFunction(Differentiable):
 
     @torch.no_grad()
     def total(self, network: TensorNetwork) -> float:
-        """Mean over the batches of one epoch."""
         values = [float(self.loss(network, batch)) for batch in self.batches()]
         if not values:
             raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")

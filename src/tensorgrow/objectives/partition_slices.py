@@ -41,8 +41,6 @@ from .slices import (
 if TYPE_CHECKING:
     from .partitions import PartitionedLeastSquares
 
-__all__ = ["PairBatch"]
-
 Slices = list[torch.Tensor]
 
 
@@ -167,7 +165,6 @@ class PartitionedPairProblem(PairProblem):
 
     @property
     def gradient(self) -> Array:
-        """Residual contracted with all cores but two: one round."""
         return self._batch.objective.residual_gradient(self._batch.cores, self.edge)
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:

@@ -22,28 +22,6 @@ from .entries import ObservedLeastSquares
 from .entry_slices import EntryPairProblem
 from .entry_sums import SliceTable, ranges_of
 
-__all__ = [
-    "Cores",
-    "EntryPart",
-    "Fit",
-    "NodeNorm",
-    "NodeSums",
-    "Norms",
-    "PairGains",
-    "PairGradient",
-    "PairNorms",
-    "PairSides",
-    "PairSums",
-    "Parts",
-    "ReducedSums",
-    "Sums",
-    "Task",
-    "Wish",
-    "add_array",
-    "add_sums",
-    "add_to_sums",
-]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

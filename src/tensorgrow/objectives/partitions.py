@@ -35,8 +35,6 @@ from .partition_tasks import (
 )
 from .slices import PairProblem
 
-__all__ = ["Census", "PartitionedLeastSquares"]
-
 
 @dataclass(frozen=True)
 class Census:
@@ -122,35 +120,29 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
 
     @property
     def norm(self) -> float:
-        """Weighted norm of the fitted entries."""
         return self._both_norms[0]
 
     @property
     def validation_norm(self) -> float | None:
-        """Weighted norm of the held-out entries; None when there are none."""
         return self._both_norms[1] if self.num_held_out else None
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
-        """Norms of the residual on the fitted and on the held-out entries: one round."""
         fitted, held_out = self._losses(Cores.of(structure, arrays))[0]
         return fitted, held_out if self.num_held_out else None
 
     def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
-        """Losses of several networks: one round."""
         if not networks:
             return []
         found = self._losses(*(Cores.of(n.structure, self.to_arrays(n)) for n in networks))
         return [(fitted, held_out if self.num_held_out else None) for fitted, held_out in found]
 
     def residual(self, network: TensorNetwork) -> PartitionedLeastSquares:
-        """Objective whose values are what the network does not explain; parts subtract it when asked."""
         cores = Cores.of(network.structure, self.to_arrays(network))
         return self._variant(_minus=(*self._minus, cores))
 
     # -- node problems ---------------------------------------------------------------------------------
 
     def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every node once, a round for each."""
         explained = 0.0
         for node in leaves(best_tree(structure, rows=self.num_fitted + self.num_held_out)):
             equations = self._node(structure, arrays, node)
@@ -176,7 +168,6 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        """Slice problems on the residual; all of them are fitted in the same rounds."""
         if not edges:
             return []
         return list(PairBatch(self, Cores.of(structure, arrays), edges).problems)
@@ -191,7 +182,6 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
     # -- cost ------------------------------------------------------------------------------------------
 
     def memory_needed(self, structure: Structure) -> int:
-        """Bytes of this process: sums of one round, on their way and added up, and those being solved."""
         item = 16 if self.dtype.is_complex else 8
         grams = max(structure.leg_dim(k) * structure.bond_product(k) ** 2 for k in range(structure.num_nodes))
         widest = max(structure.bond_product(k) for k in range(structure.num_nodes))

@@ -12,8 +12,6 @@ from .slices import SLICE_RIDGE, PairProblem, SliceFit, alternate, rescale, spec
 if TYPE_CHECKING:
     from .samples import RegressionLeastSquares, SampleData
 
-__all__ = ["SamplePairProblem"]
-
 
 class SamplePairProblem(PairProblem):
     """Slices of one edge: the two cores of the same network without that edge.
@@ -43,7 +41,6 @@ class SamplePairProblem(PairProblem):
         return self._gradient
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
-        """Slices by alternating least squares, by default from the gradient's spectrum."""
         if not bool(abs(self.gradient).max() > 0):
             return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
         if right is None:

@@ -19,8 +19,6 @@ from .dense import numpy_is_faster
 from .sample_slices import SamplePairProblem
 from .slices import PairProblem
 
-__all__ = ["RegressionLeastSquares", "SampleData"]
-
 # Features up to which samples that outnumber them are replaced by as many orthogonal combinations.
 COMPRESSED_FEATURES = 2048
 
@@ -69,12 +67,10 @@ class RegressionLeastSquares(HeldOut):
 
     @cached_property
     def norm(self) -> float:
-        """Norm of the fitted responses."""
         return wide_norm(self.fitted.y)
 
     @cached_property
     def validation_norm(self) -> float | None:
-        """Norm of the held-out responses; None when there are none."""
         return None if self.held_out is None else wide_norm(self.held_out.y)
 
     @property
@@ -104,7 +100,6 @@ class RegressionLeastSquares(HeldOut):
         return wide_norm(self.held_out.residual(self._dense(structure, arrays)))
 
     def residual(self, network: TensorNetwork) -> RegressionLeastSquares:
-        """Objective whose responses are what the network does not explain."""
         return self._residual(network.structure, self.to_arrays(network))
 
     def _residual(self, structure: Structure, arrays: Sequence[Array]) -> RegressionLeastSquares:
@@ -128,7 +123,6 @@ class RegressionLeastSquares(HeldOut):
         return design.reshape(rows, -1), samples.y.reshape(rows, 1)
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every node once; partial contractions are shared along a dimension tree."""
         explained = 0.0
 
         def update(node: int, design: Array) -> Array:
@@ -147,7 +141,6 @@ class RegressionLeastSquares(HeldOut):
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        """Slice problems on the residual, which is formed once."""
         if not edges:
             return []
         rest = self._residual(structure, arrays)
@@ -161,7 +154,6 @@ class RegressionLeastSquares(HeldOut):
     # -- cost ------------------------------------------------------------------------------------------
 
     def sweep_flops(self, structure: Structure) -> float:
-        """Contractions of the samples, and the Gram matrices of all nodes."""
         plan = sample_sweep_plan(structure, self.fitted.rows, self.output, self.dtype.is_complex)
         factor = 4.0 if self.dtype.is_complex else 1.0
         return plan.program.flops + sum(
@@ -179,7 +171,6 @@ class RegressionLeastSquares(HeldOut):
         ]
 
     def memory_needed(self, structure: Structure) -> int:
-        """Peak of a sweep, a reordered copy of the samples, and copies and squares of the largest design."""
         plan = sample_sweep_plan(structure, self.fitted.rows, self.output, self.dtype.is_complex)
         largest = max(3 * r * w + 3 * min(r, w) ** 2 for r, w in self._shapes(structure))
         entries = plan.program.peak_entries + self.fitted.rows * int(self.fitted.x.shape[1])

@@ -21,8 +21,6 @@ from ..data.blocks import Box, Partial, Reducer
 from ..structure import Structure
 from .block_kernels import Model, SquaredResidual, Survey
 
-__all__ = ["SECOND_SKETCH", "SKETCH", "Compression", "Ranges", "find_core", "find_ranges"]
-
 Basis = torch.Tensor | None
 
 # Columns of the first sketch, and of the second one that is tried when the first leaves out too much.

@@ -16,21 +16,6 @@ from ..algebra.spectra import leading_pair
 from ..contraction import Array
 from ..structure import Edge, Structure
 
-__all__ = [
-    "SLICE_RIDGE",
-    "ChangedPairProblem",
-    "PairProblem",
-    "SliceFit",
-    "alternate",
-    "largest",
-    "random_slice",
-    "rescale",
-    "sharpen",
-    "slice_edges",
-    "slice_shape",
-    "spectral_slice",
-]
-
 T = TypeVar("T")
 G = TypeVar("G")
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BLUE", "GREEN", "GREY", "INK", "ORANGE", "hidden_figure", "new_axes", "one_axes"]
-
 # Colours of all pictures.
 BLUE, GREEN, ORANGE, GREY, INK = "#3f51d8", "#0b8a6a", "#d4540b", "#8a90a0", "#191d28"
 

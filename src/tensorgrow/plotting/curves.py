@@ -16,8 +16,6 @@ from .growth import Rivals, as_rivals, error_name, main_growth
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_errors", "plot_ranks"]
-
 # Colours of other methods, in turn.
 RIVALS = ("#7a5a00", "#00738f", "#8f3fc4", "#4d6b00")
 

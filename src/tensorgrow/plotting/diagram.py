@@ -15,8 +15,6 @@ from .layout import Layout, Placement, choose_layout
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["as_structure", "draw_network"]
-
 # Units are the distance between neighbouring legs.
 NODE_RADIUS = 0.21
 LEG_LENGTH = 0.48

@@ -23,8 +23,6 @@ from .picture import ImageMaker, ValueRange, as_dense, as_image, data_address, s
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["growth_film"]
-
 
 def growth_film(
     result: Result,

@@ -11,8 +11,6 @@ import numpy as np
 from ..errors import OptionError
 from ..results import PathPoint, Result, Step
 
-__all__ = ["Rivals", "as_rivals", "error_name", "main_growth", "network_at", "pick_evenly"]
-
 Item = TypeVar("Item")
 # Names of other methods with (parameters, error), or a list of such pairs.
 Rivals = Mapping[str, Any]

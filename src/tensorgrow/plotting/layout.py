@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from ..errors import OptionError, StructureError
 from ..structure import Edge, Structure
 
-__all__ = ["Layout", "Placement", "choose_layout"]
-
 Point = tuple[float, float]
 
 

@@ -18,8 +18,6 @@ from .picture import ImageMaker, ValueRange, as_dense, as_image, show_image
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_images", "plot_result"]
-
 
 def plot_result(result: Result, *, rivals: Rivals | None = None) -> tuple[Axes, Axes]:
     """Draw the network and the error curve of a result beside each other."""

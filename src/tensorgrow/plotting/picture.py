@@ -18,8 +18,6 @@ from ..results import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ImageMaker", "ValueRange", "as_dense", "as_image", "data_address", "show_image"]
-
 # A function from the dense tensor to the picture, or the shape of the picture (row-major).
 ImageMaker = Callable[[NDArray[Any]], Any] | Sequence[int]
 

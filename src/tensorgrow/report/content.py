@@ -14,8 +14,6 @@ from ..plotting.layout import choose_layout
 from ..results import Result, Step
 from ..structure import Structure
 
-__all__ = ["MOST_STEPS", "collect", "finite"]
-
 # Keeps the page small and quick however long the run was.
 MOST_STEPS = 600
 

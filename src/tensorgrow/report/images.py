@@ -17,8 +17,6 @@ from .content import finite
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["collect_images"]
-
 MOST_FRAMES = 40
 # All pictures together, in bytes before base64 adds a third; the quality gives way.
 MOST_BYTES = 1_800_000

@@ -20,8 +20,6 @@ from ..results import Result
 from .content import collect
 from .images import collect_images
 
-__all__ = ["shape_text", "write_report"]
-
 
 def write_report(
     result: Result,

@@ -21,8 +21,6 @@ from ..algebra.spectra import tail_norms
 from ..structure import Edge, Structure
 from .pace import flops_in
 
-__all__ = ["CutBounds"]
-
 # There are 2^(order - 1) cuts, and 2^internal ways for an internal node to lie on one side of each.
 MAX_ORDER = 10
 MAX_INTERNAL = 8

@@ -11,8 +11,6 @@ from typing import Literal
 from ..errors import OptionError
 from ..structure import Edge, Structure
 
-__all__ = ["EdgePolicy", "Edges"]
-
 Edges = Literal["all", "chain", "ring"] | Iterable[Edge]
 
 

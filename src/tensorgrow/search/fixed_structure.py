@@ -13,8 +13,6 @@ from .limits import Limits
 from .search import Context, NetworkSearch, Start
 from .state import Fitted, NetworkState
 
-__all__ = ["FitProblem", "FitSearch", "FitState"]
-
 # What an approximation leaves out, as a share of the loss, from which the fit continues without it.
 REST_SHARE = 0.1
 

@@ -23,8 +23,6 @@ from .score import Gains
 from .search import LEAST_GAIN, Context, NetworkSearch, Start
 from .state import Fitted, NetworkState
 
-__all__ = ["GradientProblem", "GradientSearch", "GradientState", "fit_by_gradient", "grow_moments"]
-
 # Steps on batches that show what the new slices of an edge can do.
 CANDIDATE_STEPS = 100
 
@@ -97,7 +95,6 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
 
     @property
     def patience(self) -> int | None:
-        """Growths without a lower measure after which the run ends."""
         return self.problem.options.patience
 
     @property

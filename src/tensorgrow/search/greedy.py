@@ -33,8 +33,6 @@ from .state import Fitted, NetworkState
 from .term import add_term
 from .trees import build_tree, smallest_tree
 
-__all__ = ["GreedySearch", "GreedyState"]
-
 # Later starts are abandoned this far above the best size: pruning seldom makes up for more.
 ABANDON_ABOVE = 1.3
 # Cycles without a gain after which the next one starts from the best network again; an accepted cycle may be

@@ -12,8 +12,6 @@ from .problem import Problem
 from .score import Candidate, ScoreMemory, grown_by, score_edges, score_of
 from .state import Fitted
 
-__all__ = ["Care", "grow_once", "measure", "order_by_gain", "refit"]
-
 # A growth that lowers the loss by less than this share is rounding, not progress.
 LEAST_GAIN = 1e-9
 # For structures that may represent the target exactly, near which ALS crawls.

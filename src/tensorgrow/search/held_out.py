@@ -35,8 +35,6 @@ from .score import Gains, ScoreMemory
 from .search import LEAST_GAIN, Context, Start
 from .state import Fitted, NetworkState
 
-__all__ = ["HeldOutSearch", "HeldOutState"]
-
 # Within this share of the budget, stop after so many growths without a gain.
 NEAR_BUDGET, LAST_GROWTHS = 0.95, 2
 # Ranks are exchanged where more than this share of the budget is left over: what would help does not fit in.
@@ -96,7 +94,6 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     @property
     def answer(self) -> Fitted | None:
-        """The best network so far, of all starts."""
         kept, now = self.state.kept, super().answer
         return kept if kept is not None and (now is None or self._prefers(kept, now)) else now
 
@@ -109,7 +106,6 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     @property
     def patience(self) -> int | None:
-        """Growths without a lower held-out error after which the growth ends."""
         return self.problem.options.patience
 
     @property

@@ -11,8 +11,6 @@ from .problem import Problem
 from .search import NetworkSearch
 from .state import Fitted, NetworkState
 
-__all__ = ["RANK_ONE_SWEEPS", "LeastSquaresSearch"]
-
 # A fit of rank one is cheap, and everything grows from it.
 RANK_ONE_SWEEPS = 100
 

@@ -9,8 +9,6 @@ from numbers import Real
 from ..errors import OptionError
 from ..results import StopReason
 
-__all__ = ["Limits"]
-
 
 @dataclass(frozen=True)
 class Limits:

@@ -17,16 +17,6 @@ from ..errors import OptionError, check_choice
 if TYPE_CHECKING:
     from .search import AnySearch
 
-__all__ = [
-    "Effort",
-    "EffortOptions",
-    "FitOptions",
-    "GreedyOptions",
-    "GrowthOptions",
-    "ReductionOptions",
-    "ScoreOptions",
-]
-
 Effort = Literal["fast", "balanced", "thorough"]
 EdgeScore = Literal["per_parameter", "drop"] | Callable[[float, float, int], float]
 

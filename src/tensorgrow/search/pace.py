@@ -13,8 +13,6 @@ from ..objectives import LeastSquares
 from ..structure import Edge, Structure
 from .options import GrowthOptions
 
-__all__ = ["Pace", "flops_in"]
-
 # What sweeps reach in double precision: one core of a Xeon or EPYC makes 8 to 20 GFlop/s. The figure is
 # nominal, so that a run can be repeated on another machine of the same kind. Devices without an entry count
 # as CPUs: their searches then make the same choices.

@@ -17,8 +17,6 @@ from .options import GreedyOptions
 from .pace import Pace
 from .search import Context
 
-__all__ = ["Problem"]
-
 # Candidates that are refitted before one is chosen, where sweeps are cheap and the target is not exact.
 LOOKAHEAD = 8
 

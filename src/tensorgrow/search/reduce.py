@@ -19,15 +19,6 @@ from .grow import refit
 from .problem import Problem
 from .state import Fitted
 
-__all__ = [
-    "Reduction",
-    "merge_internal",
-    "propose_shrinks",
-    "prune_once",
-    "removal_score",
-    "split_exactly",
-]
-
 
 @dataclass(frozen=True)
 class Reduction:

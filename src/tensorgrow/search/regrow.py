@@ -10,8 +10,6 @@ from .problem import Problem
 from .reduce import propose_shrinks, prune_once, removal_score
 from .state import Fitted
 
-__all__ = ["exchange", "regrow"]
-
 # A ruined network may grow this much beyond the best before the cycle is given up.
 REGROW_ROOM = 1.3
 

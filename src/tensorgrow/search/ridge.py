@@ -9,8 +9,6 @@ from .grow import refit
 from .problem import Problem
 from .state import Fitted
 
-__all__ = ["RIDGE_GAIN", "HeldOutProblem", "RidgeChooser"]
-
 LEAST_RIDGE, LARGEST_RIDGE = 1e-14, 1.0
 # Below this ridges hardly differ once there is noise: one step up from there leads here.
 SMALL_RIDGE = 1e-3

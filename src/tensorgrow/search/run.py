@@ -8,8 +8,6 @@ from typing import Protocol
 from ..results import Record, StopReason
 from .search import AnySearch
 
-__all__ = ["Listener", "run"]
-
 
 class Listener(Protocol):
     """Told of a run's start, its steps and its end, however it ends; a true answer to a step stops it."""

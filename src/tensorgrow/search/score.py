@@ -15,8 +15,6 @@ from ..objectives import LeastSquares, PairProblem, SliceFit
 from ..structure import Edge, Structure
 from .options import ScoreOptions
 
-__all__ = ["Candidate", "Gains", "ScoreMemory", "grown_by", "score_edges", "score_of"]
-
 # Stands in for a loss of zero in logarithms.
 TINY = 1e-300
 

@@ -17,8 +17,6 @@ from ..structure import Edge, Structure
 from .limits import Limits
 from .state import Fitted, Json, NetworkState, SearchState
 
-__all__ = ["AnySearch", "Context", "NetworkSearch", "Search", "Start"]
-
 # A lower error counts as a gain from this share on: less than that another sweep may gain as well.
 LEAST_GAIN = 1e-4
 
@@ -205,16 +203,13 @@ class NetworkSearch(Search[P_co, N_co]):
 
     @property
     def has_answer(self) -> bool:
-        """Whether there is a network to return."""
         return self.answer is not None
 
     @property
     def best_size(self) -> int | None:
-        """Parameters of the best network, once one is noted."""
         return None if self.state.best is None else self.state.best.size
 
     def describe(self) -> str:
-        """The structure of the answer."""
         return "" if self.answer is None else repr(self.answer.network.structure)
 
     @property

@@ -14,8 +14,6 @@ from ..network import TensorNetwork
 from ..results import PathPoint, Record, Step, StopReason
 from ..structure import Structure
 
-__all__ = ["Fitted", "Json", "NetworkState", "SearchState", "packable"]
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Tensors = dict[str, torch.Tensor]
 

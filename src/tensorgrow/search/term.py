@@ -20,8 +20,6 @@ from .problem import Problem
 from .search import LEAST_GAIN
 from .state import Fitted
 
-__all__ = ["add_term"]
-
 
 def add_term(problem: Problem, current: Fitted) -> Fitted | None:
     """Add a rank-one term that explains some of the residual; None where there is no room for it.

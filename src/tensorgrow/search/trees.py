@@ -19,8 +19,6 @@ from ..network import TensorNetwork
 from ..structure import Structure
 from .cuts import CutBounds
 
-__all__ = ["TreeNode", "build_tree", "smallest_tree"]
-
 # The number of partitions of a set of legs, which are all tried, grows faster than exponentially.
 ANY_DEGREE_UP_TO = 8
 

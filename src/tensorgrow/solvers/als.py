@@ -18,8 +18,6 @@ from ..objectives import LeastSquares
 from ..objectives.base import CANCELLATION, CANCELLATION_SINGLE
 from ..structure import Structure
 
-__all__ = ["ALSFit", "ALSSettings", "Extrapolation", "als"]
-
 
 @dataclass(frozen=True)
 class ALSSettings:

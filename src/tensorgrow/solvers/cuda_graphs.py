@@ -16,8 +16,6 @@ import torch
 
 from ..errors import DataError
 
-__all__ = ["CapturedStep", "PlainStep"]
-
 
 class PlainStep:
     """Moves parameters by the gradient of the loss of a batch, and sums up the losses.
@@ -113,12 +111,10 @@ class CapturedStep(PlainStep):
         self._is_checked = False
 
     def take_mean(self) -> tuple[float, int]:
-        """As of a plain step; the next replay is checked."""
         self._is_checked = False
         return super().take_mean()
 
     def close(self) -> None:
-        """Free the graph and its memory."""
         self._graph = None
         self._inputs = []
         for leaf in self.leaves:

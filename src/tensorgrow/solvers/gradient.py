@@ -14,8 +14,6 @@ from ..errors import DataError, OptionError, check_choice, check_positive, check
 from ..structure import Structure
 from .cuda_graphs import CapturedStep, PlainStep
 
-__all__ = ["Training", "TrainingOptions", "grown_state", "train"]
-
 Optimizer = Literal["adam", "adamw", "sgd", "lbfgs"] | Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 Schedule = Literal["constant", "cosine"] | Callable[[torch.optim.Optimizer], Any]
 State = list[dict[str, torch.Tensor]]

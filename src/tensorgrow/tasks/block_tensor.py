@@ -31,8 +31,6 @@ from ..structure import Structure
 from .request import Request
 from .tensor_data import DOUBLE_ENTRIES, TensorData
 
-__all__ = ["BlockTensor", "fits_in_memory"]
-
 # Copies of the tensor that a decomposition in memory takes: the data, another order, the residual, products.
 COPIES_IN_MEMORY = 5
 # Numbers of double precision per entry of the core while it is cut and searched.
@@ -84,7 +82,6 @@ class BlockTensor(TensorData):
 
     @cached_property
     def memory_limit(self) -> float:
-        """Bytes that this process and every worker may take."""
         return self.request.memory(self.home)
 
     @cached_property
@@ -108,7 +105,6 @@ class BlockTensor(TensorData):
 
     @property
     def probe(self) -> torch.Tensor:
-        """The norms of the blocks, where the core is if there is one; any number before the first pass."""
         if "_first_pass" not in self.__dict__:
             return self._like
         device = self.home if self._small is None else self._small.core.device
@@ -117,12 +113,10 @@ class BlockTensor(TensorData):
 
     @property
     def scale(self) -> float:
-        """A power of two, so that nothing is rounded."""
         return self.reducer.form.scale
 
     @property
     def is_zero(self) -> bool:
-        """Whether all entries are zero."""
         return self.norm == 0.0
 
     @cached_property
@@ -153,7 +147,6 @@ class BlockTensor(TensorData):
         return self._small
 
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
-        """The core, where the modes compress; else the blocks."""
         small, error = self._compress(), self.request.limits.max_error
         if small is not None:
             return small.objective, small.bounds(error) if self.wants_bounds and error else None
@@ -167,7 +160,6 @@ class BlockTensor(TensorData):
         return self.whole, None
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
-        """First the core, where the modes compress; then, where what that leaves out matters, the blocks."""
         small, needed = self._compress(), self.whole.memory_needed(structure, pairs=False)
         if small is None:
             what = f"streaming {structure.num_parameters:,} parameters"
@@ -177,11 +169,9 @@ class BlockTensor(TensorData):
         return (core, (self.whole, 0.0)) if needed <= self.memory_limit else (core,)
 
     def error(self, network: TensorNetwork) -> float:
-        """Relative error from the residual, in one pass that also checks that the data is still the same."""
         return _verify(self.reducer, network, self.norm)
 
     def about(self) -> Mapping[str, object]:
-        """What was read for the run."""
         small, reducer = self._small, self.reducer
         return {
             "method": "stream" if small is None else "compress",
@@ -192,7 +182,6 @@ class BlockTensor(TensorData):
         }
 
     def threads(self) -> AbstractContextManager[None]:
-        """One of torch's: threads of ours work on blocks."""
         return one_thread()
 
 

@@ -31,8 +31,6 @@ from .linear_classifier import choose_ridge, fit_logistic, linear_network, spann
 from .request import Keywords, Request, pick
 from .task import deadline_of_last_fit, run_task, seed_of
 
-__all__ = ["HELD_OUT", "Classified", "auto_edges", "classify"]
-
 # Share of the samples held out by default.
 HELD_OUT = 0.2
 # With more features than this not all pairs are candidates.
@@ -238,16 +236,13 @@ class ClassifyTask(LearnTask):
 
     @property
     def seed(self) -> int | None:
-        """Only what the user gave: without a seed, what is held out comes from another one."""
         return seed_of(self.request.random_state)
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Numbers that tell these samples from others."""
         data = fingerprint_tensors([self._values, self._labels, self._held_out])
         return {"data": data, "structure": self._first.to_dict()}
 
     def finish(self, search: GradientSearch) -> Result:
-        """The answer, trained further with all samples; or the linear classifier, where that is as good."""
         result = super().finish(search)
         if not self.objective.holds_out:
             return result

@@ -21,8 +21,6 @@ from .partition_task import PartitionTask
 from .request import Request, pick
 from .task import run_task
 
-__all__ = ["as_observation_task", "complete"]
-
 
 def complete(
     x: Any,

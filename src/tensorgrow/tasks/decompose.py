@@ -20,8 +20,6 @@ from .request import Request, pick
 from .task import N, NetworkTask, run_task
 from .tensor_data import DenseTensor, TensorData
 
-__all__ = ["TensorTask", "as_tensor_data", "decompose"]
-
 
 def decompose(
     x: Any,
@@ -130,23 +128,18 @@ class TensorTask(NetworkTask[N]):
 
     @property
     def is_zero(self) -> bool:
-        """Whether all entries are zero."""
         return self.data.is_zero
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Numbers that tell this tensor from others."""
         return self.data.fingerprint()
 
     def about(self) -> Mapping[str, object]:
-        """What to note of the run."""
         return self.data.about()
 
     def threads(self) -> AbstractContextManager[None]:
-        """A limit on threads that would wait for each other."""
         return self.data.threads()
 
     def finish(self, search: N) -> Result:
-        """The answer with its error recomputed."""
         answer = search.answer
         assert answer is not None
         return self.result(search, answer.network, Errors(self.data.error(answer.network)))
@@ -156,7 +149,6 @@ class DecomposeTask(TensorTask[GreedySearch]):
     """The search for a network."""
 
     def search(self) -> GreedySearch:
-        """Greedy-TN."""
         request, policy = self.request, self.policy
         objective, bounds = self.data.prepare(self.first)
         problem = Problem(

@@ -31,8 +31,6 @@ from .learn import Guidance, LearnTask
 from .request import Keywords, Request, pick
 from .task import run_task, seed_of
 
-__all__ = ["DensityResult", "learn_density", "rate_pairs"]
-
 # Pseudo-count per value of a variable, for the independent variables that the growth starts from.
 PRIOR_COUNT = 0.5
 # Squares of new slices must be seen by the gradient, which vanishes with them.
@@ -68,11 +66,9 @@ class DensityResult(Result):
         return self.validation_error
 
     def predict(self, indices: Any) -> torch.Tensor:
-        """Probabilities of samples."""
         return self.model.prob(indices)
 
     def fill(self, x: Any, mask: Any = None, *, keep_observed: bool = True) -> Any:
-        """Not for densities: refused."""
         raise OptionError("a density has no missing entries; use `model.conditional` or `model.sample`")
 
     def __repr__(self) -> str:
@@ -218,23 +214,18 @@ class DensityTask(LearnTask):
 
     @property
     def seed(self) -> int | None:
-        """Only what the user gave: without a seed, what is held out comes from another one."""
         return seed_of(self.request.random_state)
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Numbers that tell these samples from others."""
         return {"density": self.density, "data": self._fingerprint}
 
     def about(self) -> Mapping[str, object]:
-        """The kind of the density, and how many samples it was learned from."""
         return {"density": self.density, "samples": self._count}
 
     def bring_home(self, network: TensorNetwork) -> TensorNetwork:
-        """What probabilities are made of, from what is trained."""
         return _as_density(network, self.density)
 
     def finish(self, search: GradientSearch) -> DensityResult:
-        """The answer as a density."""
         return DensityResult(**super().finish(search).__dict__)
 
 

@@ -21,8 +21,6 @@ from ..results import RESULT_KIND
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["DENSITY_KIND", "DensityModel"]
-
 DENSITY_KIND = "density"
 
 # Numbers of an intermediate while samples are drawn; more prefixes are done in chunks.

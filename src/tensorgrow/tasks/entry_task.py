@@ -19,8 +19,6 @@ from ..structure import Structure
 from .observation_task import ObservationTask, Observed, TestEntries
 from .request import Request
 
-__all__ = ["EntryTask"]
-
 # Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
 # the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
 FEW_ENTRIES = 100_000
@@ -67,25 +65,20 @@ class EntryTask(ObservationTask):
 
     @property
     def num_observations(self) -> int:
-        """Observations, fitted or not."""
         return len(self.values)
 
     @property
     def num_held_out(self) -> int:
-        """Observations that are not fitted."""
         return 0 if self.held_out is None else int(self.held_out.sum())
 
     @property
     def is_zero(self) -> bool:
-        """Whether there is nothing to explain; zeros say something under other losses."""
         return not self.is_reweighted and not bool(self.values.any())
 
     def threads(self) -> AbstractContextManager[None]:
-        """On few entries, torch's threads wait for each other longer than they compute."""
         return one_thread() if len(self.values) < FEW_ENTRIES else one_blas_thread()
 
     def objective(self, ridge: float, *, everything: bool = False) -> HeldOut:
-        """The loss on the fitted entries, or on all."""
         weights = None if self.weights is None else self.weights.to(self.values.real.dtype)
         held_out = None if everything else self.held_out
         squares = ObservedLeastSquares(
@@ -94,7 +87,6 @@ class EntryTask(ObservationTask):
         return ReweightedLeastSquares(squares, self.loss) if self.is_reweighted else squares
 
     def random_start(self) -> TensorNetwork | None:
-        """For losses with a scale of their own: a nearly constant network."""
         if not self.is_reweighted or self.structure is not None:
             return super().random_start()
         level = self.loss.level(self.values)
@@ -107,11 +99,9 @@ class EntryTask(ObservationTask):
         return TensorNetwork(noise.structure, cores)
 
     def lists(self, known: Observations) -> torch.Tensor:
-        """Which of some entries are among the observations."""
         return positions_in(known, Observations(self.indices, self.values.real, self.shape))
 
     def mean_losses(self, answer: TensorNetwork, final: TensorNetwork) -> Mapping[str, object]:
-        """Name of the loss and its means: of the answer, and of the final network on test entries."""
         predicted = answer.entries(self.indices)
         fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
         means = {
@@ -126,7 +116,6 @@ class EntryTask(ObservationTask):
         return means
 
     def test_error(self, network: TensorNetwork, entries: TestEntries) -> float:
-        """Relative error, or root of the relative deviance, on entries that were not observed."""
         if not self.is_reweighted:
             return super().test_error(network, entries)
         indices, values = entries
@@ -135,7 +124,6 @@ class EntryTask(ObservationTask):
         return test.loss(network.structure, test.to_arrays(network)) / (test.norm or 1.0)
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Numbers that tell these observations from others."""
         everything = [self.indices, self.values, self.weights]
         held_out = 0 if self.held_out is None else fingerprint_positions(self.indices[self.held_out])
         return {"observations": fingerprint_tensors(everything), "held_out": held_out}

@@ -27,8 +27,6 @@ from .request import Keywords, Request, pick
 from .task import run_task
 from .tensor_data import TensorData
 
-__all__ = ["fit"]
-
 # What a fit of known data may take at most, and when it has converged: it is the end of the work, not a step.
 SWEEPS, TOLERANCE = 500, 1e-7
 # The same where entries are missing: there, more sweeps mostly fit noise.
@@ -134,11 +132,9 @@ class FitTask(TensorTask[FitSearch]):
 
     @property
     def first(self) -> Structure:
-        """The structure to fit."""
         return self.structure
 
     def check(self) -> None:
-        """Refuse data and starts of another form."""
         init = self.request.init
         if self.shape != self.structure.dims:
             raise DataError(f"the tensor has shape {self.shape}, the structure is for {self.structure.dims}")
@@ -149,18 +145,15 @@ class FitTask(TensorTask[FitSearch]):
             )
 
     def search(self) -> FitSearch:
-        """Alternating least squares."""
         objectives = self.data.approximations(self.structure)
         problem = FitProblem(self.structure, objectives, Context(self.generator), self.sweeps, self.tolerance)
         return FitSearch(problem, self.request.limits, self.start())
 
     def identity(self, search: FitSearch) -> Mapping[str, object]:
-        """What a resumed run must share with the one that wrote the checkpoint, by name."""
         structure = self.structure.to_dict()
         return {**super().identity(search), "structure": structure, "tolerance": self.tolerance}
 
     def finish(self, search: FitSearch) -> Result:
-        """The network with its error recomputed; it is the only one on the path."""
         result = super().finish(search)
         path = (PathPoint(result.network, result.relative_error),)
         return replace(result, path=path, info={**result.info, "sweeps": search.state.sweeps})

@@ -16,8 +16,6 @@ from ..solvers import ALSSettings, als
 from ..structure import Structure
 from .task import NetworkTask, deadline_of_last_fit, seed_of
 
-__all__ = ["HeldOutTask"]
-
 
 @dataclass(frozen=True)
 class _LastFit:
@@ -53,7 +51,6 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
 
     @property
     def seed(self) -> int | None:
-        """Only what the user gave: without a seed, what is held out comes from another one."""
         return seed_of(self.request.random_state)
 
     @property
@@ -71,11 +68,9 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
 
     @property
     def first(self) -> Structure:
-        """The structure that the search starts with."""
         return super().first if self.structure is None else self.structure
 
     def search(self) -> HeldOutSearch:
-        """Greedy-TN by held-out data."""
         request, policy = self.request, self.policy
         ridge = request.options.ridge
         objective = self.objective(self.default_ridge if ridge is None else ridge)
@@ -95,7 +90,6 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         return HeldOutSearch(problem, limits, self.start())
 
     def identity(self, search: HeldOutSearch) -> Mapping[str, object]:
-        """What a resumed run must share with the one that wrote the checkpoint, by name."""
         known = None if self.structure is None else self.structure.to_dict()
         return {**super().identity(search), "structure": known}
 
@@ -108,7 +102,6 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         return enough if most is None else min(most, enough)
 
     def finish(self, search: HeldOutSearch) -> Result:
-        """Fit the chosen network to all data, and report."""
         last = self._fit_everything(search)
         stop = StopReason.INTERRUPTED if last.is_interrupted else search.state.stop
         errors = self.errors(search, last.network, last.error)

@@ -28,8 +28,6 @@ from ..structure import Edge
 from .request import Keywords, Request, pick
 from .task import NetworkTask, run_task
 
-__all__ = ["Guidance", "LearnTask", "learn"]
-
 
 def learn(
     loss: Callable[..., torch.Tensor],
@@ -165,7 +163,6 @@ class LearnTask(NetworkTask[GradientSearch]):
         self.shape = objective.dims
 
     def search(self) -> GradientSearch:
-        """Greedy-TN by gradients."""
         request, guidance = self.request, self.guidance
         assert request.training is not None
         problem = GradientProblem(
@@ -186,15 +183,12 @@ class LearnTask(NetworkTask[GradientSearch]):
         return search
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Nothing: a loss is a function, and cannot be compared."""
         return {}
 
     def identity(self, search: GradientSearch) -> Mapping[str, object]:
-        """What a resumed run must share with the one that wrote the checkpoint, by name."""
         return {**super().identity(search), "shortlist": self.guidance.shortlist}
 
     def finish(self, search: GradientSearch) -> Result:
-        """The answer as it was trained."""
         answer = search.answer
         assert answer is not None
         errors = Errors(answer.loss, self.kind, validation=answer.validation)

@@ -19,8 +19,6 @@ import torch
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-__all__ = ["choose_ridge", "fit_logistic", "linear_network", "spanning_tree", "tree_ranks"]
-
 # Ridges that are tried, times the number of samples, the strongest first.
 RIDGES = (10.0, 1.0, 0.1, 0.01, 0.001)
 # Folds of the cross-validation; with many samples one of them is enough to tell ridges apart.

@@ -22,8 +22,6 @@ from .held_out import HeldOutTask
 from .request import Request
 from .task import rescale
 
-__all__ = ["ObservationTask", "Observed", "TestEntries", "relative_error"]
-
 # Share of the entries held out by default.
 HELD_OUT = 0.1
 
@@ -70,17 +68,14 @@ class ObservationTask(HeldOutTask):
 
     @property
     def loss_scale(self) -> float:
-        """What losses are multiplied with, to have them in the units of the user."""
         return self.scale * math.sqrt(self.weight_scale)
 
     @property
     def default_ridge(self) -> float:
-        """The ridge to start with."""
         return self.loss.ridge
 
     @property
     def what(self) -> str:
-        """What the run does."""
         return f"completing a tensor of shape {self.shape} from {self.num_observations:,} entries"
 
     @property
@@ -101,7 +96,6 @@ class ObservationTask(HeldOutTask):
         return relative_error(network, *entries)
 
     def check(self) -> None:
-        """Refuse what does not fit the shape of the data."""
         if self.structure is not None and self.shape != self.structure.dims:
             raise DataError(f"the tensor has shape {self.shape}, the structure is for {self.structure.dims}")
         super().check()
@@ -130,18 +124,15 @@ class ObservationTask(HeldOutTask):
         return TensorNetwork.random(self.structure, random_state=self.generator, dtype=self.probe.dtype)
 
     def start(self) -> Start:
-        """What the search starts from, in the units it computes in."""
         init = self.request.init or self.random_start()
         return Start(rescale(init, 1.0 / self.scale), self.probe.dtype, self.probe.device)
 
     def zero(self) -> Result:
-        """The result for observations that are zero throughout."""
         result = super().zero()
         test = None if self.test is None else relative_error(result.network, *self.test)
         return replace(result, errors=Errors(0.0, "relative", 0.0, 0.0 if self.num_held_out else None, test))
 
     def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
-        """Of the answer on the fitted and on the held-out entries, of the final network on the others."""
         answer = search.answer
         assert answer is not None
         fitted, structure = self.objective(search.ridge), answer.network.structure
@@ -156,19 +147,16 @@ class ObservationTask(HeldOutTask):
         )
 
     def finish(self, search: HeldOutSearch) -> Result:
-        """Fit the chosen network to all observations, and report."""
         result, answer = super().finish(search), search.answer
         assert answer is not None
         more = self.mean_losses(answer.network, result.network) if self.is_reweighted else {}
         return replace(result, info={**result.info, **more})
 
     def identity(self, search: HeldOutSearch) -> Mapping[str, object]:
-        """What a resumed run must share with the one that wrote the checkpoint, by name."""
         norm = search.problem.objective.norm
         return {**super().identity(search), "loss": repr(self.loss), "norm": norm}
 
     def about(self) -> Mapping[str, object]:
-        """How much is observed and held out."""
         return {"num_observations": self.num_observations, "num_held_out": self.num_held_out}
 
 

@@ -20,8 +20,6 @@ from ..errors import DataError
 from ..objectives import Census, EntryPart, ObservedLeastSquares
 from .request import Request
 
-__all__ = ["Prepared", "prepare_parts"]
-
 Array = Any
 
 # Numbers of 8 bytes per entry of a tensor of order p while it is computed with, without rows: A p + B.

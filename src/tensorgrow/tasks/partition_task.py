@@ -21,8 +21,6 @@ from .observation_task import ObservationTask, Observed
 from .partition_data import prepare_parts
 from .request import Request
 
-__all__ = ["PartitionTask"]
-
 
 class PartitionTask(ObservationTask):
     """A run on observations that stay in threads or with the workers of a cluster."""
@@ -64,21 +62,17 @@ class PartitionTask(ObservationTask):
 
     @property
     def num_observations(self) -> int:
-        """Observations, fitted or not."""
         return self.data.census_of_all.fitted
 
     @property
     def num_held_out(self) -> int:
-        """Observations that are not fitted."""
         return self.data.census.held_out
 
     @property
     def is_zero(self) -> bool:
-        """Whether all values are zero."""
         return self.data.is_zero
 
     def objective(self, ridge: float, *, everything: bool = False) -> PartitionedLeastSquares:
-        """The loss on the fitted entries, or on all."""
         data = self.data
         census = data.census_of_all if everything else data.census
         return PartitionedLeastSquares(
@@ -86,23 +80,19 @@ class PartitionTask(ObservationTask):
         )
 
     def threads(self) -> AbstractContextManager[None]:
-        """One of torch's for each part that is worked on."""
         return one_thread()
 
     def lists(self, known: Observations) -> torch.Tensor:
-        """Which of some entries are among the observations."""
         listed = np.zeros(len(known), dtype=bool)
         for mine in self.data.parts.map(_Among(known.indices.cpu().numpy(), self.shape)):
             listed |= mine
         return torch.from_numpy(listed)
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Numbers that tell these observations from others, in whatever partitions they come."""
         everyone, held_out = self.data.codes
         return {"observations": [self.num_observations, everyone], "held_out": held_out}
 
     def about(self) -> Mapping[str, object]:
-        """How much is observed, in how many partitions, and how often all were asked for something."""
         parts = self.data.parts
         return {**super().about(), "partitions": len(parts), "rounds": parts.rounds}
 

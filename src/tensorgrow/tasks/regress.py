@@ -27,8 +27,6 @@ from .held_out import HeldOutTask
 from .request import Keywords, Request, pick
 from .task import run_task
 
-__all__ = ["HELD_OUT", "Regression", "regress"]
-
 # Share of the samples held out by default.
 HELD_OUT = 0.1
 # Numbers in the samples up to which torch computes on one thread, and from which "auto" takes a GPU.
@@ -175,30 +173,24 @@ class RegressTask(HeldOutTask):
 
     @property
     def loss_scale(self) -> float:
-        """Losses are those of the responses."""
         return self.y_scale
 
     @property
     def num_held_out(self) -> int:
-        """Samples that are not fitted."""
         return 0 if self.held_out is None else int(self.held_out.sum())
 
     @property
     def is_zero(self) -> bool:
-        """Whether there is nothing to explain: the responses are constant."""
         return not bool(_centre(self.y, None, self.fit_intercept)[0].any())
 
     @property
     def what(self) -> str:
-        """What the run does."""
         return f"a regression on {len(self.x):,} samples of shape {tuple(self.x.shape[1:])}"
 
     def threads(self) -> AbstractContextManager[None]:
-        """On small data, threads wait for each other longer than they compute."""
         return one_thread() if self.x.numel() <= FEW_ENTRIES else nullcontext()
 
     def objective(self, ridge: float, *, everything: bool = False) -> RegressionLeastSquares:
-        """Least squares on the fitted samples, or on all; their means are subtracted."""
         held_out = None if everything else self.held_out
         x, _ = _centre(self.x, held_out, self.fit_intercept)
         y, _ = _centre(self.y, held_out, self.fit_intercept)
@@ -213,7 +205,6 @@ class RegressTask(HeldOutTask):
         return (value * self.y_scale).to(self.home)
 
     def search(self) -> HeldOutSearch:
-        """Greedy-TN by held-out samples."""
         needed = COPIES * self.x.numel() * self.x.element_size()
         check_memory(needed, self.request.memory(self.x.device), self.what)
         search = super().search()
@@ -232,21 +223,18 @@ class RegressTask(HeldOutTask):
         return min(trials)[2]
 
     def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
-        """Relative to the norm of the responses, less their mean with an intercept."""
         answer, problem = search.answer, search.problem
         assert answer is not None
         validation = None if answer.validation is None else answer.validation / problem.scale
         return Errors(total, train=answer.loss / (problem.objective.norm or 1.0), validation=validation)
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Numbers that tell these samples from others."""
         return {
             "data": fingerprint_tensors([self.x, self.y, self.held_out]),
             "fit_intercept": self.fit_intercept,
         }
 
     def about(self) -> Mapping[str, object]:
-        """How much is fitted and held out."""
         return {"num_samples": len(self.x), "num_held_out": self.num_held_out}
 
 

@@ -18,8 +18,6 @@ from ..network import RandomState, TensorNetwork, as_generator
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
 from ..solvers import TrainingOptions
 
-__all__ = ["Audience", "Keywords", "Request", "pick"]
-
 # Seconds that searches without an end of their own take when no limit is given.
 THOROUGH_SECONDS = 60.0
 

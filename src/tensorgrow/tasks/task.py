@@ -26,8 +26,6 @@ from ..search import AnySearch, EdgePolicy, NetworkSearch, NetworkState, Start, 
 from ..structure import Structure
 from .request import Audience, Request
 
-__all__ = ["AnyNetworkSearch", "N", "NetworkTask", "Task", "describe", "rescale", "run_task", "seed_of"]
-
 S = TypeVar("S", bound=AnySearch)
 R = TypeVar("R")
 AnyNetworkSearch = NetworkSearch[object, NetworkState]
@@ -137,7 +135,6 @@ class NetworkTask(Task[N, Result]):
         self.request.limits.check_size(self.first.num_parameters)
 
     def trivial(self) -> Result | None:
-        """A network of zeros for data that is zero throughout."""
         self.check()
         return self.zero() if self.is_zero else None
 
@@ -162,7 +159,6 @@ class NetworkTask(Task[N, Result]):
         return limit
 
     def identity(self, search: N) -> Mapping[str, object]:
-        """What a resumed run must share with the one that wrote the checkpoint, by name."""
         request, policy = self.request, self.policy
         return {
             "shape": list(self.shape),

@@ -19,8 +19,6 @@ from ..search import CutBounds
 from ..structure import Structure
 from .request import Request
 
-__all__ = ["DOUBLE_ENTRIES", "DenseTensor", "TensorData"]
-
 # Up to this many entries the reported error is computed in double precision throughout.
 DOUBLE_ENTRIES = 1 << 27
 
@@ -105,17 +103,14 @@ class DenseTensor(TensorData):
 
     @property
     def probe(self) -> torch.Tensor:
-        """The tensor itself."""
         return self.target
 
     @property
     def scale(self) -> float:
-        """A power of two, so that nothing is rounded."""
         return self._scale
 
     @property
     def is_zero(self) -> bool:
-        """Whether all entries are zero."""
         return not bool(self.target.any())
 
     @cached_property
@@ -124,24 +119,20 @@ class DenseTensor(TensorData):
         return DenseLeastSquares(self.target)
 
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
-        """The objective, and bounds from the spectra of all cuts."""
         what = f"decomposing a tensor of shape {self.shape}"
         check_memory(self.objective.memory_needed(first), self.memory_limit, what)
         error = self.request.limits.max_error
         return self.objective, CutBounds(self.target, error) if self.wants_bounds and error else None
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
-        """The objective, which leaves out nothing."""
         what = f"fitting {structure.num_parameters:,} parameters"
         check_memory(self.objective.memory_needed(structure), self.memory_limit, what)
         return ((self.objective, 0.0),)
 
     def error(self, network: TensorNetwork) -> float:
-        """Relative error from the residual, in double precision where that fits comfortably."""
         return exact_error(self.target, network)
 
     def threads(self) -> AbstractContextManager[None]:
-        """One, where NumPy computes: its products are small."""
         return one_thread() if self.objective.use_numpy else nullcontext()
 
 

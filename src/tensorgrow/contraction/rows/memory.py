@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-__all__ = ["allocate", "reshape"]
-
 
 def allocate(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     """Fresh memory; on the CPU from NumPy, which asks the system for huge pages.

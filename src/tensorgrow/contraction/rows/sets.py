@@ -12,8 +12,6 @@ import torch
 from ..dimension_tree import Tree
 from .memory import allocate
 
-__all__ = ["Entries", "RowSet", "Scratch"]
-
 # All combinations of a set are computed, as one matrix product, while they are at most so many times the
 # entries: rows gathered entry by entry cost several times more each.
 DENSE_FACTOR = 4.0

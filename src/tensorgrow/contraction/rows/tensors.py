@@ -12,8 +12,6 @@ from ...structure import Edge
 from .memory import allocate, reshape
 from .sets import Entries, RowSet, Scratch
 
-__all__ = ["RowSource", "RowTensor", "free_and_shared", "join", "take"]
-
 
 @dataclass(frozen=True, eq=False)
 class RowTensor:

@@ -18,8 +18,6 @@ from ..dimension_tree import Tree, best_tree, leaves
 from .sets import Entries, RowSet
 from .tensors import RowSource, RowTensor, free_and_shared, join, take
 
-__all__ = ["RowTree"]
-
 
 class _Vertex:
     """A set of nodes in the dimension tree."""

@@ -12,8 +12,6 @@ from .grid import Box
 from .reducer import Kernel, Partial, Reducer, Sums, run_group, run_kernel
 from .sources import BlockSource, DaskSource
 
-__all__ = ["ClientReducer"]
-
 
 @dataclass(eq=False)
 class ClientReducer(Reducer):
@@ -23,7 +21,6 @@ class ClientReducer(Reducer):
 
     @property
     def at_once(self) -> int:
-        """Blocks that one worker holds at the same time: its threads."""
         return most_threads(self.client)
 
     def _reduce_groups(self, kernel: Kernel, groups: list[Sequence[Box]]) -> Sums:

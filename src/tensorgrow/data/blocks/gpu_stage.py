@@ -22,8 +22,6 @@ from ..parallel.executor import map_in_order
 from .grid import Box
 from .reducer import Kernel, Partial, Reducer, Sums, block_tensor, run_kernel
 
-__all__ = ["Stage", "StagedReducer"]
-
 # Copies of a block that its computation takes, to compare blocks that wait on the GPU with.
 COPIES_AT_WORK = 4
 
@@ -128,7 +126,6 @@ class StagedReducer(Reducer):
 
     @property
     def at_once(self) -> int:
-        """Blocks at work at the same time: one, and those on their way, which take one copy each."""
         return 1 + -(-self.threads // COPIES_AT_WORK)
 
     def _reduce_groups(self, kernel: Kernel, groups: list[Sequence[Box]]) -> Sums:

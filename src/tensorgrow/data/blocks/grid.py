@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
-__all__ = ["Box", "block_grid", "entries_of", "part_grid"]
-
 Box = tuple[tuple[int, int], ...]
 """First index and end of a block along every axis."""
 

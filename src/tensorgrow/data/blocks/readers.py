@@ -18,8 +18,6 @@ from .grid import Box
 from .reducer import Form, Reducer, ThreadReducer
 from .sources import ArraySource, BlockSource, as_source
 
-__all__ = ["Blocks", "Method"]
-
 Method = Literal["auto", "compress", "stream"]
 
 # Share of the memory that is for blocks.

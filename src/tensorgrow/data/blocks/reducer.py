@@ -23,20 +23,6 @@ from ..parallel.executor import map_in_order
 from .grid import Box, entries_of
 from .sources import BlockSource
 
-__all__ = [
-    "Form",
-    "Kernel",
-    "Partial",
-    "Reducer",
-    "Sums",
-    "ThreadReducer",
-    "block_tensor",
-    "group_boxes",
-    "run_group",
-    "run_kernel",
-    "widen",
-]
-
 Array = Any
 
 # Tasks per pass at most: enough for a hundred workers, few enough for one scheduler.
@@ -231,7 +217,6 @@ class ThreadReducer(Reducer):
 
     @property
     def at_once(self) -> int:
-        """Blocks in memory at the same time."""
         return self.threads
 
     def _reduce_groups(self, kernel: Kernel, groups: list[Sequence[Box]]) -> Sums:

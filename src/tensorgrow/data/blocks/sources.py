@@ -19,8 +19,6 @@ from ...errors import DataError, MemoryLimitError
 from .grid import Box, block_grid, part_grid
 from .zarr_chunks import ChunkFiles
 
-__all__ = ["ArraySource", "BlockSource", "as_source", "is_lazy"]
-
 Array = Any
 
 
@@ -142,14 +140,12 @@ class ZarrSource(BlockSource):
         self._files = ChunkFiles.of(array)
 
     def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
-        """Cut the tensor into whole chunks, or into parts of them where these can be read by themselves."""
         size = max_entries if wanted is None else min(wanted, max_entries)
         if self._files is None or math.prod(self.chunks) <= size:
             return super().boxes(max_entries, wanted)
         return part_grid(self.shape, self.chunks, size)
 
     def name(self, box: Box) -> str:
-        """The key of the chunk in the store."""
         coordinates = tuple(start // c for (start, _), c in zip(box, self.chunks))
         encode = getattr(getattr(self.array, "metadata", None), "encode_chunk_key", None)
         return f"chunk {encode(coordinates) if encode else '.'.join(map(str, coordinates))}"
@@ -222,7 +218,6 @@ class DaskSource(BlockSource):
         self._number = [{edge: k for k, edge in enumerate(edges)} for edges in self._edges]
 
     def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
-        """The chunks of the array."""
         if math.prod(self.chunks) > max_entries:
             raise MemoryLimitError(
                 f"the dask array has chunks of {math.prod(self.chunks):,} entries, but the memory limit "
@@ -231,7 +226,6 @@ class DaskSource(BlockSource):
         return list(product(*self._edges))
 
     def load(self) -> Array:
-        """Let dask compute all entries in its own way."""
         return self.array.compute()
 
     def delayed_chunks(self) -> dict[Box, Any]:
@@ -240,7 +234,6 @@ class DaskSource(BlockSource):
         return {box: chunks[self._position(box)] for box in product(*self._edges)}
 
     def name(self, box: Box) -> str:
-        """The position of the chunk."""
         return f"chunk {self._position(box)}"
 
     def _position(self, box: Box) -> tuple[int, ...]:

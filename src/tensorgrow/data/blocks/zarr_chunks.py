@@ -18,8 +18,6 @@ import numpy as np
 
 from .grid import Box
 
-__all__ = ["ChunkFiles"]
-
 Array = Any
 
 _memory = threading.local()

@@ -11,18 +11,6 @@ from typing import Any
 
 from ...errors import ClusterError, DataError
 
-__all__ = [
-    "RETRIES",
-    "Opaque",
-    "active_client",
-    "ask_scheduler",
-    "count_bytes",
-    "gather_in_order",
-    "least_memory",
-    "most_threads",
-    "unwrap",
-]
-
 # How often a task is tried again after an error of its own; dask takes care of lost workers.
 RETRIES = 2
 # Seconds between two looks at the workers while waiting, and without any worker before giving up.

@@ -9,8 +9,6 @@ from contextlib import nullcontext
 from functools import lru_cache
 from typing import TypeVar
 
-__all__ = ["map_in_order"]
-
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from ...errors import OptionError
 
-__all__ = ["map_runs"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from ..holdout import Split, draw_by_position
 from .parts import ClientParts, ThreadParts
 from .rows import Rows
 
-__all__ = ["HeldOutRows", "count_slices", "hold_out_rows"]
-
 Array = Any
 Parts = ThreadParts | ClientParts
 

@@ -13,8 +13,6 @@ from ..parallel.executor import map_in_order
 from .rows import Columns, read_partition
 from .tables import PartitionedObservations
 
-__all__ = ["ClientParts", "ThreadParts", "open_parts"]
-
 Load = Callable[[], Any]
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from ...errors import DataError
 from ..observations import Observations
 
-__all__ = ["Columns", "ParquetFile", "Rows", "read_partition"]
-
 
 @dataclass(frozen=True)
 class Columns:

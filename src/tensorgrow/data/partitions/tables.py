@@ -12,8 +12,6 @@ from typing import Any
 from ...errors import DataError, MissingPackageError, OptionError
 from .rows import Columns, ParquetFile
 
-__all__ = ["PartitionedObservations", "as_partitions", "is_partitioned"]
-
 
 @dataclass(frozen=True)
 class PartitionedObservations:

@@ -18,8 +18,6 @@ import torch
 
 from ...errors import DataError, FileFormatError, OptionError, check_choice
 
-__all__ = ["FORMAT_VERSION", "ORDERS", "PADDINGS", "Digit", "Order", "Padding", "Tensorization"]
-
 FORMAT_VERSION = 1
 
 Order = Literal["C", "F", "interleaved", "grouped"]

@@ -10,8 +10,6 @@ import torch
 from .axes import Order, Padding, Tensorization
 from .digits import arrange, even_digits
 
-__all__ = ["DEFAULT_ERROR", "choose", "even", "for_missing", "train_size"]
-
 # Sizes of digits that are tried. Interleaved modes make the best trains, and networks over all edges do not
 # care about the order of the modes. Grouped ones made networks of photographs larger.
 BASES = (2, 4, 8, 16)

@@ -8,8 +8,6 @@ from functools import lru_cache
 
 from .axes import Digit, Order
 
-__all__ = ["arrange", "even_digits", "match"]
-
 
 @lru_cache(maxsize=1024)
 def even_digits(size: int, base: int) -> tuple[int, ...]:

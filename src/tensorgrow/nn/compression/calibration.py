@@ -14,8 +14,6 @@ from ...data.arrays import as_tensor
 from ...errors import DataError
 from ..modules import switch_mode
 
-__all__ = ["Inputs", "Metric", "apply", "calibration_batches", "input_moments", "shrink"]
-
 
 @dataclass(frozen=True)
 class Inputs:

@@ -18,8 +18,6 @@ from ...tasks.decompose import decompose
 from ..layer.layout import Layout, digits
 from .calibration import Metric
 
-__all__ = ["Choice", "Wish", "allocate", "default_layouts", "find_choices", "pareto"]
-
 # Points of a path that are looked at, evenly spread over the logarithm of the size: each is contracted to a
 # dense weight to measure its error.
 POINTS = 24

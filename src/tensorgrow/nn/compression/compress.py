@@ -31,8 +31,6 @@ from .latency import median_seconds
 from .layers import Dims, budget_of, convert, layers_to_compress, layouts_of, parameters_that_stay
 from .result import CompressResult, LayerSearch
 
-__all__ = ["CompressProblem", "CompressSearch", "CompressState", "CompressTask", "compress"]
-
 
 def compress(
     model: nn.Module,
@@ -192,7 +190,6 @@ class CompressSearch(Search[CompressProblem, CompressState]):
 
     @property
     def has_answer(self) -> bool:
-        """Whether every layer has some forms."""
         return len(self.state.choices) == len(self.problem.layers)
 
     @property
@@ -201,13 +198,11 @@ class CompressSearch(Search[CompressProblem, CompressState]):
         return self.context.deadline == -math.inf
 
     def wind_down(self) -> bool:
-        """Stop searching; the layers that are left get truncated SVDs."""
         self._reason = StopReason.CALLBACK
         self.context.deadline = -math.inf
         return False
 
     def pack(self) -> tuple[dict[str, Json], dict[str, torch.Tensor]]:
-        """Leave out layers whose search was cut short: they are searched again."""
         state = self.state
         steps = [s for s in state.steps if s.is_complete]
         names = [s.name for s in steps]
@@ -308,11 +303,9 @@ class CompressTask(Task[CompressSearch, CompressResult]):
         self.batches, self.budget, self.measure = batches, budget, measure
 
     def search(self) -> CompressSearch:
-        """The search, before its first layer."""
         return CompressSearch(self.problem, self.limits, self.generator)
 
     def identity(self, search: CompressSearch) -> Mapping[str, object]:
-        """What a resumed run must share with the one that wrote the checkpoint, by name."""
         problem = self.problem
         return {
             "layers": {n: fingerprint_tensor(m.weight) for n, m in problem.layers.items()},
@@ -326,7 +319,6 @@ class CompressTask(Task[CompressSearch, CompressResult]):
         }
 
     def finish(self, search: CompressSearch) -> CompressResult:
-        """The model with a form for every layer, and the report."""
         problem, own = self.problem, self.own
         problem.tell("choosing forms and measuring")
         names = list(problem.layers)

@@ -14,8 +14,6 @@ from ..layer.linear import TNLinear
 from ..layer.schedules import peak_entries
 from ..modules import count_parameters, switch_mode
 
-__all__ = ["layer_bytes", "median_seconds"]
-
 
 @torch.no_grad()
 def median_seconds(call: Callable[[], Any], module: nn.Module) -> float:

@@ -16,8 +16,6 @@ from .choices import Choice, default_layouts
 from .latency import layer_bytes, median_seconds
 from .result import LayerReport
 
-__all__ = ["Dims", "budget_of", "convert", "layers_to_compress", "layouts_of", "parameters_that_stay"]
-
 Dims = tuple[Sequence[int], Sequence[int]]
 
 

@@ -19,8 +19,6 @@ from ..layer.layout import Layout
 from ..layer.linear import TNLinear
 from ..modules import copy_architecture, count_bytes, count_parameters, model_tensors, replace_module
 
-__all__ = ["CompressResult", "LayerReport", "LayerSearch", "load_compressed"]
-
 COMPRESSED_KIND = "compressed model"
 
 
@@ -53,7 +51,6 @@ class LayerSearch(Record):
     is_complete: bool
 
     def move(self) -> str:
-        """Which layer it was, for a line of text."""
         return f"{self.kind} {self.name or 'model'} ({self.index + 1} of {self.count})"
 
 

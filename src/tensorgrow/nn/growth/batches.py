@@ -12,8 +12,6 @@ from ...data.arrays import as_tensor
 from ...data.fingerprint import fingerprint_tensors
 from ...errors import DataError
 
-__all__ = ["Batches", "as_batches", "join"]
-
 Pair = tuple[Any, torch.Tensor]
 
 
@@ -116,12 +114,10 @@ class _Chain(Batches):
         self.parts = (first, second)
 
     def in_order(self) -> Iterator[Pair]:
-        """One pass without shuffling."""
         for part in self.parts:
             yield from part.in_order()
 
     def shuffle(self, generator: torch.Generator) -> Iterator[Pair]:
-        """One pass, each part in random order."""
         for part in self.parts:
             yield from part.shuffle(generator)
 

@@ -15,8 +15,6 @@ from ...structure import Edge
 from ..layer.linear import TNLinear, tn_layers
 from .trainer import Trainer, freeze
 
-__all__ = ["Candidate", "GrowProblem", "best_candidate", "layers_to_grow"]
-
 
 @dataclass(frozen=True)
 class GrowProblem:

@@ -29,8 +29,6 @@ from .result import GrowResult
 from .steps import GrowSearch
 from .trainer import Loss, Score, Trainer
 
-__all__ = ["GrowTask", "grow"]
-
 # The paper's choices for this experiment.
 PAPER_TRAINING = TrainingOptions(
     optimizer="adam", learning_rate=1e-3, epochs=50, candidate_epochs=5, patience=50
@@ -191,11 +189,9 @@ class GrowTask(Task[GrowSearch, GrowResult]):
         self.final_epochs = final_epochs
 
     def search(self) -> GrowSearch:
-        """The search, before its first training."""
         return GrowSearch(self.problem, self.limits, self.generator)
 
     def identity(self, search: GrowSearch) -> Mapping[str, object]:
-        """What a resumed run must share with the one that wrote the checkpoint, by name."""
         problem, trainer = self.problem, self.problem.trainer
         pairs = {
             n: None if p.pairs is None else sorted(map(list, p.pairs)) for n, p in problem.policies.items()
@@ -219,7 +215,6 @@ class GrowTask(Task[GrowSearch, GrowResult]):
         }
 
     def finish(self, search: GrowSearch) -> GrowResult:
-        """The best model, after a last training on all data where one was wanted; Ctrl-C leaves that out."""
         state, model, trainer = search.state, search.model, self.problem.trainer
         stop = state.stop
         assert stop is not None

@@ -16,8 +16,6 @@ from ...search import packable
 from ...structure import Structure
 from ..modules import copy_architecture, count_parameters, model_tensors
 
-__all__ = ["GrowResult", "GrowStep"]
-
 GROWN_KIND = "grown model"
 
 
@@ -50,7 +48,6 @@ class GrowStep(Record):
     structures: Mapping[str, Structure]
 
     def move(self) -> str:
-        """What grew, for a line of text."""
         return super().move() if self.layer is None else f"{super().move()} of {self.layer or 'the model'}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -18,8 +18,6 @@ from ..modules import count_parameters, model_tensors
 from .candidates import Candidate, GrowProblem, best_candidate
 from .result import GrowStep
 
-__all__ = ["GrowSearch", "GrowState"]
-
 Tensors = dict[str, torch.Tensor]
 
 
@@ -60,12 +58,10 @@ class GrowSearch(Search[GrowProblem, GrowState]):
 
     @property
     def has_answer(self) -> bool:
-        """Whether the first training is done."""
         return bool(self.state.steps)
 
     @property
     def patience(self) -> int | None:
-        """Growths without a better score after which the run ends."""
         return self.problem.patience
 
     @property
@@ -75,17 +71,14 @@ class GrowSearch(Search[GrowProblem, GrowState]):
 
     @property
     def best_size(self) -> int | None:
-        """Parameters of the model after the best step."""
         return self.best_step.num_parameters if self.state.steps else None
 
     def describe(self) -> str:
-        """The structure of every layer after the best step."""
         if not self.state.steps:
             return ""
         return ", ".join(f"{n or 'model'}: {s!r}" for n, s in self.best_step.structures.items())
 
     def resume(self, header: Mapping[str, Json], tensors: Tensors) -> None:
-        """Continue from what `pack` returned, perhaps with other limits."""
         super().resume(header, tensors)
         state, device = self.state, next(self.model.parameters()).device
         state.memory = {

@@ -18,8 +18,6 @@ from ...solvers import Training, TrainingOptions, train
 from ..modules import switch_mode
 from .batches import Batches, join
 
-__all__ = ["Loss", "Score", "Trainer", "fix_seed", "freeze"]
-
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 Score = Literal["loss", "accuracy"] | Callable[[torch.Tensor, torch.Tensor], Any]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = ["Machine", "Work", "machine_of"]
-
 
 class Machine(NamedTuple):
     """What operations cost on one type of device; only ratios matter."""

@@ -15,8 +15,6 @@ import torch
 from ...errors import FileFormatError, StructureError
 from ...structure import Structure
 
-__all__ = ["Layout", "decode", "digits", "encode"]
-
 
 @dataclass(frozen=True)
 class Layout:

@@ -21,8 +21,6 @@ from .plans import dense_plan
 from .products import Plan, run, run_rows
 from .schedules import Schedule, pick, schedule
 
-__all__ = ["TNLinear", "tn_layers"]
-
 
 class TNLinear(nn.Module):
     r"""``y = x W^T + b`` with `W` a tensor network: a drop-in for ``torch.nn.Linear``.

@@ -17,8 +17,6 @@ from .costs import Work, machine_of
 from .layout import Layout
 from .products import Plan, Product
 
-__all__ = ["dense_plan", "through_plan"]
-
 # The number of the leg of the rows, whose size is not known.
 BATCH = 0
 # Stacks of matrices with fewer columns multiply so slowly that a copy first pays.

@@ -9,8 +9,6 @@ import torch
 
 from .costs import Machine, Work
 
-__all__ = ["NO_LIMIT", "Plan", "Product", "StackProduct", "multiply_stack", "run", "run_rows"]
-
 # More rows than there are: a plan that takes all of them at once.
 NO_LIMIT = 1 << 62
 

@@ -12,8 +12,6 @@ from .layout import Layout
 from .plans import dense_plan, through_plan
 from .products import NO_LIMIT, Plan
 
-__all__ = ["Schedule", "peak_entries", "pick", "schedule", "through_plans"]
-
 # Numbers of rows that contraction orders are searched for.
 SAMPLES = (1, 16, 256, 4096)
 # Beyond so many rows nothing changes any more.

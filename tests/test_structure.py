@@ -51,7 +51,7 @@ def test_shapes_follow_from_ranks(s):
         assert s.neighbours[k] == tuple(others)
         assert s.core_shape(k) == (leg, *(s.rank(k, j) for j in others))
         assert s.bond_product(k) == math.prod(s.rank(k, j) for j in others)
-        assert s.is_internal(k) == (leg == 1) == (k in s.internal_nodes)
+        assert s.is_internal(k) == (k >= s.order) == (k in s.internal_nodes)
         for j in others:
             assert s.core_shape(k)[s.axis(k, j)] == s.rank(k, j)
             assert s.bond_product(k, without=j) * s.rank(k, j) == s.bond_product(k)
@@ -200,6 +200,14 @@ def test_internal_nodes_are_added_by_naming_them():
     assert s.num_nodes == 5
     assert s.internal_nodes == (2, 3, 4)
     assert s.core_shapes == ((2, 2), (3,), (1,), (1,), (1, 2))
+
+
+def test_a_mode_of_size_one_is_not_internal():
+    s = Structure((1, 3, 1), {(0, 1): 2, (2, 3): 2})
+    assert s.leg_dims == (1, 3, 1, 1)
+    assert s.internal_nodes == (3,)
+    assert [s.is_internal(k) for k in range(4)] == [False, False, False, True]
+    assert Structure.rank_one((1,)).internal_nodes == ()
 
 
 # -- refusals ------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ Edge = tuple[int, int]
 class Structure:
     """An immutable, hashable tensor-network structure.
 
-    Node ``k < order`` carries the dangling leg of size ``dims[k]``. Nodes from ``order`` on are internal:
-    they have no data of their own (dangling dimension 1). Two nodes without an entry in `ranks` are joined by
-    rank 1, which is the same as not being joined.
+    Node ``k < order`` carries the dangling leg of size ``dims[k]``, which may be 1. Nodes from ``order`` on
+    are internal: they have no leg, and their cores an axis of size 1 in its place. Two nodes without an entry
+    in `ranks` are joined by rank 1, which is the same as not being joined.
 
     Parameters
     ----------
@@ -145,8 +145,8 @@ class Structure:
 
     @cached_property
     def internal_nodes(self) -> tuple[int, ...]:
-        """Nodes whose dangling dimension is 1."""
-        return tuple(k for k in range(self.num_nodes) if self.leg_dim(k) == 1)
+        """Nodes without a dangling leg: those from `order` on. A mode of size 1 is not one of them."""
+        return tuple(range(self.order, self.num_nodes))
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
@@ -163,8 +163,8 @@ class Structure:
         return tuple(tuple(sorted(x)) for x in out)
 
     def is_internal(self, node: int) -> bool:
-        """Whether `node` has no data of its own: its dangling dimension is 1."""
-        return self.leg_dim(node) == 1
+        """Whether `node` has no dangling leg: its number is `order` or above."""
+        return node >= self.order
 
     def leg_dim(self, node: int) -> int:
         """Size of the dangling leg of `node`; 1 for internal nodes."""

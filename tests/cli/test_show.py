@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
+import tensorgrow as tg
 from tests.cli.conftest import HIDDEN, call, document
 
 pytest.importorskip("typer")
@@ -12,3 +15,9 @@ def test_show(capsys, tensor):
     text = call(capsys, "show", "x.safetensors")
     assert "0-1:2" in text and "TARGET_REACHED" in text and "x.npy" in text
     assert document(capsys, "show", "x.safetensors")["num_parameters"] == HIDDEN.num_parameters
+
+
+def test_show_tells_modes_of_size_one_from_internal_nodes(capsys, folder):
+    tg.TensorNetwork.random(tg.Structure.tucker((3, 1, 2), 2), random_state=0).save(folder / "n.safetensors")
+    rows = re.findall(r"^\W+(\d) \W+(\w+) ", call(capsys, "show", "n.safetensors"), re.M)
+    assert rows == [("0", "3"), ("1", "1"), ("2", "2"), ("3", "internal")]

@@ -32,7 +32,7 @@ def test_error_curve_of_a_completion(completed):
 
 def test_losses_below_zero_get_a_linear_axis(grown):
     steps = tuple(dataclasses.replace(s, relative_error=s.relative_error - 1) for s in grown.history)
-    lower = dataclasses.replace(grown, history=steps, relative_error=-0.9, info={"training": {}})
+    lower = dataclasses.replace(grown, history=steps, errors=tg.Errors(-0.9, "loss"))
     ax = tg.plotting.plot_errors(lower)
     assert (ax.get_yscale(), ax.get_ylabel()) == ("linear", "loss")
 

@@ -19,16 +19,17 @@ plt = pytest.importorskip("matplotlib.pyplot")
         Structure.hierarchical_tucker((4,) * 8, 3),
         Structure.rank_one((3,)),
         Structure((5, 1, 4), {(0, 1): 3, (1, 2): 2}),
+        Structure((5, 1, 4), {(0, 3): 3, (1, 3): 2, (2, 3): 2}),
     ],
 )
 def test_a_drawing_has_every_part(structure):
     ax = tg.plotting.draw_network(structure)
-    with_leg = {str(k) for k in range(structure.num_nodes) if structure.leg_dim(k) > 1}
+    with_leg = {str(k) for k in range(structure.order)}
     assert gids(ax.lines, "edge") == {f"{i}-{j}" for i, j in structure.edges}
     assert gids(ax.lines, "leg") == gids(ax.patches, "node") == with_leg
-    assert gids(ax.patches, "internal") == {str(k) for k in structure.internal_nodes}
+    assert gids(ax.patches, "internal") == {str(k) for k in range(structure.order, structure.num_nodes)}
     written = sorted(t.get_text() for t in ax.texts)
-    expected = [*map(str, range(structure.num_nodes)), *(str(structure.leg_dim(int(k))) for k in with_leg)]
+    expected = [*map(str, range(structure.num_nodes)), *map(str, structure.dims)]
     assert written == sorted(expected + [str(r) for r in structure.ranks.values()])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tensorgrow as tg
-from tensorgrow import Result, Step, StopReason, Structure, TensorNetwork
+from tensorgrow import Errors, Result, Step, StopReason, Structure, TensorNetwork
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>&\"'`${1}<!--"
 
@@ -49,7 +49,7 @@ def long_run(count: int) -> Result:
         for k in range(count)
     ]
     return Result(
-        TensorNetwork.random(structures[0], random_state=0), 0.1, tuple(steps), StopReason.MAX_SECONDS
+        TensorNetwork.random(structures[0], random_state=0), Errors(0.1), tuple(steps), StopReason.MAX_SECONDS
     )
 
 

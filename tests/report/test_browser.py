@@ -176,7 +176,7 @@ def other_kinds(grown: Result, completed: Result) -> dict[str, Result]:
         ),
         "many legs": Result(
             TensorNetwork.random(Structure.tensor_train((2,) * 50, 2), random_state=0),
-            0.1,
+            tg.Errors(0.1),
             (),
             StopReason.CONVERGED,
         ),

@@ -65,10 +65,11 @@ def test_many_large_pictures_stay_small(tmp_path):
     networks = [TensorNetwork.random(Structure(dims, {(0, 1): r}), random_state=r) for r in range(2, 70)]
     path = [tg.results.PathPoint(n, 1 / n.num_parameters) for n in networks]
     steps = [
-        Step(k, "grow", (0, 1), p.num_parameters, 1.0, p.relative_error, None, 0.0, p.network.structure)
+        Step(k, "grow", (0, 1), p.num_parameters, 1.0, p.error, None, 0.0, p.network.structure)
         for k, p in enumerate(path)
     ]
-    result = Result(networks[-1], path[-1].relative_error, tuple(steps), StopReason.MAX_STEPS, tuple(path))
+    errors = tg.Errors(path[-1].error)
+    result = Result(networks[-1], errors, tuple(steps), StopReason.MAX_STEPS, tuple(path))
     noise = np.random.default_rng(0).random((500, 400, 3))
     file = result.report(tmp_path / "p.html", image=lambda d: noise)
     images = content_of(file.read_text())["images"]

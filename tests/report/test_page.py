@@ -42,6 +42,15 @@ def test_the_page_says_what_the_result_says(grown, tmp_path):
         assert {(i, j): rank for i, j, rank, _ in edges} == dict(step.structure.ranks)
 
 
+def test_a_mode_of_size_one_has_a_leg_and_an_internal_node_has_none(tmp_path):
+    network = tg.TensorNetwork.random(tg.Structure.tucker((3, 1, 2), (2, 2, 2)), random_state=0)
+    result = tg.Result(network, tg.Errors(0.1), (), tg.StopReason.CONVERGED)
+    page = result.report(tmp_path / "p.html").read_text(encoding="utf-8")
+    (drawn,) = content_of(page)["structures"]
+    assert [node[-1] for node in drawn["nodes"]] == [3, 1, 2, None]
+    assert "4 cores (1 internal)" in page
+
+
 def test_a_tensor_made_from_an_array_says_so(grown, tmp_path):
     _, how = tg.tensorize(photograph(), (4,) * 4)
     page = (
@@ -105,7 +114,8 @@ def test_an_empty_history(grown, tmp_path):
 
 def test_numbers_json_has_no_word_for(grown, tmp_path):
     steps = tuple(dataclasses.replace(s, relative_error=float("nan")) for s in grown.history)
-    page = dataclasses.replace(grown, history=steps, relative_error=float("inf")).report(tmp_path / "p.html")
+    result = dataclasses.replace(grown, history=steps, errors=tg.Errors(float("inf")))
+    page = result.report(tmp_path / "p.html")
     assert content_of(page.read_text())["series"] == []
 
 

@@ -64,7 +64,7 @@ def _nodes(result: Result) -> Table:
         table.add_column(name, justify="left" if name.startswith("joined") else "right")
     for k in range(structure.num_nodes):
         joined = ", ".join(f"{j} ([cyan]{structure.rank(k, j)}[/])" for j in structure.neighbours[k])
-        leg = "internal" if structure.is_internal(k) else str(structure.leg_dim(k))
+        leg = "internal" if structure.is_internal(k) else str(structure.dims[k])
         table.add_row(str(k), leg, joined or "-", f"{math.prod(structure.core_shape(k)):,}")
     return table
 

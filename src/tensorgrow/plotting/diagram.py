@@ -137,7 +137,7 @@ def _write(ax: Axes, structure: Structure, placed: Placement, highlight: Edge | 
         ax.text(x, y, str(k), color="white", fontsize=size, fontweight="bold", zorder=4, **middle)
         if not structure.is_internal(k):
             where = (x + (LEG_LENGTH + 0.17) * u, y + (LEG_LENGTH + 0.17) * v)
-            ax.text(*where, str(structure.leg_dim(k)), color="#596276", fontsize=size, **middle)
+            ax.text(*where, str(structure.dims[k]), color="#596276", fontsize=size, **middle)
     box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for (i, j), rank in structure.ranks.items():
         (x1, y1), (x2, y2), stop = placed.nodes[i], placed.nodes[j], placed.labels[i, j]

@@ -17,10 +17,8 @@ Rivals = Mapping[str, Any]
 
 
 def error_name(result: Result) -> str:
-    """What the errors of a result are: losses where a loss was minimised by gradients."""
-    if "density" in result.info:
-        return "negative log-likelihood"
-    return "loss" if "training" in result.info else "relative error"
+    """What to call the errors of a result in pictures."""
+    return {"nats": "negative log-likelihood", "loss": "loss"}.get(result.errors.kind, "relative error")
 
 
 def as_rivals(rivals: Rivals | None) -> dict[str, list[tuple[float, float]]]:

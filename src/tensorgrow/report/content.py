@@ -58,13 +58,16 @@ def _step(step: Step, numbers: dict[Structure, int]) -> dict[str, Any]:
 
 
 def _place(structures: list[Structure]) -> list[dict[str, Any]]:
-    """Nodes ``[x, y, leg x, leg y, dimension]`` and edges ``[i, j, rank, place of the label]``."""
+    """Nodes ``[x, y, leg x, leg y, dimension]`` and edges ``[i, j, rank, place of the label]``.
+
+    The dimension of internal nodes is None.
+    """
     layout = choose_layout(structures)
     out = []
     for structure in structures:
         placed = layout.place(structure)
         nodes = [
-            [*(round(v, 3) for v in (*where, *leg)), structure.leg_dim(k)]
+            [*(round(v, 3) for v in (*where, *leg)), None if structure.is_internal(k) else structure.dims[k]]
             for k, (where, leg) in enumerate(zip(placed.nodes, placed.legs))
         ]
         edges = [[i, j, rank, placed.labels[i, j]] for (i, j), rank in structure.ranks.items()]

@@ -156,9 +156,10 @@ def test_an_error_of_a_kernel_ends_the_pass(memory):
 def test_a_gpu_finds_what_the_cpu_finds(method, where):
     hidden = tg.Structure.tensor_ring((60, 50, 40), (2, 3, 2))
     x = tg.TensorNetwork.random(hidden, random_state=0).to_dense()
-    arguments = {"method": method, "max_error": 1e-4, "random_state": 0, "effort": "fast"}
-    expected = tg.distributed.decompose(x, **arguments)
-    found = tg.distributed.decompose(x.to(where), device="cuda", memory_limit=4e7, **arguments)
+    arguments = {"max_error": 1e-4, "random_state": 0, "effort": "fast"}
+    expected = tg.decompose(tg.Blocks(x, method=method), **arguments)
+    blocks = tg.Blocks(x.to(where), method=method)
+    found = tg.decompose(blocks, device="cuda", memory_limit=4e7, **arguments)
     assert found.structure == expected.structure
     assert found.relative_error <= 1e-4
 

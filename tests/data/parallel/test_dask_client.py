@@ -15,7 +15,7 @@ zarr = pytest.importorskip("zarr")
 
 # Few sweeps: every pass waits for a scheduler.
 FAST = tg.GreedyOptions.for_effort("fast").replace(sweeps=2, tolerance=0.05)
-ARGUMENTS = {"max_error": 0.02, "random_state": 0, "options": FAST, "method": "stream"}
+ARGUMENTS = {"max_error": 0.02, "random_state": 0, "options": FAST}
 # Closing clusters leaves sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -29,6 +29,10 @@ def stored(tmp_path, tensor):
     return array
 
 
+def decompose(x, *, method="stream", client=None, threads=None, **arguments) -> tg.Result:
+    return tg.decompose(tg.Blocks(x, method=method, client=client, threads=threads), **arguments)
+
+
 def same(a: tg.Result, b: tg.Result) -> bool:
     cores = zip(a.network.cores, b.network.cores)
     return a.structure == b.structure and all(bool((x == y).all()) for x, y in cores)
@@ -38,17 +42,17 @@ def test_a_cluster_gives_the_bits_of_threads_and_the_path_of_dense(client, store
     import dask.array as da
 
     arguments = ARGUMENTS | {"max_steps": 2, "memory_limit": 2.2e5}
-    threads = tg.distributed.decompose(stored, threads=1, **arguments)
-    remote = tg.distributed.decompose(stored, **arguments)
+    threads = decompose(stored, threads=1, **arguments)
+    remote = decompose(stored, **arguments)
     assert threads.info["blocks"] > 1
     assert same(remote, threads)
     assert remote.relative_error == threads.relative_error
     chunks = da.from_zarr(stored)
     assert same(
-        tg.distributed.decompose(chunks, **arguments),
-        tg.distributed.decompose(chunks, threads=1, **arguments),
+        decompose(chunks, **arguments),
+        decompose(chunks, threads=1, **arguments),
     )
-    del arguments["method"], arguments["memory_limit"]
+    del arguments["memory_limit"]
     dense = tg.decompose(tensor, **arguments)
     assert [(s.kind, s.edge) for s in dense.history] == [(s.kind, s.edge) for s in remote.history]
     assert remote.relative_error == pytest.approx(dense.relative_error, abs=1e-10)
@@ -57,14 +61,14 @@ def test_a_cluster_gives_the_bits_of_threads_and_the_path_of_dense(client, store
 def test_compression_on_a_cluster(client, stored):
     arguments = ARGUMENTS | {"method": "compress"}
     assert same(
-        tg.distributed.decompose(stored, **arguments),
-        tg.distributed.decompose(stored, threads=1, **arguments),
+        decompose(stored, **arguments),
+        decompose(stored, threads=1, **arguments),
     )
 
 
 def test_a_worker_killed_in_the_middle_changes_nothing(client, stored):
     arguments = ARGUMENTS | {"max_steps": 4}
-    expected = tg.distributed.decompose(stored, threads=1, **arguments)
+    expected = decompose(stored, threads=1, **arguments)
     before = set(client.run(os.getpid).values())
     victim = min(before)
 
@@ -72,7 +76,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(client, stored):
         if step.index == 1:
             threading.Timer(0.05, os.kill, (victim, signal.SIGKILL)).start()
 
-    result = tg.distributed.decompose(stored, callbacks=kill_soon, **arguments)
+    result = decompose(stored, callbacks=kill_soon, **arguments)
     client.wait_for_workers(2, timeout=60)
     assert victim not in client.run(os.getpid).values()
     assert same(result, expected)
@@ -81,11 +85,11 @@ def test_a_worker_killed_in_the_middle_changes_nothing(client, stored):
 def test_a_damaged_chunk_is_named_by_a_cluster(client, stored, tmp_path):
     (tmp_path / "x.zarr" / "c" / "1" / "0" / "0" / "0").write_bytes(b"damaged")
     with pytest.raises(tg.DataError, match="chunk c/1/0/0/0"):
-        tg.distributed.decompose(stored, **ARGUMENTS)
+        decompose(stored, **ARGUMENTS)
     import dask.array as da
 
     with pytest.raises(tg.DataError, match=r"chunk \(1, 0, 0, 0\)"):
-        tg.distributed.decompose(da.from_zarr(stored), **ARGUMENTS)
+        decompose(da.from_zarr(stored), **ARGUMENTS)
 
 
 def test_a_scheduler_that_is_gone_is_an_error_with_a_checkpoint(stored, tmp_path):
@@ -101,9 +105,9 @@ def test_a_scheduler_that_is_gone_is_an_error_with_a_checkpoint(stored, tmp_path
 
         arguments = ARGUMENTS | {"checkpoint": checkpoint}
         with pytest.raises(tg.ClusterError, match="scheduler"):
-            tg.distributed.decompose(stored, client=client, callbacks=close, **arguments)
+            decompose(stored, client=client, callbacks=close, **arguments)
         client.close(timeout=1)
-    resumed = tg.distributed.decompose(stored, threads=1, **arguments)
-    straight = tg.distributed.decompose(stored, threads=1, **ARGUMENTS)
+    resumed = decompose(stored, threads=1, **arguments)
+    straight = decompose(stored, threads=1, **ARGUMENTS)
     assert resumed.info["passes"] < straight.info["passes"]
     assert same(resumed, straight)

@@ -63,7 +63,7 @@
       add(drawn, "title", {}, `edge ${i}–${j}: rank ${rank}`);
     }
     nodes.forEach(([px, py, lx, ly, dim], k) => {
-      if (dim === 1) return;
+      if (dim === null) return;
       const end = [x(px) + lx * unit * 0.5, y(py) - ly * unit * 0.5];
       add(svg, "line", { x1: x(px), y1: y(py), x2: end[0], y2: end[1], class: "leg" });
       const place = { x: end[0] + lx * 9, y: end[1] - ly * 9, class: "leg-text", "text-anchor": "middle", "dominant-baseline": "central" };
@@ -71,7 +71,7 @@
     });
     nodes.forEach(([px, py, , , dim], k) => {
       const touched = step && step.edge && step.edge.includes(k) ? " hot" : "";
-      const inner = dim === 1;
+      const inner = dim === null;
       const side = radius * 1.25;
       const made = inner
         ? add(svg, "rect", { x: x(px) - side / 2, y: y(py) - side / 2, width: side, height: side, rx: 2, transform: `rotate(45 ${x(px)} ${y(py)})`, class: "node inner" + touched })

@@ -23,9 +23,10 @@ from .errors import (
 )
 from .files import load
 from .network import TensorNetwork
-from .results import Errors, Result, Step, StopReason
+from .results import Errors, Result
 from .search import GreedyOptions
 from .solvers import TrainingOptions
+from .steps import Step, StopReason
 from .structure import Structure
 from .tasks.complete import complete
 from .tasks.decompose import decompose

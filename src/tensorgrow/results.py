@@ -1,10 +1,9 @@
-"""What comes back: steps, the reason a run stopped, and the result."""
+"""What comes back: the network, its errors, and the error-size path."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +16,8 @@ from .errors import DataError, OptionError
 from .files import write_file
 from .losses import as_loss
 from .network import TensorNetwork
-from .structure import Edge, Structure
+from .steps import Step, StopReason
+from .structure import Structure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,131 +26,6 @@ if TYPE_CHECKING:
 RESULT_KIND = "result"
 
 ErrorKind = Literal["relative", "deviance", "loss", "nats"]
-
-
-class StopReason(Enum):
-    """Why a run ended; the value says what to try next."""
-
-    TARGET_REACHED = "The error target is reached. A smaller max_error, or effort='thorough', goes further."
-    MAX_PARAMETERS = "The parameter budget is used up. Raise max_parameters for a smaller error."
-    MAX_STEPS = "The allowed number of steps is done. Raise max_steps to go on."
-    MAX_EVALUATIONS = "The allowed number of structures was fitted. Raise max_evaluations to go on."
-    MAX_SECONDS = "The allowed time is spent. Raise max_seconds to go on, or resume from a checkpoint."
-    NO_PROGRESS = (
-        "No allowed edge lowers the error any more: what is left is rounding or lies outside the allowed "
-        "edges. Allow more edges, use float64, or ask for a larger max_error."
-    )
-    SATURATED = (
-        "Every allowed edge is at its useful rank: this structure cannot fit better. Allow more edges, or "
-        "ask for a larger max_error."
-    )
-    MEMORY_LIMIT = (
-        "Growing further would need more memory than allowed. Raise memory_limit, use float32, or restrict "
-        "the edges: 'chain' and 'ring' are much lighter than dense graphs."
-    )
-    VALIDATION = (
-        "The error on held-out entries no longer falls: a larger network would fit noise. More observations, "
-        "another tensorisation or effort='thorough' may go further."
-    )
-    CONVERGED = "The fit has converged. A larger structure would fit better."
-    FINISHED = (
-        "The search made all its rounds. More rounds, another seed, or another weight of size against error "
-        "may find more."
-    )
-    INTERRUPTED = "Interrupted. This is the best result so far."
-    CALLBACK = "A callback asked to stop. This is the best result so far."
-
-    @property
-    def text(self) -> str:
-        """What it means and what to try."""
-        return self.value
-
-
-@dataclass(frozen=True)
-class Record:
-    """What every run reports after a step, whatever it works on.
-
-    Attributes
-    ----------
-    kind
-        What the step did, such as "start" or "grow".
-    edge
-        The edge whose rank changed, where there is one.
-    loss
-        What the fit minimises, in the units of the data.
-    relative_error
-        `loss` relative to the norm of the data; None where the loss is not a norm.
-    seconds
-        Since the run began.
-    """
-
-    index: int
-    kind: str
-    edge: Edge | None
-    num_parameters: int
-    loss: float
-    relative_error: float | None
-    validation_error: float | None
-    seconds: float
-
-    @property
-    def error(self) -> float:
-        """The relative error; the loss where there is none."""
-        return self.loss if self.relative_error is None else self.relative_error
-
-    @property
-    def measure(self) -> float:
-        """What the run goes by: the error on held-out data where there is some."""
-        return self.error if self.validation_error is None else self.validation_error
-
-    def metrics(self) -> dict[str, float]:
-        """What is worth a curve in an experiment tracker, by name."""
-        values = {
-            "loss" if self.relative_error is None else "relative_error": self.error,
-            "validation_error": self.validation_error,
-            "num_parameters": self.num_parameters,
-            "seconds": self.seconds,
-        }
-        return {name: float(value) for name, value in values.items() if value is not None}
-
-    def move(self) -> str:
-        """The kind of the step and its edge, for a line of text."""
-        return self.kind if self.edge is None else f"{self.kind} {self.edge[0]}-{self.edge[1]}"
-
-
-@dataclass(frozen=True)
-class Step(Record):
-    """One step of a search for a network.
-
-    Attributes
-    ----------
-    kind
-        "start", "grow", "shrink", "split", "tree", "regrow", "refit"; of a baseline "fit", one per structure.
-    start
-        Number of the growth from scratch this step belongs to.
-    """
-
-    structure: Structure
-    start: int = 0
-
-    def metrics(self) -> dict[str, float]:
-        return {**super().metrics(), "compression_ratio": self.structure.compression_ratio}
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-friendly form."""
-        return {**self.__dict__, "structure": self.structure.to_dict()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Step:
-        """Inverse of `to_dict`."""
-        edge = data["edge"]
-        return cls(
-            **{
-                **data,
-                "edge": None if edge is None else (edge[0], edge[1]),
-                "structure": Structure.from_dict(data["structure"]),
-            }
-        )
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import torch
 import tensorgrow as tg
 from tensorgrow import baselines
 from tensorgrow.callbacks.progress import ProgressBar
-from tensorgrow.results import Record
 from tensorgrow.search import AnySearch
+from tensorgrow.steps import Record
 
 from .tensors import noise, planted, true_error
 

@@ -18,7 +18,6 @@ from tensorgrow import GreedyOptions, Structure, TensorNetwork, TrainingOptions,
 from tensorgrow.baselines.inner_fit import InnerFit
 from tensorgrow.network import as_generator
 from tensorgrow.objectives import DenseLeastSquares, LossFunction, ObservedLeastSquares
-from tensorgrow.results import Record
 from tensorgrow.search import (
     AnySearch,
     Context,
@@ -35,6 +34,7 @@ from tensorgrow.search import (
     Problem,
     Start,
 )
+from tensorgrow.steps import Record
 from tests.oracles import dense, random_network
 
 GROWTH = GreedyOptions(lookahead=1, starts=1, certify=False)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tensorgrow.errors import FileFormatError
 from tensorgrow.files import read_file, write_file
 from tensorgrow.network import TensorNetwork
-from tensorgrow.results import PathPoint, Step, StopReason
+from tensorgrow.results import PathPoint
 from tensorgrow.search import Fitted, NetworkState, SearchState
 from tensorgrow.search.gradient import GradientState
 from tensorgrow.search.greedy import GreedyState
 from tensorgrow.search.held_out import HeldOutState
+from tensorgrow.steps import Step, StopReason
 from tensorgrow.structure import Structure
 from tests.oracles import random_array
 from tests.strategies import networks, seeds

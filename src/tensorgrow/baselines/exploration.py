@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from ..network import TensorNetwork
-from ..results import StopReason
 from ..search import Context, Fitted, Limits, NetworkSearch, NetworkState
+from ..steps import StopReason
 from ..structure import Edge, Structure
 from .inner_fit import FitTask, InnerFit
 

@@ -9,8 +9,9 @@ from typing import NoReturn
 import torch
 
 from ..errors import OptionError
-from ..results import Result, StopReason
+from ..results import Result
 from ..search import Context, Fitted, Limits, NetworkSearch, NetworkState
+from ..steps import StopReason
 from ..tasks.task import Task
 from .common import refuse_checkpoint
 

@@ -17,7 +17,8 @@ from ..data.arrays import as_dtype
 from ..data.observations import as_observations
 from ..errors import DataError, OptionError
 from ..network import RandomState, TensorNetwork, as_generator
-from ..results import Errors, Result, Step, StopReason
+from ..results import Errors, Result
+from ..steps import Step, StopReason
 from ..tasks.task import describe, run_task
 from .common import parse_request
 from .formats import cp_network, cp_size, tucker_network, tucker_ranks

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
 from ..errors import OptionError
-from ..results import Record
 from ..search import AnySearch
 from ..search.run import Listener
+from ..steps import Record
 
 
 @runtime_checkable

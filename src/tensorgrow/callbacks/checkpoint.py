@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..errors import FileFormatError, OptionError
 from ..files import read_file, write_file
-from ..results import Record
 from ..search import AnySearch
+from ..steps import Record
 
 CHECKPOINT_KIND = "checkpoint"
 # A file is written again when the run has taken this many times as long as writing the last one.

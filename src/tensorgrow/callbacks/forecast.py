@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..results import Record
 from ..search import Limits
+from ..steps import Record
 
 # Steps before anything is said: a rate of fewer is mostly noise.
 FEWEST_STEPS = 5

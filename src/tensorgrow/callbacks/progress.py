@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from ..errors import OptionError
-from ..results import Record
 from ..search import AnySearch
+from ..steps import Record
 from .forecast import outlook
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingPackageError
-from ..results import Record
 from ..search import AnySearch
+from ..steps import Record
 
 __all__ = ["MLflow", "TensorBoard"]
 

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import MissingPackageError, OptionError
-from ..results import Result, StopReason
+from ..results import Result
+from ..steps import StopReason
 from ..tasks.decompose import decompose
 from . import ExitCode
 from . import options as opt

@@ -16,7 +16,8 @@ from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing
 from ..errors import DataError, FileFormatError, OptionError
 from ..files import load as load_file
 from ..network import TensorNetwork
-from ..results import Errors, Result, StopReason
+from ..results import Errors, Result
+from ..steps import StopReason
 from .options import DataOptions, KnownOptions
 
 Array = npt.NDArray[Any]

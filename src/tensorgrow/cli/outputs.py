@@ -19,7 +19,8 @@ from .._version import __version__
 from ..data.array_files import WRITABLE, write_array
 from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError
-from ..results import Result, StopReason
+from ..results import Result
+from ..steps import StopReason
 from ..structure import Structure
 from . import ExitCode
 from .console import emit_json, err, print_facts

@@ -11,8 +11,9 @@ import torch
 from ..callbacks.base import Callbacks
 from ..errors import MissingPackageError
 from ..network import TensorNetwork
-from ..results import Result, Step
+from ..results import Result
 from ..search import Effort, GreedyOptions
+from ..steps import Step
 from ..structure import Edge, Structure
 
 try:

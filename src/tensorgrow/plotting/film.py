@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OptionError, import_package
-from ..results import Result, Step
+from ..results import Result
+from ..steps import Step
 from .canvas import hidden_figure
 from .diagram import draw_network
 from .growth import error_name, main_growth, network_at, pick_evenly

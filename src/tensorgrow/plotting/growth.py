@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import OptionError
-from ..results import PathPoint, Result, Step
+from ..results import PathPoint, Result
+from ..steps import Step
 
 Item = TypeVar("Item")
 # Names of other methods with (parameters, error), or a list of such pairs.

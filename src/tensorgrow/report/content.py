@@ -11,7 +11,8 @@ from ..algebra import gauge
 from ..network import TensorNetwork
 from ..plotting.growth import Rivals, as_rivals, error_name, main_growth, pick_evenly
 from ..plotting.layout import choose_layout
-from ..results import Result, Step
+from ..results import Result
+from ..steps import Step
 from ..structure import Structure
 
 # Keeps the page small and quick however long the run was.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..objectives import LeastSquares
-from ..results import StopReason
 from ..solvers import ALSFit, ALSSettings, als
+from ..steps import StopReason
 from ..structure import Structure
 from .limits import Limits
 from .search import Context, NetworkSearch, Start

@@ -12,9 +12,9 @@ from ..algebra import moves
 from ..errors import DataError, MemoryLimitError
 from ..network import TensorNetwork
 from ..objectives import Differentiable, Screening, Sharing
-from ..results import StopReason
 from ..solvers import TrainingOptions, grown_state, train
 from ..solvers.gradient import State
+from ..steps import StopReason
 from ..structure import Edge, Structure
 from .edges import EdgePolicy
 from .limits import Limits

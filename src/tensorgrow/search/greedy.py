@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import MemoryLimitError
-from ..results import StopReason
+from ..steps import StopReason
 from ..structure import Edge
 from .edges import EdgePolicy
 from .grow import Care, grow_once, refit

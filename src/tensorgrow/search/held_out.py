@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares
-from ..results import StopReason, best_on_path
+from ..results import best_on_path
+from ..steps import StopReason
 from .cuts import CutBounds
 from .greedy import GreedySearch
 from .grow import Care, grow_once, measure, refit

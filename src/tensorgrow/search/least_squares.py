@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TypeVar
 
-from ..results import StopReason
+from ..steps import StopReason
 from .grow import refit
 from .problem import Problem
 from .search import NetworkSearch

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from numbers import Real
 
 from ..errors import OptionError
-from ..results import StopReason
+from ..steps import StopReason
 
 
 @dataclass(frozen=True)

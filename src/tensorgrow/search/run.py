@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..results import Record, StopReason
+from ..steps import Record, StopReason
 from .search import AnySearch
 
 

@@ -12,7 +12,8 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 
 from ..network import TensorNetwork
-from ..results import PathPoint, Record, Step, StopReason, add_to_path
+from ..results import PathPoint, add_to_path
+from ..steps import Record, Step, StopReason
 from ..structure import Edge, Structure
 from .limits import Limits
 from .state import Fitted, Json, NetworkState, SearchState

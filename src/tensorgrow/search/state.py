@@ -11,7 +11,8 @@ import torch
 
 from ..errors import FileFormatError
 from ..network import TensorNetwork
-from ..results import PathPoint, Record, Step, StopReason
+from ..results import PathPoint
+from ..steps import Record, Step, StopReason
 from ..structure import Structure
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

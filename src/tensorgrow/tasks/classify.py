@@ -22,9 +22,10 @@ from ..errors import OptionError, check_choice
 from ..network import RandomState, TensorNetwork
 from ..objectives import Classification
 from ..objectives.classes import is_affordable
-from ..results import Errors, Result, Step
+from ..results import Errors, Result
 from ..search import EdgePolicy, Effort, GradientSearch, GreedyOptions, fit_by_gradient
 from ..solvers import TrainingOptions
+from ..steps import Step
 from ..structure import Edge, Structure
 from .learn import Guidance, LearnTask
 from .linear_classifier import choose_ridge, fit_logistic, linear_network, spanning_tree, tree_ranks

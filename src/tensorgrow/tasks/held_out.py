@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from ..losses import squared
 from ..network import TensorNetwork
 from ..objectives import HeldOut
-from ..results import Errors, Result, Step, StopReason
+from ..results import Errors, Result
 from ..search import Context, HeldOutProblem, HeldOutSearch
 from ..solvers import ALSSettings, als
+from ..steps import Step, StopReason
 from ..structure import Structure
 from .task import NetworkTask, deadline_of_last_fit, seed_of
 

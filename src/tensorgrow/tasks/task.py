@@ -21,8 +21,9 @@ from ..data.devices import check_memory
 from ..errors import OptionError
 from ..network import RandomState, TensorNetwork
 from ..objectives import LeastSquares
-from ..results import Errors, PathPoint, Result, Step, StopReason
+from ..results import Errors, PathPoint, Result
 from ..search import AnySearch, EdgePolicy, NetworkSearch, NetworkState, Start, run
+from ..steps import Step, StopReason
 from ..structure import Structure
 from .request import Audience, Request
 

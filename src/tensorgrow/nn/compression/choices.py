@@ -11,8 +11,9 @@ import torch
 
 from ...errors import MemoryLimitError
 from ...network import TensorNetwork
-from ...results import PathPoint, Result, StopReason
+from ...results import PathPoint, Result
 from ...search import Context, Effort, packable
+from ...steps import StopReason
 from ...structure import Structure
 from ...tasks.decompose import decompose
 from ..layer.layout import Layout, digits

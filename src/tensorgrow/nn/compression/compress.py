@@ -18,9 +18,9 @@ from ...callbacks.progress import live_line
 from ...data.fingerprint import fingerprint_tensor
 from ...errors import DataError, OptionError, check_choice
 from ...network import RandomState, as_generator
-from ...results import StopReason
 from ...search import Context, Effort, Limits, Search, SearchState
 from ...search.state import Json
+from ...steps import StopReason
 from ...tasks.request import Audience
 from ...tasks.task import Task, describe, run_task
 from ..layer.layout import Layout

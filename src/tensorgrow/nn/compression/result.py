@@ -12,8 +12,8 @@ from torch import nn
 
 from ...errors import OptionError
 from ...files import loads, read_file, write_file
-from ...results import Record
 from ...search import packable
+from ...steps import Record
 from ...structure import Structure
 from ..layer.layout import Layout
 from ..layer.linear import TNLinear

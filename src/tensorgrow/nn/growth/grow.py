@@ -16,9 +16,9 @@ from ...data.devices import choose_device
 from ...data.fingerprint import fingerprint_tensors
 from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole
 from ...network import RandomState, as_generator
-from ...results import StopReason
 from ...search import EdgePolicy, GreedyOptions, Limits
 from ...solvers import TrainingOptions
+from ...steps import StopReason
 from ...structure import Edge
 from ...tasks.request import Audience
 from ...tasks.task import Task, describe, run_task

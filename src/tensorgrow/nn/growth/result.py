@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ...files import loads, read_file, write_file
-from ...results import Record, StopReason
 from ...search import packable
+from ...steps import Record, StopReason
 from ...structure import Structure
 from ..modules import copy_architecture, count_parameters, model_tensors
 

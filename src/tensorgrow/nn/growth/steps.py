@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from ...results import StopReason
 from ...search import Context, Limits, Search, SearchState
 from ...search.state import Json
 from ...solvers import grown_state
+from ...steps import StopReason
 from ...structure import Edge
 from ..modules import count_parameters, model_tensors
 from .candidates import Candidate, GrowProblem, best_candidate

@@ -150,7 +150,9 @@ def test_nan_and_masked_entries_are_missing():
     for form in forms[:3]:
         assert_same(tg.fit(form, SMALL, random_state=0), expected)
     assert tg.fit(forms[3], SMALL, random_state=0).network.is_complex
-    assert tg.fit(x, SMALL, random_state=0).validation_error is None  # nothing is missing: all is fitted
+    for loss in ("squared", tg.losses.squared):
+        whole = tg.fit(x, SMALL, loss=loss, random_state=0)
+        assert whole.validation_error is None  # nothing is missing: all is fitted
 
 
 @pytest.mark.parametrize("missing", [True, False], ids=["some missing", "all known"])

@@ -15,7 +15,7 @@ from ..data.blocks import is_lazy
 from ..data.observations import is_listed
 from ..data.partitions.tables import is_partitioned
 from ..errors import DataError, OptionError, StructureError, check_whole
-from ..losses import EntryLoss, as_loss
+from ..losses import EntryLoss, Squared, as_loss
 from ..network import RandomState, TensorNetwork
 from ..results import PathPoint, Result
 from ..search import Context, FitProblem, FitSearch, GreedyOptions, HeldOutSearch
@@ -98,13 +98,15 @@ def fit(
         raise OptionError(f"tolerance={tolerance!r} must not be negative")
     keywords: Keywords = {**pick(locals()), "max_steps": 0}
     request = Request.parse("fit", HeldOutSearch, GreedyOptions.for_completion, limited=False, **keywords)
-    if mask is not None or is_listed(x) or is_partitioned(x) or loss != "squared" or has_gaps(x):
+    entry_loss = as_loss(loss)
+    has_missing = mask is not None or is_listed(x) or is_partitioned(x) or has_gaps(x)
+    if has_missing or not isinstance(entry_loss, Squared):
         sweeps = ENTRY_SWEEPS if max_sweeps is None else int(max_sweeps)
         drop = ENTRY_TOLERANCE if tolerance is None else tolerance
         options = request.options.replace(
             ridge=ridge, sweeps=sweeps, tolerance=drop, final_sweeps=sweeps, final_tolerance=drop
         )
-        observed = Observed(x, mask, as_loss(loss), weights, validation if ridge is None else False, truth)
+        observed = Observed(x, mask, entry_loss, weights, validation if ridge is None else False, truth)
         wish = replace(request, options=options, effort="fit")
         return run_task(as_observation_task(observed, wish, structure), request.audience)
     if weights is not None or ridge is not None or truth is not None:

@@ -27,7 +27,7 @@ def measure_agreement(params: Row) -> Row:
     x = tg.TensorNetwork.random(hidden, random_state=params["seed"]).to_dense().numpy()
     x += 1e-3 * np.linalg.norm(x) / math.sqrt(x.size) * np.random.default_rng(0).standard_normal(x.shape)
     arguments: Row = {"max_error": 0.01, "random_state": 0, "effort": "fast"}
-    blockwise = arguments | {"method": "stream", "memory_limit": 3e7}
+    blockwise = arguments | {"memory_limit": 3e7}
     results: dict[str, tuple[Any, float]] = {}
 
     def run(name: str, call: Callable[..., Any], *args: Any, **keywords: Any) -> None:
@@ -38,16 +38,17 @@ def measure_agreement(params: Row) -> Row:
         stored = zarr.create_array(str(folder / "x.zarr"), shape=x.shape, chunks=(16, 15, 28, 24), dtype="f8")
         stored[:] = x
         run("dense", tg.decompose, x, **arguments)
-        run("zarr", tg.distributed.decompose, stored, threads=2, **blockwise)
-        run("dask threads", tg.distributed.decompose, da.from_zarr(stored), threads=2, **blockwise)
-        run("compress", tg.distributed.decompose, x, **(blockwise | {"method": "compress"}))
+        run("zarr", tg.decompose, tg.Blocks(stored, method="stream", threads=2), **blockwise)
+        lazy = tg.Blocks(da.from_zarr(stored), method="stream", threads=2)
+        run("dask threads", tg.decompose, lazy, **blockwise)
+        run("compress", tg.decompose, tg.Blocks(x, method="compress"), **blockwise)
         with (
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit=0
             ) as cluster,
             distributed.Client(cluster),
         ):
-            run("cluster", tg.distributed.decompose, stored, **blockwise)
+            run("cluster", tg.decompose, tg.Blocks(stored, method="stream"), **blockwise)
     dense = results["dense"][0]
     return {
         name: {

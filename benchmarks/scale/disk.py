@@ -65,12 +65,11 @@ def decompose_within_limit(path: str, max_error: float, threads: int, max_second
     used = status("VmData")
     resource.setrlimit(resource.RLIMIT_DATA, (used + LIMIT, used + LIMIT))
     begin, cpu = time.perf_counter(), time.process_time()
-    r = tg.distributed.decompose(
-        array,
+    r = tg.decompose(
+        tg.Blocks(array, threads=threads),
         max_error=max_error,
         max_seconds=max_seconds,
         memory_limit=LIMIT,
-        threads=threads,
         random_state=0,
         effort="fast",
     )

@@ -50,9 +50,8 @@ def measure(params: Row) -> Row:
     size = x.numel() * x.element_size()
     steps: list[Row] = []
     begin = time.perf_counter()
-    result = tg.distributed.decompose(
-        x,
-        method=method,
+    result = tg.decompose(
+        tg.Blocks(x, method=method),
         max_error=0.05,
         max_seconds=params["max_seconds"],
         random_state=0,

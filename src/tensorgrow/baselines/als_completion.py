@@ -23,18 +23,6 @@ from .svd import train_of_ranks
 
 # A zero-filled tensor of more entries is not formed for the start: half a gigabyte in double precision.
 SPECTRAL_ENTRIES = 1 << 26
-# Size of what a spectral start is padded with, relative to the mean size of its cores' entries.
-PADDING = 0.1
-# Keywords that are not those of a single fit.
-OUTSIDE = (
-    "max_parameters",
-    "max_seconds",
-    "max_evaluations",
-    "progress",
-    "callbacks",
-    "random_state",
-    "checkpoint",
-)
 
 
 class EntryKeywords(Common, total=False):
@@ -104,23 +92,23 @@ def _raise_rank(
     seen = as_observations(x, mask, keywords.get("weights"), as_dtype(keywords.get("dtype")))
     generator = as_generator(request.random_state)
     seed = int(torch.randint(2**62, (), generator=generator))
-    options: dict[str, Any] = {k: v for k, v in keywords.items() if k not in OUTSIDE}
+    outer = ("max_parameters", "max_evaluations", "callbacks", "checkpoint")  # not those of a single fit
+    options: dict[str, Any] = {k: v for k, v in keywords.items() if k not in outer}
 
     def fit_rank(rank: int, seconds: float | None) -> Result:
         structure = structure_of(seen.shape, rank)
         init = _spectral(seen, structure, seed) if start == "spectral" else None
-        return fit(
-            x, structure, mask, **options, init=init, max_seconds=seconds, random_state=seed, progress=False
-        )
+        own = {"init": init, "max_seconds": seconds, "random_state": seed, "progress": False}
+        return fit(x, structure, mask, **(options | own))
 
     most = request.limits.max_parameters
     problem = RankProblem(
         method,
         fit_rank,
-        lambda rank: structure_of(seen.shape, rank).num_parameters,
-        None if ranks is None else tuple(ranks),
-        len(seen) if most is None else most,
-        keywords.get("max_evaluations"),
+        size=lambda rank: structure_of(seen.shape, rank).num_parameters,
+        ranks=None if ranks is None else tuple(ranks),
+        max_parameters=len(seen) if most is None else most,
+        max_evaluations=keywords.get("max_evaluations"),
     )
     return run_task(RankTask(problem, request.limits, generator), request.audience)
 
@@ -131,14 +119,13 @@ def _spectral(seen: Observations, structure: Structure, seed: int) -> TensorNetw
         return None
     filled = seen.values.new_zeros(math.prod(seen.shape)).reshape(seen.shape)
     filled[tuple(seen.indices.T)] = seen.values / seen.density
-    chain = [structure.rank(k, k + 1) for k in range(structure.order - 1)]
-    train = train_of_ranks(filled, chain)
+    train = train_of_ranks(filled, [structure.rank(k, k + 1) for k in range(structure.order - 1)])
     generator = torch.Generator().manual_seed(seed)
     noise = TensorNetwork.random(structure, random_state=generator, dtype=filled.dtype)
     cores = []
     for k, (core, pad) in enumerate(zip(train, noise.cores)):
-        size = float(core.abs().mean()) * PADDING
-        padded = (size * pad).to(core.device)
+        # Noise well below the entries of the core: it must not drown the spectral start.
+        padded = (float(core.abs().mean()) * 0.1 * pad).to(core.device)
         where: list[Any] = [slice(None)] * padded.dim()
         for n, j in enumerate(structure.neighbours[k]):
             along = core.shape[0] if j == k - 1 else core.shape[2] if j == k + 1 else 1

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..callbacks.base import Callbacks
-from ..errors import MissingPackageError, OptionError, check_positive, check_whole
+from ..errors import OptionError, check_positive, check_whole, import_package
 from ..network import RandomState, TensorNetwork
 from ..results import Errors, PathPoint, Result
 from ..search import Context, GreedyOptions, GreedySearch
@@ -21,7 +21,7 @@ from ..tasks.request import Request, pick
 from ..tasks.task import describe, run_task
 from ..tasks.tensor_data import DenseTensor
 from .exploration import Exploration, ExplorationProblem, Goal, Map, Outcome, Strategy
-from .inner_fit import Fit, FitOptions, InnerFit, as_fit_options
+from .inner_fit import Fit, InnerFit, as_fit_options
 
 
 class Common(TypedDict, total=False):
@@ -79,7 +79,6 @@ class Setting:
 
     @property
     def target(self) -> torch.Tensor:
-        """The tensor."""
         return self.data.target
 
     @property
@@ -89,21 +88,18 @@ class Setting:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """Shape of the tensor."""
         return self.data.shape
 
     @property
     def order(self) -> int:
-        """Number of its axes."""
         return len(self.dims)
 
     def refuse_vectors(self, method: str) -> None:
-        """Raise `OptionError` where there is only one axis."""
         if self.order < 2:
             raise OptionError(f"{method} needs a tensor with at least two axes")
 
     def outcome(self, network: TensorNetwork, counted: int | None = None) -> Outcome:
-        """A network in the precision of the data, with its error recomputed."""
+        """What came of a network, in the precision of the data and with its error recomputed."""
         network = network.to(self.target.device, self.target.dtype)
         return Outcome(network.structure, self.data.error(network), network, counted)
 
@@ -137,11 +133,18 @@ def explore(
         raise OptionError(f"nothing says when {method} should stop: give max_error or max_parameters")
     if error_weight is not None:
         check_positive("error_weight", error_weight)
-    goal = Goal(request.limits.max_error, request.limits.max_parameters, error_weight)
     inner = as_fit_options(fit)
+    data = DenseTensor(x, request)
+    problem = ExplorationProblem(
+        InnerFit(data.target, inner),
+        Goal(request.limits.max_error, request.limits.max_parameters, error_weight),
+        data.error,
+        map=keywords.get("map") or builtins.map,
+        memory_limit=data.memory_limit,
+        max_evaluations=keywords.get("max_evaluations"),
+    )
     notes = {"method": method, "fit": inner.method, **notes}
-    task = ExplorationTask(DenseTensor(x, request), strategy, keywords, goal, inner, notes)
-    return run_task(task, request.audience)
+    return run_task(ExplorationTask(data, problem, strategy, notes), request.audience)
 
 
 class ExplorationTask(TensorTask[Exploration]):
@@ -152,33 +155,20 @@ class ExplorationTask(TensorTask[Exploration]):
     def __init__(
         self,
         data: DenseTensor,
+        problem: ExplorationProblem,
         strategy: Callable[[Setting], Strategy],
-        keywords: DenseKeywords,
-        goal: Goal,
-        fit: FitOptions,
         notes: Mapping[str, Any],
     ) -> None:
         super().__init__(data)
+        self.problem = problem
         self.strategy = strategy
-        self.keywords = keywords
-        self.goal = goal
-        self.fit = fit
         self.notes = notes
 
     def search(self) -> Exploration:
-        data = self.data
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=self.generator)))
         context = Context(self.generator)
-        problem = ExplorationProblem(
-            InnerFit(data.target, self.fit),
-            self.goal,
-            data.error,
-            map=self.keywords.get("map") or builtins.map,
-            memory_limit=data.memory_limit,
-            max_evaluations=self.keywords.get("max_evaluations"),
-        )
-        setting = Setting(data, self.goal, rng, context)
-        return Exploration(problem, self.request.limits, self.strategy(setting), context)
+        strategy = self.strategy(Setting(self.data, self.problem.goal, rng, context))
+        return Exploration(self.problem, self.request.limits, strategy, context)
 
     def identity(self, search: Exploration) -> NoReturn:
         refuse_checkpoint(self.notes["method"])
@@ -187,7 +177,7 @@ class ExplorationTask(TensorTask[Exploration]):
         return nullcontext()
 
     def finish(self, search: Exploration) -> Result:
-        state, goal = search.state, self.goal
+        state, goal = search.state, self.problem.goal
         winner, stop = state.winner, state.stop
         if winner is None or winner.network is None:
             raise OptionError(
@@ -222,6 +212,7 @@ def refuse_checkpoint(method: str) -> NoReturn:
     raise OptionError(f"{method} takes no checkpoint: its runs cannot be resumed")
 
 
-def missing_package(package: str, method: str) -> MissingPackageError:
-    """The error for an optional package that is not installed."""
-    return MissingPackageError(f"{method} needs {package}: pip install 'tensorgrow[baselines]'")
+def require(module: str, method: str) -> Any:
+    """Import a module of an optional package; the error for a missing one names the extra that brings it."""
+    package = module.partition(".")[0]
+    return import_package(module, f"{method} needs {package}: pip install 'tensorgrow[baselines]'")

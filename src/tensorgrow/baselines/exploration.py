@@ -61,7 +61,6 @@ class Outcome:
 
     @property
     def num_parameters(self) -> int:
-        """Free parameters."""
         return self.structure.num_parameters if self.counted is None else self.counted
 
 
@@ -96,7 +95,6 @@ class Goal:
         return structure.num_parameters <= most
 
     def is_reached(self, outcome: Outcome) -> bool:
-        """Whether the error is met."""
         return self.max_error is not None and outcome.relative_error <= self.max_error
 
     def rank(self, outcome: Outcome) -> tuple[int, float]:
@@ -132,27 +130,17 @@ class ExplorationProblem:
 
     @property
     def norm(self) -> float:
-        """Of the data; 1 where that is zero."""
+        """Norm of the data; 1 where that is zero."""
         return self.fit.objective.norm or 1.0
 
 
 @dataclass
 class ExplorationState(NetworkState):
-    """Of an `Exploration`.
+    """What an `Exploration` keeps."""
 
-    Attributes
-    ----------
-    winner
-        The best outcome by the goal.
-    evaluations
-        Structures fitted.
-    rounds
-        Sweeps or gradient steps, over all fits.
-    """
-
-    winner: Outcome | None = None
-    evaluations: int = 0
-    rounds: int = 0
+    winner: Outcome | None = None  # the best by the goal
+    evaluations: int = 0  # structures fitted
+    rounds: int = 0  # sweeps or gradient steps, over all fits
 
 
 class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
@@ -213,9 +201,9 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
                 state.evaluations += 1
                 state.rounds += rounds
                 network = TensorNetwork(p.structure, cores)
-                outcome = self._verify(
-                    Outcome(p.structure, loss / problem.norm, network, kind=p.kind, edge=p.edge), network
-                )
+                outcome = Outcome(p.structure, loss / problem.norm, network, kind=p.kind, edge=p.edge)
+                if problem.goal.is_reached(outcome):  # the loss of a fit has the precision of the data
+                    outcome = replace(outcome, relative_error=problem.error(network))
                 if p.init is None:
                     self._known[p.structure] = outcome
                 yield outcome, True
@@ -223,12 +211,6 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
                 yield self._known[p.structure], False
             else:
                 return
-
-    def _verify(self, outcome: Outcome, network: TensorNetwork) -> Outcome:
-        """Recompute an error that reaches the goal: the loss of a fit has the precision of the data."""
-        if not self.problem.goal.is_reached(outcome):
-            return outcome
-        return replace(outcome, relative_error=self.problem.error(network))
 
     def _select(self, proposals: list[Proposal | Outcome]) -> list[Proposal]:
         """Those to fit now: new ones, once each, as many as are allowed; the others become known."""

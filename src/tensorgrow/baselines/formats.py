@@ -67,7 +67,7 @@ def cp_size(dims: Sequence[int], rank: int) -> int:
 
 
 def tucker_ranks(dims: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The same rank in every mode, no larger than the mode."""
+    """One rank for all modes, no larger than the mode."""
     return tuple(min(rank, d) for d in dims)
 
 

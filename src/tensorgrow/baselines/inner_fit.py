@@ -59,7 +59,6 @@ Fit = Literal["als", "adam"] | FitOptions
 
 
 def as_fit_options(fit: Fit) -> FitOptions:
-    """Options from the name of a method, or as they are."""
     return fit if isinstance(fit, FitOptions) else FitOptions(fit)
 
 
@@ -67,12 +66,7 @@ def as_fit_options(fit: Fit) -> FitOptions:
 class FitTask:
     """A structure to fit: plain data and arrays, so that it can travel to another process.
 
-    Attributes
-    ----------
-    cores
-        Where to start; None: random cores.
-    seconds
-        Time allowed.
+    The fit starts from `cores`, or from random ones, and may take `seconds`.
     """
 
     structure: Structure
@@ -98,31 +92,26 @@ class InnerFit:
 
     @cached_property
     def objective(self) -> DenseLeastSquares:
-        """What is minimised."""
         return DenseLeastSquares(self.target)
 
     def __call__(self, task: FitTask) -> tuple[list[Any], float, int]:
-        """Fit one structure: cores, loss, sweeps or steps."""
-        lean = drop_surplus(task.structure) if task.cores is None else task.structure
-        cores, loss, rounds = self._fit(replace(task, structure=lean))
-        whole = pad_cores(lean, task.structure, cores)
-        return [c.numpy() if c.device.type == "cpu" else c for c in whole], loss, rounds
-
-    def _fit(self, task: FitTask) -> tuple[tuple[torch.Tensor, ...], float, int]:
         deadline = time.perf_counter() + task.seconds
         generator = torch.Generator().manual_seed(task.seed)
+        lean = drop_surplus(task.structure) if task.cores is None else task.structure
         best: tuple[TensorNetwork, float] | None = None
         rounds = 0
         with one_thread() if self.objective.use_numpy else nullcontext():
             for _ in range(1 if task.cores is not None else self.options.restarts):
-                network, loss, more = self._fit_from(self._start(task, generator), deadline)
+                start = self._start(replace(task, structure=lean), generator)
+                network, loss, more = self._fit_from(start, deadline)
                 rounds += more
                 if best is None or loss < best[1]:
                     best = network, loss
                 if best[1] <= EXACT * self.objective.norm or time.perf_counter() > deadline:
                     break
         assert best is not None
-        return tuple(best[0].cores), best[1], rounds
+        whole = pad_cores(lean, task.structure, best[0].cores)
+        return [c.numpy() if c.device.type == "cpu" else c for c in whole], best[1], rounds
 
     def _start(self, task: FitTask, generator: torch.Generator) -> TensorNetwork:
         like = self.target
@@ -172,7 +161,7 @@ def drop_surplus(structure: Structure) -> Structure:
     its neighbour are singular then, and slow to solve.
     """
     while surplus := [(e, u) for e, r in structure.ranks.items() if r > (u := structure.useful_rank(*e))]:
-        (edge, useful) = surplus[0]
+        edge, useful = surplus[0]
         structure = structure.with_rank(*edge, useful)
     return structure
 

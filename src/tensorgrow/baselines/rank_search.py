@@ -15,7 +15,7 @@ from ..steps import StopReason
 from ..tasks.task import Task
 from .common import refuse_checkpoint
 
-# Ranks in a row that may fail to lower the held-out error.
+# Ranks in a row that may fail to lower the held-out error: fewer would end at a chance rise.
 PATIENCE = 3
 
 
@@ -46,22 +46,12 @@ class RankProblem:
 
 @dataclass
 class RankState(NetworkState):
-    """Of a `RankSearch`.
+    """What a `RankSearch` keeps."""
 
-    Attributes
-    ----------
-    size
-        Parameters of the last rank.
-    stale
-        Ranks since the held-out error fell.
-    last, winner
-        What the last fit returned, and the fit with the smallest held-out error.
-    """
-
-    size: int = 0
-    stale: int = 0
+    size: int = 0  # parameters of the last rank
+    stale: int = 0  # ranks since the held-out error fell
     last: Result | None = None
-    winner: Result | None = None
+    winner: Result | None = None  # the fit with the smallest held-out error
 
 
 class RankSearch(NetworkSearch[RankProblem, RankState]):

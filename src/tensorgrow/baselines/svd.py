@@ -17,16 +17,13 @@ from .common import DenseKeywords, Setting, explore
 from .exploration import Goal, Outcome, Strategy
 from .formats import train_network, tucker_network
 
-# Singular values below this share of the norm are rounding.
-ROUNDING = 1e-14
-
 Orders = Literal["stored", "interleaved", "best"] | Sequence[int]
 
 
 def tt_svd(x: Any, *, order: Orders = "stored", tries: int = 8, **common: Unpack[DenseKeywords]) -> Result:
     """Tensor train by successive SVDs that drop the same norm at every cut.
 
-    That norm is bisected until the error or the size asked for is met.
+    That norm is bisected until the error or the size is met.
 
     Parameters
     ----------
@@ -124,7 +121,8 @@ def _bisect(setting: Setting, truncate: Callable[[float], TensorNetwork]) -> Out
     best: Outcome | None = None
     for may_drop_more, least in _aims(goal, setting.order):
         # Thresholds in logarithms: errors of interest span many orders of magnitude.
-        low, high = math.log(max(least, ROUNDING)), 0.0
+        # Singular values below 1e-14 of the norm are rounding.
+        low, high = math.log(max(least, 1e-14)), 0.0
         while best is None or high - low >= 1e-4:
             middle = (low + high) / 2
             outcome = setting.outcome(truncate(math.exp(middle) * norm))

@@ -169,7 +169,7 @@ class Factors:
             self.diagonals[(i, j)] = diagonal
 
     def _strongest(self, edge: Edge) -> torch.Tensor:
-        """Number of the component with the largest slices."""
+        """Index of the component with the largest slices."""
         size = torch.ones_like(self.diagonals[edge])
         for node, other in (edge, edge[::-1]):
             axis = self.structure.axis(node, other)
@@ -214,7 +214,6 @@ class Descent:
     context: Context
 
     def run(self, setting: Setting, max_rank: int, sparsity: float) -> TensorNetwork:
-        """The network for one sparsity."""
         norm = float(torch.linalg.vector_norm(setting.target))
         objective = DenseLeastSquares(setting.target / norm, use_numpy=False)
         factors = _start(objective, setting, max_rank)
@@ -265,19 +264,15 @@ class Descent:
     ) -> None:
         """Soft-thresholded least squares for a diagonal, everything else fixed."""
         node, other = edge
-        structure = factors.structure
-        axis = structure.axis(node, other)
+        axis = factors.structure.axis(node, other)
         core = factors.cores[node] * factors.scale(node, without=other)
-        shape = core.shape
-        rank = shape[axis]
-        moved = core.movedim(axis, 0).reshape(rank, -1)  # component by (leg, other bonds)
-        bonds = shape[1:]
+        leg, *bonds = core.shape
+        rank = core.shape[axis]
+        slices = core.movedim(axis, 0).reshape(rank, leg, -1)  # component, leg, all other bonds
+        rest = slices.shape[2]
         both = gram.reshape(*bonds, *bonds).movedim((axis - 1, len(bonds) + axis - 1), (0, 1))
-        rest = math.prod(bonds) // rank
-        both = both.reshape(rank, rank, rest, rest)
-        slices = moved.reshape(rank, shape[0], rest)
-        quadratic = torch.einsum("rla,rsab,slb->rs", slices, both, slices)
-        linear = (moved * rhs.reshape(shape).movedim(axis, 0).reshape(rank, -1)).sum(1)
+        quadratic = torch.einsum("rla,rsab,slb->rs", slices, both.reshape(rank, rank, rest, rest), slices)
+        linear = (slices.flatten(1) * rhs.reshape(core.shape).movedim(axis, 0).reshape(rank, -1)).sum(1)
         factors.diagonals[edge] = solve_sparse_diagonal(quadratic, linear, factors.diagonals[edge], sparsity)
 
 
@@ -304,22 +299,22 @@ def _start(objective: DenseLeastSquares, setting: Setting, max_rank: int) -> Fac
     spectra = dict(_pair_spectra(setting.target, max_rank))
     cuts = [0.0, *sorted({float(v) for s in spectra.values() for v in s[1:]})]
 
-    def fits(number: int) -> bool:
-        structure = _structure_above(setting.dims, spectra, cuts[number])
+    def structure_above(cut: float) -> Structure:
+        return Structure(setting.dims, {e: max(1, int((s > cut).sum())) for e, s in spectra.items()})
+
+    def fits(cut: float) -> bool:
+        structure = structure_above(cut)
         is_small = structure.num_parameters <= structure.num_entries
         return is_small and objective.sweep_flops(structure) < MAX_FLOPS
 
     # The last cut leaves no edges, which always fits.
-    number = bisect_left(range(len(cuts) - 1), True, key=fits)
-    structure = _structure_above(setting.dims, spectra, cuts[number])
+    structure = structure_above(cuts[bisect_left(cuts[:-1], True, key=fits)])
     generator = torch.Generator().manual_seed(int(setting.rng.integers(2**62)))
     target = setting.target
-    network = TensorNetwork.random(
-        structure, random_state=generator, dtype=target.dtype, device=target.device
-    )
-    factors = Factors(
-        structure, list(network.cores), {e: network.cores[0].new_ones(r) for e, r in structure.ranks.items()}
-    )
+    like: dict[str, Any] = {"dtype": target.dtype, "device": target.device}
+    network = TensorNetwork.random(structure, random_state=generator, **like)
+    ones = {e: target.new_ones(r) for e, r in structure.ranks.items()}
+    factors = Factors(structure, list(network.cores), ones)
     factors.normalise()
     factors.diagonals = {e: spectra[e][: structure.rank(*e)].to(target) for e in structure.edges}
     # Started at a norm of almost 0, everything would vanish under the penalties.
@@ -334,7 +329,3 @@ def _pair_spectra(x: torch.Tensor, max_rank: int) -> Iterator[tuple[Edge, torch.
         others = [k for k in range(x.dim()) if k not in (i, j)]
         values = torch.linalg.svdvals((x.mean(others) if others else x).double())[:max_rank]
         yield (i, j), (values / values[0].clamp_min(TINY)).clamp_min(1e-3)
-
-
-def _structure_above(dims: tuple[int, ...], spectra: dict[Edge, torch.Tensor], share: float) -> Structure:
-    return Structure(dims, {e: max(1, int((s > share).sum())) for e, s in spectra.items()})

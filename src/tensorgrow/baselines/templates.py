@@ -25,11 +25,9 @@ class Point:
     modes: tuple[int, ...]
 
     def with_rank(self, edge: int, rank: int) -> Point:
-        """The same with another rank on one edge."""
         return Point((*self.ranks[:edge], rank, *self.ranks[edge + 1 :]), self.modes)
 
     def swap(self, a: int, b: int) -> Point:
-        """The same with two modes exchanged."""
         modes = list(self.modes)
         modes[a], modes[b] = modes[b], modes[a]
         return Point(self.ranks, tuple(modes))
@@ -50,7 +48,6 @@ class Template:
         return len(self.edges) < p * (p - 1) // 2
 
     def structure(self, point: Point) -> Structure:
-        """The structure of a point."""
         ranks = {}
         for (a, b), rank in zip(self.edges, point.ranks):
             i, j = point.modes[a], point.modes[b]
@@ -70,7 +67,6 @@ class Template:
 
 
 def make_template(name: TemplateName, dims: tuple[int, ...], max_rank: int) -> Template:
-    """A template by its name, or from its edges."""
     p = len(dims)
     if max_rank < 2:
         raise OptionError(f"max_rank={max_rank} leaves nothing to search; at least 2 is needed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypedDict, Unpack
 
@@ -24,9 +23,6 @@ from .common import parse_request
 from .formats import cp_network, cp_size, tucker_network, tucker_ranks
 from .rank_search import RankProblem, RankTask
 from .tensorly_sweeps import tensorly_backend
-
-# TensorLy's Tucker has no callback: its iterations come in blocks.
-BLOCK = 10
 
 
 class ImputationKeywords(TypedDict, total=False):
@@ -54,7 +50,7 @@ def cp_completion(
     mask takes minutes and is no better. ``relative_error`` is on the observed entries.
     """
 
-    def decompose(imputation: Imputation, note: Note) -> None:
+    def decompose(filled: np.ndarray, known: np.ndarray, seed: int, note: Note) -> None:
         from tensorly.decomposition import parafac
 
         done = count()  # the first call is for the start
@@ -64,13 +60,13 @@ def cp_completion(
             return note(cp_network([factors[0] * weights, *factors[1:]]), next(done))
 
         parafac(
-            imputation.filled,
+            filled,
             rank,
             n_iter_max=iterations,
             init="random",
-            mask=imputation.known,
+            mask=known,
             tol=tolerance,
-            random_state=imputation.seed,
+            random_state=seed,
             callback=note_model,
         )
 
@@ -87,20 +83,18 @@ def tucker_completion(
 ) -> Result:
     """Complete a tensor by Tucker with one rank in all modes (TensorLy's `tucker` with a mask)."""
 
-    def decompose(imputation: Imputation, note: Note) -> None:
+    def decompose(filled: np.ndarray, known: np.ndarray, seed: int, note: Note) -> None:
         import tensorly as tl
         from tensorly.decomposition import tucker
 
-        filled, seed = imputation.filled, imputation.seed
         ranks, done, change = list(tucker_ranks(filled.shape, rank)), 0, math.inf
         model = tucker(filled, ranks, n_iter_max=1, tol=0, random_state=seed)
         before = tl.tucker_to_tensor(model)
         # Converged: a whole block of iterations changes next to nothing.
         while not note(tucker_network(*model), done) and done < iterations and change >= 1e-4:
-            model = tucker(
-                filled, ranks, n_iter_max=BLOCK, init=model, mask=imputation.known, tol=0, random_state=seed
-            )
-            done += BLOCK
+            # TensorLy's Tucker has no callback: its iterations come in blocks.
+            model = tucker(filled, ranks, n_iter_max=10, init=model, mask=known, tol=0, random_state=seed)
+            done += 10
             now = tl.tucker_to_tensor(model)
             change = float(np.linalg.norm(now - before) / np.linalg.norm(now))
             before = now
@@ -109,34 +103,25 @@ def tucker_completion(
 
 
 Note = Callable[[TensorNetwork, int], bool]
-"""Told of the network after so many iterations; returns whether time is up."""
-
-
-@dataclass(frozen=True)
-class Imputation:
-    """Observed entries as a whole tensor.
-
-    Attributes
-    ----------
-    filled
-        The tensor with the mean of the observed entries in place of the missing ones.
-    known
-        1 where an entry is observed, else 0.
-    """
-
-    filled: np.ndarray
-    known: np.ndarray
-    seed: int
+"""Takes the network after that many iterations; returns whether time is up."""
 
 
 def _impute(
     method: str,
-    decompose: Callable[[Imputation, Note], None],
+    decompose: Callable[[np.ndarray, np.ndarray, int, Note], None],
     x: Any,
     mask: Any,
     rank: int,
     keywords: ImputationKeywords,
 ) -> Result:
+    """Run a completion.
+
+    Parameters
+    ----------
+    decompose
+        Takes the tensor with the mean of the observed entries in place of the missing ones, an array that is
+        1 where an entry is observed and 0 elsewhere, a seed, and whom to tell of every network.
+    """
     if rank < 1:
         raise OptionError(f"rank={rank} must be at least 1")
     request = parse_request(method, keywords, ImputationKeywords)
@@ -149,7 +134,7 @@ def _impute(
     filled[where] = values.numpy()
     generator = as_generator(request.random_state)
     seed = int(torch.randint(2**31, (), generator=generator))
-    is_cp, truth = method == "cp_completion", keywords.get("truth")
+    truth = keywords.get("truth")
 
     def fit(rank: int, seconds: float | None) -> Result:
         begin = time.perf_counter()
@@ -167,7 +152,7 @@ def _impute(
         stop = StopReason.CONVERGED
         try:
             with tensorly_backend(method):
-                decompose(Imputation(filled, known, seed), note)
+                decompose(filled, known, seed, note)
         except KeyboardInterrupt:
             if network is None:
                 raise
@@ -178,7 +163,7 @@ def _impute(
         error = _relative_error(network, indices, values)
         test = None if truth is None else _test_error(network, truth, known)
         info = describe(values, rank=rank, iterations=iterations)
-        size = cp_size(seen.shape, rank) if is_cp else network.num_parameters
+        size = cp_size(seen.shape, rank) if method == "cp_completion" else network.num_parameters
         if size != network.num_parameters:
             info["num_parameters"] = size
         loss = error * float(torch.linalg.vector_norm(values))

@@ -13,21 +13,15 @@ import numpy as np
 from ..network import TensorNetwork
 from ..results import Result
 from ..structure import Structure
-from .common import DenseKeywords, Setting, explore, missing_package
+from .common import DenseKeywords, Setting, explore, require
 from .exploration import Strategy
 from .formats import capped_train, cp_network, cp_size, train_network, tucker_network, tucker_ranks
-
-# Without a budget ranks rise until a decomposition has so many parameters per entry.
-BEYOND = 4
 
 
 @contextmanager
 def tensorly_backend(method: str) -> Iterator[Any]:
-    """TensorLy with its NumPy backend, and whatever backend there was afterwards."""
-    try:
-        import tensorly
-    except ImportError as error:
-        raise missing_package("tensorly", method) from error
+    """TensorLy with its NumPy backend; afterwards the backend is what it was before."""
+    tensorly = require("tensorly", method)
     with tensorly.backend_context("numpy"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield tensorly
@@ -70,7 +64,7 @@ def cp(
             )
         return cp_network([factors[0] * weights, *factors[1:]])
 
-    return explore(x, "cp", _raise_rank("cp", cp_size, fit, ranks), common, needs_goal=ranks is None)
+    return _raise_rank("cp", x, cp_size, fit, ranks, common)
 
 
 def tucker(
@@ -96,7 +90,7 @@ def tucker(
             )
         return tucker_network(core, factors)
 
-    return explore(x, "tucker", _raise_rank("tucker", size, fit, ranks), common, needs_goal=ranks is None)
+    return _raise_rank("tucker", x, size, fit, ranks, common)
 
 
 def tensorly_tt(x: Any, *, ranks: Iterable[int] | None = None, **common: Unpack[DenseKeywords]) -> Result:
@@ -114,33 +108,34 @@ def tensorly_tt(x: Any, *, ranks: Iterable[int] | None = None, **common: Unpack[
             train = tensor_train(setting.double.cpu().numpy(), [1, *inner, 1])
         return train_network([np.array(f) for f in train.factors], range(setting.order))
 
-    return explore(x, "tt", _raise_rank("tt", size, fit, ranks), common, needs_goal=ranks is None)
+    return _raise_rank("tt", x, size, fit, ranks, common)
 
 
 def _raise_rank(
     method: str,
+    x: Any,
     size: Callable[[Sequence[int], int], int],
     fit: Callable[[Setting, int], TensorNetwork],
     ranks: Iterable[int] | None,
-) -> Callable[[Setting], Strategy]:
-    """Strategy that raises a rank until the error is reached, the budget is used up or nothing is gained."""
+    common: DenseKeywords,
+) -> Result:
+    """Raise a rank until the error is reached, the budget is used up or nothing is gained."""
 
     def strategy(setting: Setting) -> Strategy:
         setting.refuse_vectors(method)
         goal = setting.goal
-        most = BEYOND * setting.target.numel() if goal.max_parameters is None else goal.max_parameters
+        # Without a budget ranks rise until there are four parameters per entry: far beyond any use.
+        most = 4 * setting.target.numel() if goal.max_parameters is None else goal.max_parameters
         before = 0
         for rank in count(1) if ranks is None else ranks:
             parameters = size(setting.dims, rank)
             if parameters > most or (ranks is None and parameters == before):
                 return
             network = fit(setting, rank)
-            outcome = setting.outcome(
-                network, counted=None if network.num_parameters == parameters else parameters
-            )
+            outcome = setting.outcome(network, None if network.num_parameters == parameters else parameters)
             yield [outcome]
             if goal.is_reached(outcome):
                 return
             before = parameters
 
-    return strategy
+    return explore(x, method, strategy, common, needs_goal=ranks is None)

@@ -80,7 +80,6 @@ class _Walk:
         self.outcome = outcome
 
     def round(self, radius: int, *, coarse: bool) -> Strategy:
-        """All edges, the permutation, all edges backwards."""
         edges = range(len(self.shape.edges))
         for edge in edges:
             yield from self._edge(edge, radius, coarse)
@@ -96,12 +95,11 @@ class _Walk:
         if not coarse:
             yield from self._take_best([self.point.with_rank(edge, r) for r in ranks if r != here])
             return
-        center, known = self.point, {here: self.outcome}
+        center = self.point
         ends = [r for r in (ranks[0], ranks[-1]) if r != here]
         outcomes = yield [Proposal(self.shape.structure(center.with_rank(edge, r))) for r in ends]
-        known |= dict(zip(ends, outcomes))
-        guesses = {r: self._guess(center.with_rank(edge, r), r, known) for r in ranks}
-        best = min(guesses, key=lambda r: guesses[r])
+        known = {here: self.outcome, **dict(zip(ends, outcomes))}
+        best = min(ranks, key=lambda r: self._guess(center.with_rank(edge, r), r, known))
         yield from self._take_best([center.with_rank(edge, r) for r in {best, *ends}])
 
     def _guess(self, point: Point, rank: int, known: dict[int, Outcome]) -> float:

@@ -14,11 +14,11 @@ import numpy as np
 from ..errors import OptionError
 from ..results import Result
 from ..structure import Structure
-from .common import DenseKeywords, Setting, explore, missing_package
+from .common import DenseKeywords, Setting, explore, require
 from .exploration import Goal, Outcome, Proposal, Strategy
 from .inner_fit import Fit
 
-# A generation is fitted in so many parts: the earlier ones show which of the later cannot have children.
+# A generation is fitted in this many parts: the earlier ones show which of the later cannot have children.
 PARTS = 8
 
 
@@ -41,7 +41,7 @@ def genetic(
     A genome is the upper triangle of the adjacency matrix over the modes: every edge is there at `rank`, or
     not. Individuals are ranked by ``F = parameters / entries + error_weight * error^2``. In every generation
     the worst share is removed, parents are drawn from the rest with a probability that falls linearly with
-    their rank, children take a part of the genome from each parent, bits flip, and the best go on unchanged.
+    their rank, children take a part of the genome from each parent, bits flip, and the elites survive.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def genetic(
     population, generations
         Individuals, and how often they are replaced. The first population counts as a generation.
     elites
-        Individuals that go on unchanged.
+        Individuals that survive unchanged.
     removed
         Share of the population that has no children.
     mutation
@@ -141,28 +141,26 @@ class Evolution:
 
     @property
     def parents(self) -> int:
-        """How many may have children."""
+        """Number of individuals that may have children."""
         return max(1, round((1.0 - self.removed) * self.population))
 
     def algorithm(self, bits: int, rng: np.random.Generator) -> Any:
-        """A pymoo algorithm that is driven by `ask` and `tell`."""
+        """Set up a pymoo algorithm that is driven by `ask` and `tell`."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
-                from pymoo.algorithms.base.genetic import GeneticAlgorithm
-                from pymoo.core.problem import Problem
-                from pymoo.operators.crossover.ux import UniformCrossover
-                from pymoo.operators.mutation.bitflip import BitflipMutation
-            except ImportError as error:
-                raise missing_package("pymoo", "genetic") from error
+            Problem = require("pymoo.core.problem", "genetic").Problem
+            from pymoo.algorithms.base.genetic import GeneticAlgorithm
+            from pymoo.operators.crossover.ux import UniformCrossover
+            from pymoo.operators.mutation.bitflip import BitflipMutation
+
             algorithm = GeneticAlgorithm(
                 pop_size=self.population,
                 n_offsprings=self.population - self.elites,
                 sampling=rng.random((self.population, bits)) < self.density,
-                selection=self._selection(),
+                selection=_selection(self.parents),
                 crossover=UniformCrossover(),
                 mutation=BitflipMutation(prob=1.0, prob_var=self.mutation),
-                survival=self._survival(),
+                survival=_survival(self.elites),
                 eliminate_duplicates=False,
                 advance_after_initial_infill=True,
             )
@@ -172,35 +170,31 @@ class Evolution:
             )
         return algorithm
 
-    def _selection(self) -> Any:
-        from pymoo.core.selection import Selection
 
-        left = self.parents
+def _selection(parents: int) -> Any:
+    """Draw parents with a probability that falls linearly with their rank; the worst have none."""
+    from pymoo.core.selection import Selection
 
-        class ByRank(Selection):  # type: ignore[misc]
-            """Parents drawn with a probability that falls linearly with their rank; the worst have none."""
+    class ByRank(Selection):  # type: ignore[misc]
+        def _do(self, _: Any, pop: Any, n_select: int, n_parents: int, **keywords: Any) -> Any:
+            order = np.argsort([i.F[0] for i in pop], kind="stable")
+            weights = np.arange(parents, 0, -1.0)
+            rng = keywords["random_state"]
+            return rng.choice(order[:parents], (n_select, n_parents), p=weights / weights.sum())
 
-            def _do(self, _: Any, pop: Any, n_select: int, n_parents: int, **keywords: Any) -> Any:
-                rng = keywords["random_state"]
-                order = np.argsort([i.F[0] for i in pop], kind="stable")
-                weights = np.arange(left, 0, -1.0)
-                return rng.choice(order[:left], (n_select, n_parents), p=weights / weights.sum())
+    return ByRank()
 
-        return ByRank()
 
-    def _survival(self) -> Any:
-        from pymoo.core.population import Population
-        from pymoo.core.survival import Survival
+def _survival(elites: int) -> Any:
+    """Keep the best of the parents and all children."""
+    from pymoo.core.population import Population
+    from pymoo.core.survival import Survival
 
-        elites = self.elites
+    class Replacement(Survival):  # type: ignore[misc]
+        def _do(self, _: Any, pop: Any, *args: Any, n_survive: int, **keywords: Any) -> Any:
+            newest = max(i.get("n_gen") for i in pop)
+            parents = sorted((i for i in pop if i.get("n_gen") < newest), key=lambda i: i.F[0])
+            survivors = [*parents[:elites], *(i for i in pop if i.get("n_gen") == newest)]
+            return Population.create(*sorted(survivors, key=lambda i: i.F[0])[:n_survive])
 
-        class Replacement(Survival):  # type: ignore[misc]
-            """The best of the parents and all children."""
-
-            def _do(self, _: Any, pop: Any, *args: Any, n_survive: int, **keywords: Any) -> Any:
-                newest = max(i.get("n_gen") for i in pop)
-                parents = sorted((i for i in pop if i.get("n_gen") < newest), key=lambda i: i.F[0])
-                survivors = [*parents[:elites], *(i for i in pop if i.get("n_gen") == newest)]
-                return Population.create(*sorted(survivors, key=lambda i: i.F[0])[:n_survive])
-
-        return Replacement(filter_infeasible=False)
+    return Replacement(filter_infeasible=False)

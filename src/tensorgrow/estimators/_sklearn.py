@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -81,27 +81,20 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         """One `Step` per move of the search."""
         return self.result_.history
 
+    def _store(self, arguments: Mapping[str, Any]) -> None:
+        """Keep the arguments of ``__init__`` unchanged, as scikit-learn wants: ``self._store(locals())``."""
+        for name, value in arguments.items():
+            if name != "self":
+                setattr(self, name, value)
+
     def _keywords(self) -> dict[str, Any]:
-        """What `regress` and `classify` both take."""
+        """What `regress` and `classify` both take: the parameters that are declared above."""
+        shared = [name for name in NetworkEstimator.__annotations__ if not name.endswith("_")]
+        keywords = {name: getattr(self, name) for name in shared}
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):  # others are for tensorgrow to judge
-            seed = int(seed.randint(np.iinfo(np.int32).max))
-        return {
-            "structure": self.structure,
-            "validation": self.validation,
-            "max_error": self.max_error,
-            "max_parameters": self.max_parameters,
-            "max_steps": self.max_steps,
-            "max_seconds": self.max_seconds,
-            "edges": self.edges,
-            "effort": self.effort,
-            "random_state": seed,
-            "device": self.device,
-            "dtype": self.dtype,
-            "progress": self.progress,
-            "callbacks": self.callbacks,
-            "options": self.options,
-        }
+            keywords["random_state"] = int(seed.randint(np.iinfo(np.int32).max))
+        return keywords
 
     def _validate(self, X: Any, *y: Any, **how: Any) -> Any:
         """Arrays that scikit-learn accepts, of single or double precision."""

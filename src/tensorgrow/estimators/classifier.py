@@ -89,6 +89,10 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     True
     """
 
+    feature_map: FeatureMapName | Callable[[Any], Any]
+    map_size: int | None
+    training: TrainingOptions | None
+
     classes_: Any
     features_: FeatureMap
 
@@ -112,23 +116,7 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
         callbacks: Callbacks = None,
         options: GreedyOptions | None = None,
     ) -> None:
-        self.max_parameters = max_parameters
-        self.max_error = max_error
-        self.max_steps = max_steps
-        self.max_seconds = max_seconds
-        self.edges = edges
-        self.feature_map = feature_map
-        self.map_size = map_size
-        self.validation = validation
-        self.effort = effort
-        self.structure = structure
-        self.training = training
-        self.device = device
-        self.dtype = dtype
-        self.random_state = random_state
-        self.progress = progress
-        self.callbacks = callbacks
-        self.options = options
+        self._store(locals())
 
     def fit(self, X: Any, y: Any) -> TNClassifier:
         """Learn the weights from samples ``(n, d)`` and labels ``(n,)``, which may be numbers or strings."""

@@ -89,6 +89,10 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
     (9, 1.0)
     """
 
+    fit_intercept: bool
+    ridge: float | None
+    dims: Sequence[int] | None
+
     intercept_: Any
 
     def __init__(
@@ -111,23 +115,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
         callbacks: Callbacks = None,
         options: GreedyOptions | None = None,
     ) -> None:
-        self.max_parameters = max_parameters
-        self.max_error = max_error
-        self.max_steps = max_steps
-        self.max_seconds = max_seconds
-        self.edges = edges
-        self.validation = validation
-        self.fit_intercept = fit_intercept
-        self.ridge = ridge
-        self.effort = effort
-        self.structure = structure
-        self.dims = dims
-        self.device = device
-        self.dtype = dtype
-        self.random_state = random_state
-        self.progress = progress
-        self.callbacks = callbacks
-        self.options = options
+        self._store(locals())
 
     def fit(self, X: Any, y: Any) -> TNRegressor:
         """Learn the coefficients.

@@ -50,13 +50,20 @@ class Work(NamedTuple):
         """Whether it grows with the rows."""
         return any(each for _, each in self)
 
+    def copying(self, copy: Work) -> Work:
+        """The same with a copy before it."""
+        (fixed, each), (tiles, tiles_each) = self.copied, self.tiles
+        return self._replace(
+            copied=(fixed + copy.copied[0], each + copy.copied[1]),
+            tiles=(tiles + copy.tiles[0], tiles_each + copy.tiles[1]),
+        )
+
     def count_entries(self, rows: int) -> float:
         """Numbers read and written."""
         (fixed, each), (copied, copied_each) = self.entries, self.copied
         return fixed + each * rows + 2 * (copied + copied_each * rows)
 
     def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:
-        """Estimated time."""
         flops, entries, copied, tiles = (fixed + each * rows for fixed, each in self)
         near = itemsize * self.count_entries(rows) <= machine.cache
         rate = machine.bytes if near else machine.far_bytes

@@ -32,11 +32,9 @@ class Product(NamedTuple):
 
     @property
     def has_rows(self) -> bool:
-        """Whether an operand holds the rows."""
         return -1 in self.shape
 
     def apply(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """Multiply two operands."""
         if self.left_order is not None:
             a = a.permute(self.left_order)
         if self.right_order is not None:
@@ -109,7 +107,6 @@ class Plan(NamedTuple):
     part: int = NO_LIMIT
 
     def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:
-        """Estimated time."""
         result = float(abs(self.shape[-1]))
         once = sum(w.seconds(rows, itemsize, machine) for w in self.work if not w.has_rows)
         each = [w for w in self.work if w.has_rows]

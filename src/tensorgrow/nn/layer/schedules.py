@@ -12,9 +12,9 @@ from .layout import Layout
 from .plans import dense_plan, through_plan
 from .products import NO_LIMIT, Plan
 
-# Numbers of rows that contraction orders are searched for.
+# Numbers of rows that contraction orders are searched for: one row to a large batch, evenly in logarithms.
 SAMPLES = (1, 16, 256, 4096)
-# Beyond so many rows nothing changes any more.
+# Beyond this many rows the best plan no longer changes.
 MOST_ROWS = 1 << 17
 # Going through the cores must promise to be this much cheaper than rebuilding: estimates are rough, and a
 # layer must not be slower than rebuilding.
@@ -40,7 +40,8 @@ def schedule(
     machine = machine_of(device).training() if gradients else machine_of(device)
     plans = through_plans(layout, structure, device, itemsize)
     build = dense_plan(layout, structure).seconds(1, itemsize, machine)
-    dense = _linear(layout)
+    i, o = float(layout.in_features), float(layout.out_features)
+    dense = Work((0.0, 2 * i * o), (i * o, i + o))  # ``x W^T`` with a dense weight
 
     def best(rows: int) -> Plan | None:
         rebuilt = build + dense.seconds(rows, itemsize, machine)
@@ -80,7 +81,7 @@ def _in_parts(plan: Plan, itemsize: int, machine: Machine) -> Plan | None:
 def peak_entries(layout: Layout, structure: Structure, plan: Plan | None, rows: int) -> int:
     """Most numbers that lie in memory beside cores and input while the layer is applied; counted."""
     rebuilds = plan is None
-    plan = dense_plan(layout, structure) if plan is None else plan
+    plan = plan or dense_plan(layout, structure)
     together = min(rows, plan.part)
     pool = [0] * len(plan.inputs)
     live = peak = 0
@@ -97,9 +98,3 @@ def peak_entries(layout: Layout, structure: Structure, plan: Plan | None, rows: 
     if rows > together:  # the results of all parts, and then all in one
         return result + max(peak, result)
     return max(peak, live + result)
-
-
-def _linear(layout: Layout) -> Work:
-    """``x W^T`` with a dense weight."""
-    i, o = float(layout.in_features), float(layout.out_features)
-    return Work((0.0, 2 * i * o), (i * o, i + o))

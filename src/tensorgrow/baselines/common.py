@@ -25,11 +25,7 @@ from .inner_fit import Fit, InnerFit, as_fit_options
 
 
 class Common(TypedDict, total=False):
-    """Keywords of every baseline that searches.
-
-    They mean what they mean for `decompose`, and `max_evaluations` is the number of structures that may be
-    fitted.
-    """
+    """Keywords of every baseline that searches, as for `decompose`; at most `max_evaluations` fits."""
 
     max_error: float | None
     max_parameters: int | None
@@ -44,10 +40,7 @@ class Common(TypedDict, total=False):
 
 
 class DenseKeywords(Common, total=False):
-    """Keywords of every baseline for dense tensors.
-
-    `map` fits the structures of a round: `map` of any executor, say, to do it in parallel.
-    """
+    """Keywords of every baseline for dense tensors; the `map` of an executor fits a round in parallel."""
 
     map: Map
 
@@ -55,10 +48,7 @@ class DenseKeywords(Common, total=False):
 def parse_request(method: str, keywords: Mapping[str, Any], known: type) -> Request:
     """Check the keywords of a baseline; those that it shares with `decompose` become a request.
 
-    Parameters
-    ----------
-    known
-        The `TypedDict` that names all keywords. A checkpoint is refused when the run starts.
+    The `TypedDict` `known` names all keywords. A checkpoint is refused when the run starts.
     """
     unknown = set(keywords) - set(known.__annotations__) - {"checkpoint"}
     if unknown:
@@ -120,7 +110,7 @@ def explore(
     Parameters
     ----------
     strategy
-        Makes the generator of rounds from the setting.
+        Returns the generator of rounds for a setting.
     error_weight
         ``lambda`` of the fitness; None for methods that have none.
     needs_goal

@@ -26,13 +26,7 @@ Map = Callable[..., Iterable[Any]]
 
 @dataclass(frozen=True)
 class Proposal:
-    """A structure to fit.
-
-    Attributes
-    ----------
-    init
-        A network to start from; None: random cores, and what is known of the structure already is used again.
-    """
+    """A structure to fit, from `init` or else from random cores, unless it was fitted from these before."""
 
     structure: Structure
     init: TensorNetwork | None = None
@@ -42,20 +36,12 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a structure.
-
-    Attributes
-    ----------
-    network
-        None where the structure was too large to be fitted.
-    counted
-        Parameters where the network has fixed numbers too.
-    """
+    """What came of a structure."""
 
     structure: Structure
     relative_error: float
-    network: TensorNetwork | None = None
-    counted: int | None = None
+    network: TensorNetwork | None = None  # None where the structure was too large to be fitted
+    counted: int | None = None  # parameters, where the network also holds fixed numbers
     kind: str = "fit"
     edge: Edge | None = None
 
@@ -69,20 +55,17 @@ Strategy = Generator[Sequence[Proposal | Outcome], list[Outcome], None]
 
 @dataclass(frozen=True)
 class Goal:
-    """Which of the fitted structures is the answer.
-
-    Attributes
-    ----------
-    error_weight
-        ``lambda`` of ``F = parameters / entries + lambda * error^2``; None: the error alone.
-    """
+    """Which of the fitted structures is the answer."""
 
     max_error: float | None = None
     max_parameters: int | None = None
-    error_weight: float | None = None
+    error_weight: float | None = None  # None: the error alone counts
 
     def fitness(self, outcome: Outcome) -> float:
-        """``F``, lower is better; a structure that was not fitted counts as if it explained nothing."""
+        """``F = parameters / entries + error_weight * error^2``, lower is better.
+
+        A structure that was not fitted counts as if it explained nothing.
+        """
         squared = outcome.relative_error**2
         if self.error_weight is None:
             return squared
@@ -109,22 +92,12 @@ class Goal:
 
 @dataclass(frozen=True)
 class ExplorationProblem:
-    """What an exploration works on.
-
-    Attributes
-    ----------
-    fit
-        Fits one structure.
-    error
-        The relative error of a network, in double precision.
-    map
-        Fits the structures of a round.
-    """
+    """What an exploration works on."""
 
     fit: InnerFit
     goal: Goal
-    error: Callable[[TensorNetwork], float]
-    map: Map = field(default=builtins.map, repr=False)
+    error: Callable[[TensorNetwork], float]  # relative, in double precision
+    map: Map = field(default=builtins.map, repr=False)  # fits the structures of a round
     memory_limit: float = math.inf
     max_evaluations: int | None = None
 

@@ -21,27 +21,15 @@ PATIENCE = 3
 
 @dataclass(frozen=True)
 class RankProblem:
-    """Ranks to fit.
-
-    Attributes
-    ----------
-    fit
-        Fits a rank within some seconds.
-    size
-        Parameters of a rank.
-    ranks
-        Ranks to try; None: 1, 2, 3, ... until the held-out error no longer falls.
-    is_single
-        Whether the method is one fit: its end is the end of the run.
-    """
+    """Ranks to fit."""
 
     method: str
-    fit: Callable[[int, float | None], Result]
-    size: Callable[[int], int]
-    ranks: tuple[int, ...] | None
+    fit: Callable[[int, float | None], Result]  # fits a rank within that many seconds
+    size: Callable[[int], int]  # parameters of a rank
+    ranks: tuple[int, ...] | None  # None: 1, 2, 3, ... until the held-out error no longer falls
     max_parameters: float
     max_evaluations: int | None = None
-    is_single: bool = False
+    is_single: bool = False  # whether the method is one fit, whose end is the end of the run
 
 
 @dataclass
@@ -104,13 +92,13 @@ class RankSearch(NetworkSearch[RankProblem, RankState]):
         return self.state.last.history[-1].relative_error, fitted.validation
 
 
+@dataclass
 class RankTask(Task[RankSearch, Result]):
     """A completion at one rank after the other."""
 
-    def __init__(self, problem: RankProblem, limits: Limits, generator: torch.Generator) -> None:
-        self.problem = problem
-        self.limits = limits
-        self.generator = generator
+    problem: RankProblem
+    limits: Limits
+    generator: torch.Generator
 
     def search(self) -> RankSearch:
         return RankSearch(self.problem, self.limits, RankState(), Context(self.generator))

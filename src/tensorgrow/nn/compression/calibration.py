@@ -17,18 +17,10 @@ from ..modules import switch_mode
 
 @dataclass(frozen=True)
 class Inputs:
-    """What comes into a layer.
+    """What comes into a layer."""
 
-    Attributes
-    ----------
-    mean
-        Whose effect on the outputs the bias makes up for; None for a layer without one.
-    moment
-        Second moment about the mean where there is one, else about zero; see `shrink`.
-    """
-
-    mean: torch.Tensor | None
-    moment: torch.Tensor
+    mean: torch.Tensor | None  # its effect on the outputs goes into the bias; None for a layer without one
+    moment: torch.Tensor  # the second, about the mean where there is one, else about zero; see `shrink`
 
 
 class Metric:
@@ -100,10 +92,7 @@ def input_moments(
 ) -> dict[str, Inputs]:
     """Moments over the rows that come into each layer, in evaluation mode and double precision.
 
-    Parameters
-    ----------
-    tell
-        Gets a line of text with every batch.
+    Every batch is announced to `tell`.
     """
     sums: dict[str, torch.Tensor] = {}
     squares: dict[str, torch.Tensor] = {}

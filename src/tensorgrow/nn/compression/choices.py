@@ -29,29 +29,13 @@ packable(Layout)
 @packable
 @dataclass(frozen=True)
 class Choice:
-    """One way to store a weight.
+    """One way to store a weight: a network of it, or of it divided by an input scale."""
 
-    Attributes
-    ----------
-    kind
-        "dense", "low rank" or "network".
-    num_parameters
-        Without the bias, an input scale included.
-    error
-        Relative, in the layer's `Metric`.
-    layout
-        None for dense.
-    rank
-        Of a truncated SVD, which is computed again when it is used.
-    network, scale
-        The weight, or the weight divided by an input scale.
-    """
-
-    kind: str
-    num_parameters: int
-    error: float
-    layout: Layout | None = None
-    rank: int = 0
+    kind: str  # "dense", "low rank" or "network"
+    num_parameters: int  # without the bias, an input scale included
+    error: float  # relative, in the layer's `Metric`
+    layout: Layout | None = None  # None for dense
+    rank: int = 0  # of a truncated SVD, which is computed again when it is used
     network: TensorNetwork | None = field(default=None, compare=False)
     scale: torch.Tensor | None = field(default=None, compare=False)
 
@@ -75,43 +59,27 @@ def default_layouts(in_features: int, out_features: int) -> list[Layout]:
 
 @dataclass(frozen=True)
 class Wish:
-    """What forms of a weight are looked for.
+    """What forms of a weight are looked for."""
 
-    Attributes
-    ----------
-    max_error
-        None: everything on the way counts. Otherwise only choices within it do.
-    max_parameters
-        Larger ones are of no use.
-    context
-        Its deadline is for all weights. Ctrl-C within a decomposition moves it to minus infinity.
-    tell
-        Gets a line of text now and then.
-    """
-
-    max_error: float | None
-    max_parameters: int
+    max_error: float | None  # None: everything on the way counts; otherwise only choices within it do
+    max_parameters: int  # larger ones are of no use
     effort: Effort
     seed: int
-    context: Context
-    tell: Callable[[str], None]
+    context: Context  # for all weights; Ctrl-C within a decomposition moves its deadline to minus infinity
+    tell: Callable[[str], None]  # gets a line of text now and then
 
 
 def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: float) -> list[Choice]:
     """Choices that no other beats in size and error, by size; the dense weight is the last.
 
-    Parameters
-    ----------
-    share
-        Part of the time left that networks may take; truncated SVDs are always made.
+    Networks may take a `share` of the time that is left; truncated SVDs are always computed.
     """
     weight, context, max_error = metric.weight, wish.context, wish.max_error
     now = time.perf_counter()
     end = now + share * (context.deadline - now)
-    choices = [Choice("dense", weight.numel(), 0.0)]
     wish.tell(f"{weight.shape[1]} to {weight.shape[0]}, truncated SVDs")
     most = min(wish.max_parameters, weight.numel() - 1)
-    choices += _low_rank(metric, most)
+    choices = [Choice("dense", weight.numel(), 0.0), *_low_rank(metric, most)]
     searches = [(layout, scaling) for layout in layouts for scaling in _scalings(metric, layout)]
     for n, (layout, scaling) in enumerate(searches):
         left = min(end, context.deadline) - time.perf_counter()
@@ -120,9 +88,8 @@ def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: f
         room = most
         if max_error is not None:  # only what is smaller than the best so far is of interest
             room = min([room, *(c.num_parameters - 1 for c in choices if c.error <= max_error)])
-        choices += _networks(
-            metric, layout, scaling, replace(wish, max_parameters=room), left / (len(searches) - n)
-        )
+        own = replace(wish, max_parameters=room)
+        choices += _networks(metric, layout, scaling, own, left / (len(searches) - n))
     return pareto(c for c in choices if max_error is None or c.error <= max_error)
 
 
@@ -158,20 +125,16 @@ def _truncate(layout: Layout, rank: int, metric: Metric) -> TensorNetwork:
     right = u.T @ metric.weight
     root = right.norm(dim=1).clamp_min(torch.finfo(right.dtype).tiny).sqrt()
     structure = Structure(layout.dims, {(0, 1): rank})
-    cores = [u * root, (right / root[:, None]).T]
-    shaped = [c.reshape(shape).contiguous() for c, shape in zip(cores, structure.core_shapes)]
-    return TensorNetwork(structure, shaped)
+    cores = zip((u * root, (right / root[:, None]).T), structure.core_shapes)
+    return TensorNetwork(structure, [c.reshape(shape).contiguous() for c, shape in cores])
 
 
 @dataclass(frozen=True)
 class _Scaling:
     """Columns multiplied by a vector before a decomposition, and how that is undone.
 
-    Attributes
-    ----------
-    factors
-        One vector per input digit whose outer product is the scale: undone in the cores, at no cost. None:
-        any vector, undone by an input scale of the layer.
+    A vector that is the outer product of `factors`, one per input digit, is undone in the cores, at no cost.
+    Any other vector is undone by an input scale of the layer.
     """
 
     vector: torch.Tensor | None = None
@@ -179,7 +142,7 @@ class _Scaling:
 
     @property
     def extra(self) -> int:
-        """Parameters it adds."""
+        """Parameters that it adds."""
         return 0 if self.vector is None or self.factors is not None else self.vector.numel()
 
     def undo(self, layout: Layout, network: TensorNetwork) -> tuple[TensorNetwork, torch.Tensor | None]:

@@ -131,50 +131,31 @@ def compress(
             effort=effort,
             tell=tell,
         )
-        task = CompressTask(
-            problem, limits, as_generator(random_state), (model, own), batches, budget, measure
-        )
+        generator = as_generator(random_state)
+        task = CompressTask(problem, limits, generator, model, own, batches, budget, measure)
         return run_task(task, Audience(False, callbacks, checkpoint))
 
 
 @dataclass(frozen=True)
 class CompressProblem:
-    """What a `CompressSearch` works on.
-
-    Attributes
-    ----------
-    layers, inputs, layouts
-        By name: the layers, what comes into them, and the tensorised shapes to try.
-    room
-        Parameters that the layers may have together; None: any number.
-    tell
-        Gets a line of text now and then.
-    """
+    """What a `CompressSearch` works on; layers, inputs and layouts are by name of the layer."""
 
     layers: Mapping[str, nn.Linear]
     inputs: Mapping[str, Inputs]
-    layouts: Mapping[str, Sequence[Layout]]
+    layouts: Mapping[str, Sequence[Layout]]  # tensorised shapes to try
     max_error: float | None
-    room: int | None
+    room: int | None  # parameters that the layers may have together; None: any number
     effort: Effort
-    tell: Callable[[str], None]
+    tell: Callable[[str], None]  # gets a line of text now and then
 
 
 @dataclass
 class CompressState(SearchState):
-    """Of a `CompressSearch`.
-
-    Attributes
-    ----------
-    choices
-        The forms that no other one beats, by the name of the layer.
-    seconds
-        That the search took, by the name of the layer.
-    """
+    """What a `CompressSearch` keeps; `choices` and `seconds` are by name of the layer."""
 
     steps: list[LayerSearch] = field(default_factory=list)
-    choices: dict[str, list[Choice]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    choices: dict[str, list[Choice]] = field(default_factory=dict)  # forms that no other one beats
+    seconds: dict[str, float] = field(default_factory=dict)  # that the search took
 
 
 class CompressSearch(Search[CompressProblem, CompressState]):
@@ -194,7 +175,6 @@ class CompressSearch(Search[CompressProblem, CompressState]):
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether the search was ended before its time."""
         return self.context.deadline == -math.inf
 
     def wind_down(self) -> bool:
@@ -273,34 +253,18 @@ class CompressSearch(Search[CompressProblem, CompressState]):
         return find_choices(metric, problem.layouts[name], wish, share), metric.norm
 
 
+@dataclass
 class CompressTask(Task[CompressSearch, CompressResult]):
-    """A model that is to be compressed, as a run.
+    """A model that is to be compressed, as a run."""
 
-    Parameters
-    ----------
-    models
-        The user's, and the copy whose layers are replaced.
-    batches
-        Inputs of the model; None where there is no calibration data.
-    budget
-        Parameters that the whole model may have; None: any number.
-    measure
-        Whether to measure latencies.
-    """
-
-    def __init__(
-        self,
-        problem: CompressProblem,
-        limits: Limits,
-        generator: torch.Generator,
-        models: tuple[nn.Module, nn.Module],
-        batches: list[Any] | None,
-        budget: int | None,
-        measure: bool,
-    ) -> None:
-        self.problem, self.limits, self.generator = problem, limits, generator
-        self.model, self.own = models
-        self.batches, self.budget, self.measure = batches, budget, measure
+    problem: CompressProblem
+    limits: Limits
+    generator: torch.Generator
+    model: nn.Module  # the user's
+    own: nn.Module  # the copy whose layers are replaced
+    batches: list[Any] | None  # inputs of the model; None where there is no calibration data
+    budget: int | None  # parameters that the whole model may have; None: any number
+    measure: bool  # whether to measure latencies
 
     def search(self) -> CompressSearch:
         return CompressSearch(self.problem, self.limits, self.generator)
@@ -326,8 +290,8 @@ class CompressTask(Task[CompressSearch, CompressResult]):
         before = self._latency(own)
         reports = []
         for name, choice in zip(names, picks):
-            layer, seconds = problem.layers[name], search.state.seconds[name]
-            inputs = problem.inputs.get(name)
+            layer, inputs = problem.layers[name], problem.inputs.get(name)
+            seconds = search.state.seconds[name]
             new, report = convert(name, layer, inputs, choice, seconds=seconds, measure=self.measure)
             own = replace_module(own, layer, new)
             reports.append(report)
@@ -350,14 +314,12 @@ class CompressTask(Task[CompressSearch, CompressResult]):
         )
 
     def _latency(self, model: nn.Module) -> float | None:
-        """Of the whole model on the first batch."""
         batches = self.batches
         if batches is None or not self.measure:
             return None
         return median_seconds(lambda: apply(model, batches[0]), model)
 
     def _pick(self, choices: Sequence[Sequence[Choice]]) -> list[Choice]:
-        """The form of every layer."""
         max_error, room = self.problem.max_error, self.problem.room
         if max_error is not None:
             picks = [c[0] for c in choices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
@@ -80,13 +81,9 @@ def parameters_that_stay(model: nn.Module, layers: Iterable[nn.Linear]) -> int:
     return sum(size for key, size in sizes.items() if left[key] > 0)
 
 
-def _count_uses(model: nn.Module) -> dict[int, int]:
+def _count_uses(model: nn.Module) -> Counter[int]:
     """How many modules have each parameter."""
-    uses: dict[int, int] = {}
-    for module in model.modules():
-        for p in module._parameters.values():
-            uses[id(p)] = uses.get(id(p), 0) + 1
-    return uses
+    return Counter(id(p) for module in model.modules() for p in module._parameters.values())
 
 
 def layouts_of(
@@ -96,17 +93,17 @@ def layouts_of(
     unknown = [n for n in dims if n not in layers] if isinstance(dims, Mapping) else []
     if unknown:
         raise OptionError(f"dims={unknown} are not among the layers to compress: {list(layers)}")
-    own = dims if isinstance(dims, Mapping) else dict.fromkeys(layers, dims)
-    return {n: _layouts(m, own.get(n), paired) for n, m in layers.items()}
-
-
-def _layouts(layer: nn.Linear, dims: Dims | None, paired: bool | None) -> list[Layout]:
-    sizes = layer.in_features, layer.out_features
-    if dims is None:
-        return [x for x in default_layouts(*sizes) if paired is None or x.paired == paired]
-    both = (True, False) if len(dims[0]) == len(dims[1]) else (False,)
-    kinds = both if paired is None else (paired,)
-    return [Layout.choose(*sizes, dims[0], dims[1], paired=kind) for kind in kinds]
+    layouts = {}
+    for name, layer in layers.items():
+        sizes = layer.in_features, layer.out_features
+        own = dims.get(name) if isinstance(dims, Mapping) else dims
+        if own is None:
+            layouts[name] = [x for x in default_layouts(*sizes) if paired in (None, x.paired)]
+        else:
+            both = (True, False) if len(own[0]) == len(own[1]) else (False,)
+            kinds = both if paired is None else (paired,)
+            layouts[name] = [Layout.choose(*sizes, *own, paired=kind) for kind in kinds]
+    return layouts
 
 
 @torch.no_grad()
@@ -115,12 +112,7 @@ def convert(
 ) -> tuple[nn.Module, LayerReport]:
     """A layer in its new form, and a report on it.
 
-    Parameters
-    ----------
-    seconds
-        That the search for its forms took.
-    measure
-        Whether to measure latencies.
+    `seconds` is what the search for its forms took; `measure` says whether to measure latencies.
     """
     new: nn.Linear | TNLinear = layer
     rows = 32  # of the input that latencies and memory are for

@@ -23,7 +23,7 @@ class Batches:
     inputs, targets
         All the data, on the device; None where it comes from a loader.
     loader
-        Yields pairs; whether it shuffles is its own business.
+        Yields pairs, shuffled or not.
     """
 
     def __init__(
@@ -66,7 +66,11 @@ class Batches:
         for batch in self.loader:
             if not isinstance(batch, tuple | list) or len(batch) != 2:
                 raise DataError(f"a batch must be a pair (inputs, targets), not {type(batch).__name__}")
-            yield _move(batch[0], self.device), _move(batch[1], self.device)
+            x, y = (
+                part.to(self.device, non_blocking=True) if isinstance(part, torch.Tensor) else part
+                for part in batch
+            )
+            yield x, y
 
 
 def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, dtype: torch.dtype) -> Batches:
@@ -90,19 +94,18 @@ def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, d
         raise DataError(f"{name} has {len(x)} inputs and {len(y)} targets; as many of both are needed")
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise DataError(f"the inputs of {name} have entries that are not finite; remove or fill them")
-    if x.is_floating_point() and not dtype.is_complex:
-        x = x.to(dtype)
-    if y.is_floating_point() and not dtype.is_complex:
-        y = y.to(dtype)
+    if not dtype.is_complex:
+        x, y = (part.to(dtype) if part.is_floating_point() else part for part in (x, y))
     return Batches(x, y, None, batch_size=batch_size, device=device)
 
 
 def join(first: Batches, second: Batches) -> Batches:
     """All the data of both: shuffled together where it lies in memory, else one after the other."""
-    whole = [b for b in (first, second) if b.inputs is not None and b.targets is not None]
-    if len(whole) < 2:
+    if first.inputs is None or second.inputs is None:
         return _Chain(first, second)
-    inputs, targets = (torch.cat([getattr(b, name) for b in whole]) for name in ("inputs", "targets"))
+    inputs, targets = (
+        torch.cat([getattr(b, name) for b in (first, second)]) for name in ("inputs", "targets")
+    )
     return Batches(inputs, targets, None, batch_size=first.batch_size, device=first.device)
 
 
@@ -120,7 +123,3 @@ class _Chain(Batches):
     def shuffle(self, generator: torch.Generator) -> Iterator[Pair]:
         for part in self.parts:
             yield from part.shuffle(generator)
-
-
-def _move(value: Any, device: torch.device) -> Any:
-    return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value

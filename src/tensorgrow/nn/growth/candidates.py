@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,23 +19,13 @@ from .trainer import Trainer, freeze
 
 @dataclass(frozen=True)
 class GrowProblem:
-    """What a growing model works on.
+    """What a growing model works on."""
 
-    Attributes
-    ----------
-    trainer
-        The model with its data. Whoever searches changes the model, nothing else.
-    layers, policies
-        The layers that may grow, and their edges that may, by name.
-    patience
-        Growths in a row without a better score before the run ends; None: any number.
-    """
-
-    trainer: Trainer
-    layers: Mapping[str, TNLinear]
-    policies: Mapping[str, EdgePolicy]
+    trainer: Trainer  # the model with its data; the search changes the model, nothing else
+    layers: Mapping[str, TNLinear]  # those that may grow, by name
+    policies: Mapping[str, EdgePolicy]  # which of their edges may
     options: GreedyOptions
-    patience: int | None
+    patience: int | None  # growths in a row without a better score before the run ends; None: any number
 
     def growable(self, room: float) -> Iterator[tuple[str, Edge]]:
         """Edges that may grow by one within `room` more parameters."""
@@ -61,12 +52,7 @@ def best_candidate(
     """Train the new slices of every edge with everything else frozen; None when the time is over.
 
     All candidates see the same batches and dropout masks, so that their difference is that of the edges. Ties
-    go to the cheaper edge, then to the first.
-
-    Parameters
-    ----------
-    before
-        The score without any growth.
+    go to the cheaper edge, then to the first. The score without any growth is `before`.
     """
     trainer, options = problem.trainer, problem.options
     candidates: list[Candidate] = []
@@ -77,17 +63,13 @@ def best_candidate(
         slices = _draw_slices(layer, edge, options.slice_noise, seed)
         with freeze(trainer.model), layer.trial(*edge, slices):
             done = trainer.fit(slices, seed, epochs=trainer.options.candidate_epochs, deadline=deadline)
-        added = layer.structure.growth_cost(*edge)
-        score = _score(options, before, done.measure, added)
+        added, drop = layer.structure.growth_cost(*edge), before - done.measure
+        if callable(options.edge_score):
+            score = float(options.edge_score(before, done.measure, added))
+        else:
+            score = drop / added if options.edge_score == "per_parameter" else drop
         candidates.append(Candidate(name, edge, (slices[0].detach(), slices[1].detach()), added, score))
     return max(candidates, key=lambda c: (c.score, -c.added), default=None)
-
-
-def _score(options: GreedyOptions, before: float, after: float, added: int) -> float:
-    if callable(options.edge_score):
-        return float(options.edge_score(before, after, added))
-    drop = before - after
-    return drop / added if options.edge_score == "per_parameter" else drop
 
 
 def _draw_slices(layer: TNLinear, edge: Edge, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,7 +88,9 @@ def layers_to_grow(model: nn.Module, names: Iterable[str] | None) -> dict[str, T
     known = tn_layers(model)
     if not known:
         raise OptionError("the model has no TNLinear layer to grow; put tensorgrow.nn.TNLinear layers in it")
-    shared = _find_shared(known)
+    owners = [(id(core), name) for name, layer in known.items() for core in layer.cores]
+    uses = Counter(core for core, _ in owners)
+    shared = sorted({name for core, name in owners if uses[core] > 1})
     if shared:
         raise OptionError(
             f"the layers {shared} have cores in common, so that none can grow alone; use one TNLinear module "
@@ -123,12 +107,3 @@ def layers_to_grow(model: nn.Module, names: Iterable[str] | None) -> dict[str, T
     if not listed or not set(listed) <= set(known):
         raise OptionError(f"layers={listed} are not TNLinear layers of the model; it has {list(known)}")
     return {n: known[n] for n in listed}
-
-
-def _find_shared(layers: Mapping[str, TNLinear]) -> list[str]:
-    """Layers that have a core in common with another one."""
-    owners: dict[int, list[str]] = {}
-    for name, layer in layers.items():
-        for core in layer.cores:
-            owners.setdefault(id(core), []).append(name)
-    return sorted({name for names in owners.values() if len(names) > 1 for name in names})

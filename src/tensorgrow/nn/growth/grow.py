@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -157,7 +158,6 @@ def grow(
 def _check(
     loss: Any, training: Any, *, final_epochs: Any, patience: Any, batch_size: Any, noise: Any
 ) -> None:
-    """Refuse what `grow` cannot work with."""
     if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
         raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
     if loss is not None and not callable(loss):
@@ -179,14 +179,14 @@ def _check_options(options: GreedyOptions, **keywords: object) -> None:
     options.check_for(GrowSearch, "nn.grow")
 
 
+@dataclass
 class GrowTask(Task[GrowSearch, GrowResult]):
     """A model that is to be grown, as a run."""
 
-    def __init__(
-        self, problem: GrowProblem, limits: Limits, generator: torch.Generator, final_epochs: int
-    ) -> None:
-        self.problem, self.limits, self.generator = problem, limits, generator
-        self.final_epochs = final_epochs
+    problem: GrowProblem
+    limits: Limits
+    generator: torch.Generator
+    final_epochs: int
 
     def search(self) -> GrowSearch:
         return GrowSearch(self.problem, self.limits, self.generator)

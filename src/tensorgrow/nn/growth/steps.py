@@ -23,22 +23,12 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass
 class GrowState(SearchState):
-    """Of a `GrowSearch`.
-
-    Attributes
-    ----------
-    model
-        Tensors of the model that the next move starts from.
-    best
-        Tensors of the model after the step with the best score.
-    memory
-        What the optimiser remembers of each parameter, by name.
-    """
+    """What a `GrowSearch` keeps."""
 
     steps: list[GrowStep] = field(default_factory=list)
-    model: Tensors = field(default_factory=dict)
-    best: Tensors = field(default_factory=dict)
-    memory: dict[str, Tensors] = field(default_factory=dict)
+    model: Tensors = field(default_factory=dict)  # what the next move starts from
+    best: Tensors = field(default_factory=dict)  # the model after the step with the best score
+    memory: dict[str, Tensors] = field(default_factory=dict)  # the optimiser's, by name of the parameter
 
 
 class GrowSearch(Search[GrowProblem, GrowState]):
@@ -90,7 +80,6 @@ class GrowSearch(Search[GrowProblem, GrowState]):
         state.stop = self._reason() if state.steps else None
 
     def draw_seed(self) -> int:
-        """A seed for a training."""
         generator = self.context.generator
         return int(torch.randint(2**31, (), generator=generator, device=generator.device))
 
@@ -108,8 +97,8 @@ class GrowSearch(Search[GrowProblem, GrowState]):
         problem, state, generator = self.problem, self.state, self.context.generator
         edges = list(problem.growable(self._room))
         if not edges:
-            some = any(True for _ in problem.growable(math.inf))
-            self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
+            has_edges = any(True for _ in problem.growable(math.inf))
+            self._end(StopReason.MAX_PARAMETERS if has_edges else StopReason.SATURATED)
             return
         random = generator.get_state()
         last = state.steps[-1].validation_error

@@ -73,35 +73,16 @@ class Trainer:
         may_stay: bool = True,
     ) -> Training:
         """Train some parameters in place and keep the best epoch on validation, or the state before it."""
-        with self._training_mode(seed) as generator:
-            return train(
-                parameters,
-                lambda: self.training.shuffle(generator),
-                self.batch_loss,
-                self.options,
-                measure=self.validate,
-                epochs=epochs,
-                state=state,
-                deadline=deadline,
-                buffers=list(self.model.buffers()),
-                may_stay=may_stay,
-            )
+        how = {"state": state, "may_stay": may_stay, "measure": self.validate}
+        return self._train(parameters, self.training, self.options, seed, epochs, deadline, **how)
 
     def fit_to_all(self, seed: int, *, epochs: int, deadline: float) -> None:
         """Train what is not frozen on training and validation data; without a gain there, nothing changes."""
         everything = join(self.training, self.validation)
         before, values = self._mean_loss(everything), [v.detach().clone() for v in self._values()]
-        with self._training_mode(seed) as generator:
-            train(
-                [p for p in self.model.parameters() if p.requires_grad],
-                lambda: everything.shuffle(generator),
-                self.batch_loss,
-                replace(self.options, patience=epochs),  # nothing is left to stop by
-                measure=None,
-                epochs=epochs,
-                deadline=deadline,
-                buffers=list(self.model.buffers()),
-            )
+        free = [p for p in self.model.parameters() if p.requires_grad]
+        options = replace(self.options, patience=epochs)  # nothing is left to stop by
+        self._train(free, everything, options, seed, epochs, deadline, measure=None)
         if self._mean_loss(everything) < before:
             return
         with torch.no_grad():
@@ -118,14 +99,22 @@ class Trainer:
             losses = [self.batch_loss(batch) for batch in batches.in_order()]
         return float(torch.stack(losses).double().mean())
 
-    @contextmanager
-    def _training_mode(self, seed: int) -> Iterator[torch.Generator]:
-        """The model in training mode, and a generator for its batches."""
+    def _train(
+        self,
+        parameters: Sequence[torch.Tensor],
+        batches: Batches,
+        options: TrainingOptions,
+        seed: int,
+        epochs: int,
+        deadline: float,
+        **how: Any,
+    ) -> Training:
+        """Call `train` with the model in training mode; `how` are its other keywords."""
+        how |= {"epochs": epochs, "deadline": deadline, "buffers": list(self.model.buffers())}
         with fix_seed(seed, self.training.device) as generator, switch_mode(self.model, training=True):
-            yield generator
+            return train(parameters, lambda: batches.shuffle(generator), self.batch_loss, options, **how)
 
     def batch_loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
-        """The loss that is trained on."""
         return scalar(self.loss(self.model(batch[0]), batch[1]))
 
 

@@ -23,14 +23,7 @@ Score = Literal["loss", "accuracy"] | Callable[[torch.Tensor, torch.Tensor], Any
 
 
 class Trainer:
-    """A model with its data, loss and score.
-
-    Parameters
-    ----------
-    score
-        "loss", "accuracy" (one minus it) or a function of all validation outputs and targets; lower is
-        better.
-    """
+    """A model with its data, loss and score; `grow` says what these may be."""
 
     def __init__(
         self,

@@ -88,22 +88,15 @@ class StackProduct(torch.autograd.Function):
 
 
 class Plan(NamedTuple):
-    """A contraction: the shapes that operands get first, products of two, and the axes of the result.
-
-    Attributes
-    ----------
-    work
-        Of every product, and of the last permutation where there is one.
-    part
-        Rows that go through at once; more are taken in parts, so that what lies between products stays in
-        the cache.
-    """
+    """A contraction: the shapes that operands get first, products of two, and the axes of the result."""
 
     inputs: tuple[tuple[int, ...], ...]
     products: tuple[Product, ...]
     order: tuple[int, ...] | None
     shape: tuple[int, ...]
-    work: tuple[Work, ...]
+    work: tuple[Work, ...]  # of every product, and of the last permutation where there is one
+    # Rows that go through at once; more are taken in parts, so that what lies between products stays in the
+    # cache.
     part: int = NO_LIMIT
 
     def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:

@@ -6,37 +6,27 @@ import builtins
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
-from ..callbacks.base import Callbacks
 from ..errors import OptionError, check_positive, check_whole, import_package
-from ..network import RandomState, TensorNetwork
+from ..network import TensorNetwork
 from ..results import Errors, PathPoint, Result
 from ..search import Context, GreedyOptions, GreedySearch
 from ..tasks.decompose import TensorTask
-from ..tasks.request import Request, pick
+from ..tasks.request import Request, RunKeywords, pick
 from ..tasks.task import describe, run_task
 from ..tasks.tensor_data import DenseTensor
 from .exploration import Exploration, ExplorationProblem, Goal, Map, Outcome, Strategy
 from .inner_fit import Fit, InnerFit, as_fit_options
 
 
-class Common(TypedDict, total=False):
+class Common(RunKeywords, total=False):
     """Keywords of every baseline that searches, as for `decompose`; at most `max_evaluations` fits."""
 
-    max_error: float | None
-    max_parameters: int | None
-    max_seconds: float | None
     max_evaluations: int | None
-    random_state: RandomState
-    device: torch.device | str | None
-    dtype: Any
-    memory_limit: float | None
-    progress: bool | None
-    callbacks: Callbacks
 
 
 class DenseKeywords(Common, total=False):

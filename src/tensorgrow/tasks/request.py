@@ -43,23 +43,28 @@ class Audience:
         return [*as_callbacks(self.callbacks), *progress_callbacks(self.progress)]
 
 
-class Keywords(TypedDict, total=False):
-    """Keywords of `decompose` and its kin; `tensorgrow.decompose` says what they mean."""
+class RunKeywords(TypedDict, total=False):
+    """Keywords of whatever searches; `tensorgrow.decompose` says what they mean."""
 
     max_error: float | None
     max_parameters: int | None
-    max_steps: int | None
     max_seconds: float | None
-    edges: Edges
-    split_nodes: bool | None
-    effort: Effort
-    init: TensorNetwork | None
     random_state: RandomState
     device: torch.device | str | None
     dtype: Any
     memory_limit: float | None
     progress: bool | None
     callbacks: Callbacks
+
+
+class Keywords(RunKeywords, total=False):
+    """Keywords of `decompose` and its kin."""
+
+    max_steps: int | None
+    edges: Edges
+    split_nodes: bool | None
+    effort: Effort
+    init: TensorNetwork | None
     checkpoint: str | Path | None
     options: GreedyOptions | None
     training: TrainingOptions | None

@@ -12,24 +12,6 @@ import warnings
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = [
-    "ClusterError",
-    "DataError",
-    "DataWarning",
-    "FileFormatError",
-    "MemoryLimitError",
-    "MissingPackageError",
-    "OptionError",
-    "StructureError",
-    "TensorgrowError",
-    "check_choice",
-    "check_kind",
-    "check_positive",
-    "check_whole",
-    "import_package",
-    "warn",
-]
-
 
 class TensorgrowError(Exception):
     """Base class of every error raised on purpose by tensorgrow."""
@@ -60,7 +42,7 @@ class MissingPackageError(TensorgrowError, ImportError):
 
 
 class ClusterError(TensorgrowError, RuntimeError):
-    """A cluster that cannot go on: the scheduler is gone, or workers die again and again."""
+    """A cluster that cannot continue: the scheduler is gone, or workers keep dying."""
 
 
 class DataWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""Files: safetensors for numbers, one JSON header for everything else. Reading one can never run code."""
+"""Files: safetensors for numbers, one JSON header for everything else. Reading a file never runs code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from ._version import __version__
 from .errors import FileFormatError
 
-# 1: results without the kind of their errors, checkpoints field by field. 2: today.
+# Version 1 has results without the kind of their errors, and checkpoints field by field; it is still read.
 FORMAT_VERSION = 2
 HEADER_KEY = "tensorgrow"
 
@@ -50,7 +50,7 @@ def load(path: str | Path, model: Any = None) -> Any:
 def write_file(
     path: str | Path, kind: str, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    """Write atomically: a kill at any moment leaves the previous file or the new one, never half of one."""
+    """Write atomically: a process killed at any moment leaves the previous file or the new one."""
     path = Path(path)
     complex_names = [name for name, t in tensors.items() if t.is_complex()]
     stored = {
@@ -77,7 +77,9 @@ def write_file(
         save_file(stored, temporary, metadata={HEADER_KEY: json.dumps(document)})
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        mask = os.umask(0)  # it can only be read by setting it
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):
@@ -85,7 +87,7 @@ def write_file(
 
 
 def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Header and tensors of a file of one of `kinds`; one clear `FileFormatError` for anything else."""
+    """Return header and tensors of a file of one of `kinds`; raise `FileFormatError` for anything else."""
     path = Path(path)
     if path.is_dir():
         raise FileFormatError(f"{path} is a folder; a file is needed")
@@ -108,7 +110,7 @@ def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any],
             if header["kind"] not in kinds:
                 age = "" if version == FORMAT_VERSION else f" of format version {version}"
                 raise FileFormatError(f"{path} holds a {header['kind']}{age}; {' or '.join(kinds)} is needed")
-            # Copies: what lies in the file need not be aligned for complex128, and torch then crashes.
+            # Copies: a file need not be aligned for complex128, and torch would crash on it.
             tensors = {name: file.get_tensor(name).clone() for name in names}
         for name in header["complex"]:
             tensors[name] = torch.view_as_complex(tensors[name])
@@ -119,9 +121,3 @@ def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any],
             f"{path} is not a tensorgrow file or is damaged (truncated download, other format): {error}"
         ) from error
     return header, tensors
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -33,7 +33,7 @@ __all__ = [
     "squared",
 ]
 
-# Smallest rate or probability to start from: the logarithm of zero is no start.
+# Smallest rate or probability to start from, since the logarithm of zero is infinite.
 LEAST_RATE = 1e-3
 
 
@@ -45,8 +45,8 @@ class EntryLoss:
     name
         The name by which users choose the loss.
     ridge
-        Ridge that a completion begins with. A count or a bit says little about its rate or odds, so that
-        these are held back more.
+        Ridge that a completion begins with. It is larger for counts and bits, each of which says little about
+        its rate or odds.
     """
 
     name: ClassVar[str] = ""
@@ -86,7 +86,7 @@ class EntryLoss:
         return float(values.double().mean())
 
     def check(self, values: torch.Tensor) -> None:
-        """Raise an error for observed values that the loss is not made for."""
+        """Raise an error for observed values that the loss cannot handle."""
         if values.is_complex():
             raise DataError(f"the {self.name} loss is for real values, not {values.dtype}")
 
@@ -103,7 +103,7 @@ class Squared(EntryLoss):
         return torch.full_like(target, 2.0), target - prediction
 
     def check(self, values: torch.Tensor) -> None:
-        """Any values, complex ones too: they are solved for by least squares."""
+        """Accept any values, complex ones too: least squares solves for them."""
 
 
 class Absolute(EntryLoss):
@@ -218,7 +218,6 @@ class CrossEntropy(EntryLoss):
         return functional.cross_entropy(prediction, target.long(), reduction="none")
 
     def check(self, values: torch.Tensor) -> None:
-        """Entries have no leg for the classes."""
         raise OptionError(
             "cross_entropy needs a leg for the classes, which entries do not have; use `learn`, or "
             "'logistic' for two classes"

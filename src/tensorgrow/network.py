@@ -116,7 +116,7 @@ class TensorNetwork:
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
     ) -> TensorNetwork:
-        """Independent standard normal entries."""
+        """Draw independent standard normal entries."""
         generator = as_generator(random_state)
         cores = [
             torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
@@ -240,7 +240,7 @@ class TensorNetwork:
         The new slices are `slices`, or normal entries of size `noise`; ``noise=0`` leaves the represented
         tensor exactly as it is (Proposition 1 of the paper).
         """
-        self.structure._check_nodes(i, j)
+        self.structure.check_nodes(i, j)
         if slices is None:
             generator = as_generator(random_state)
 
@@ -274,8 +274,7 @@ class TensorNetwork:
             Rank of the new edge, by default the smallest that drops at most `threshold`, relative, of the
             core's norm in the gauge of its environment.
         """
-        if not 0 <= node < self.structure.num_nodes:
-            raise StructureError(f"node {node} does not exist; nodes are 0..{self.structure.num_nodes - 1}")
+        self.structure.check_nodes(node)
         whitened, inverses = whiten_core(self.structure, self.cores, node)
         structure, cores, _ = moves.split(
             self.structure,
@@ -291,7 +290,7 @@ class TensorNetwork:
 
     def merge_nodes(self, target: int, absorbed: int) -> TensorNetwork:
         """Contract internal node `absorbed` into `target`; the represented tensor is unchanged."""
-        self.structure._check_nodes(target, absorbed)
+        self.structure.check_nodes(target, absorbed)
         return TensorNetwork(*moves.merge(self.structure, self.cores, target, absorbed))
 
     def balanced(self) -> TensorNetwork:

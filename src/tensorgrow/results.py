@@ -76,12 +76,11 @@ class PathPoint:
 
     @property
     def num_parameters(self) -> int:
-        """Size of the network."""
         return self.network.num_parameters if self.counted is None else self.counted
 
 
 def add_to_path(path: list[PathPoint], point: PathPoint) -> None:
-    """Insert a point and drop those it makes pointless: larger and no better."""
+    """Insert a point unless another beats it, and drop those it beats: larger and no better."""
     for other in path:
         if other.num_parameters <= point.num_parameters and other.error <= point.error:
             return
@@ -103,7 +102,7 @@ def pack_path(path: Sequence[PathPoint]) -> tuple[list[dict[str, Any]], dict[str
 
 
 def unpack_path(points: Sequence[Mapping[str, Any]], tensors: Mapping[str, torch.Tensor]) -> list[PathPoint]:
-    """Rebuild a path from what `pack_path` gave."""
+    """Rebuild a path from what `pack_path` returned."""
     return [
         PathPoint(
             TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"),
@@ -117,7 +116,7 @@ def unpack_path(points: Sequence[Mapping[str, Any]], tensors: Mapping[str, torch
 def best_on_path(
     path: Sequence[PathPoint], max_error: float | None, max_parameters: int | None
 ) -> PathPoint | None:
-    """Smallest point within the error, or best one within the size (both: within both, smallest)."""
+    """Return the smallest point within both limits; without `max_error`, the best one. None without any."""
     fitting = [
         p
         for p in path
@@ -136,7 +135,7 @@ class Result:
     Attributes
     ----------
     network
-        The network found.
+        The network.
     errors
         Numbers and what kind they are. `relative_error` is ``||x - x_hat|| / ||x||``, recomputed in double
         precision from the residual, where the run minimised that.
@@ -151,8 +150,8 @@ class Result:
         parameters (CP spells its hyperedge out by copy tensors), ``info["num_parameters"]`` is the honest
         count.
     tensorization
-        How the tensor was made from an array, where it was: `to_array` goes back. Set it with
-        ``dataclasses.replace(result, tensorization=...)``; it is kept in the file.
+        How the tensor was made from an array, where it was: `to_array` inverts it. Set it with
+        ``dataclasses.replace(result, tensorization=...)``; it is saved in the file.
     """
 
     network: TensorNetwork
@@ -204,9 +203,9 @@ class Result:
         return self.structure.num_entries / self.num_parameters
 
     def at(self, *, max_error: float | None = None, max_parameters: int | None = None) -> TensorNetwork:
-        """The smallest visited network with at most this error, or the best one with at most this size.
+        """Return the smallest visited network with at most this error, or the best one of at most this size.
 
-        Errors seen during the run are used; they are relative.
+        Errors are those measured during the run.
         """
         if max_error is None and max_parameters is None:
             raise OptionError("give max_error or max_parameters")
@@ -217,16 +216,16 @@ class Result:
             least = min(self.path, key=lambda p: p.error)
             small = min(self.path, key=lambda p: p.num_parameters)
             limits = {"max_error": max_error, "max_parameters": max_parameters}
-            asked = " and ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
+            wanted = " and ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
             raise OptionError(
-                f"no network on the path has {asked}; "
+                f"no network on the path has {wanted}; "
                 f"the path goes from {small.num_parameters} parameters (error {small.error:.3g}) to "
                 f"{least.num_parameters} (error {least.error:.3g})"
             )
         return point.network
 
     def predict(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
-        """Entries of the represented tensor; after a completion with a loss, the values it expects there.
+        """Return entries of the tensor; after a completion with a loss, the values it expects there.
 
         Parameters
         ----------
@@ -236,12 +235,12 @@ class Result:
         return self.expected(self.network.entries(indices))
 
     def expected(self, values: torch.Tensor) -> torch.Tensor:
-        """What entries of the network stand for under the loss of the run: rates, probabilities."""
+        """Return what entries of the network stand for under the loss of the run: rates, probabilities."""
         loss = self.info.get("loss")
         return values if loss is None else as_loss(loss).mean(values)
 
     def fill(self, x: Any, mask: Any = None, *, keep_observed: bool = True) -> Any:
-        """The completed tensor.
+        """Return the completed tensor.
 
         Parameters
         ----------
@@ -259,21 +258,21 @@ class Result:
         """
         if isinstance(x, np.ma.MaskedArray) and mask is None:
             mask = ~np.ma.getmaskarray(x)
-        given = as_tensor(np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else x, copy=True).detach()
-        if tuple(given.shape) != self.structure.dims:
-            raise DataError(f"x has shape {tuple(given.shape)}, the network is for {self.structure.dims}")
-        known = ~torch.isnan(given) if mask is None else torch.as_tensor(mask, device=given.device).bool()
-        if known.shape != given.shape:
-            raise DataError(f"mask has shape {tuple(known.shape)}, x has {tuple(given.shape)}")
-        filled = self.expected(self.network.to_dense()).to(given.device)
-        if given.is_floating_point() or given.is_complex():
-            filled = filled.to(torch.promote_types(given.dtype, filled.dtype))
+        tensor = as_tensor(np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else x, copy=True).detach()
+        if tuple(tensor.shape) != self.structure.dims:
+            raise DataError(f"x has shape {tuple(tensor.shape)}, the network is for {self.structure.dims}")
+        known = ~torch.isnan(tensor) if mask is None else torch.as_tensor(mask, device=tensor.device).bool()
+        if known.shape != tensor.shape:
+            raise DataError(f"mask has shape {tuple(known.shape)}, x has {tuple(tensor.shape)}")
+        filled = self.expected(self.network.to_dense()).to(tensor.device)
+        if tensor.is_floating_point() or tensor.is_complex():
+            filled = filled.to(torch.promote_types(tensor.dtype, filled.dtype))
         if keep_observed:
-            filled = torch.where(known, given.to(filled.dtype), filled)
+            filled = torch.where(known, tensor.to(filled.dtype), filled)
         return filled if isinstance(x, torch.Tensor) else filled.numpy()
 
     def to_array(self) -> torch.Tensor:
-        """What the network stands for, in the shape of the array it was learned from."""
+        """Return what the network stands for, in the shape of the array it was learned from."""
         dense = self.expected(self.network.to_dense())
         return dense if self.tensorization is None else self.tensorization.invert(dense)
 
@@ -295,8 +294,8 @@ class Result:
         write_file(path, RESULT_KIND, document, tensors)
 
     # -- for people ------------------------------------------------------------------------------------
-    # Pictures and pages know results, not the other way round: these two methods only pass on, and what they
-    # pass on to is loaded when they are called (the one exception in the layering contract).
+    # Pictures and pages know results, not the other way round: these two methods load them when called (the
+    # one exception in the layering contract).
 
     def plot(self, *, rivals: Mapping[str, Any] | None = None) -> tuple[Axes, Axes]:
         """Draw the network and the error against the number of parameters (extra `plot`).
@@ -345,8 +344,8 @@ class Result:
         rivals
             Other methods on the error curve: ``{"TT-SVD": (1968, 0.08)}``, or lists of such pairs.
         saved_as
-            The file that the page tells to load the run from; by default that of the same name that ends in
-            .safetensors.
+            The file from which the page says the run can be loaded; by default the one of the same name that
+            ends in .safetensors.
 
         Returns
         -------
@@ -369,7 +368,7 @@ class Result:
     @classmethod
     def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Result:
         """Rebuild a result from the contents of a file."""
-        how = header.get("tensorization")  # files of networks that were not learned from an array have none
+        how = header.get("tensorization")
         return cls(
             TensorNetwork.unpack(header["network"], tensors, "core"),
             _read_errors(header),
@@ -377,7 +376,7 @@ class Result:
             StopReason[header["stop"]],
             tuple(unpack_path(header["path"], tensors)),
             header["info"],
-            tensorization=None if how is None else Tensorization.from_dict(how),
+            None if how is None else Tensorization.from_dict(how),
         )
 
     def __repr__(self) -> str:
@@ -395,18 +394,10 @@ _ERROR_NAMES = {"relative": "relative error", "deviance": "relative deviance", "
 
 
 def _read_errors(header: Mapping[str, Any]) -> Errors:
-    """The errors in a file; those of format version 1 have no kind, and the total beside them."""
+    """Errors of a file; in format version 1 they have no kind, and the total stands beside them."""
     if "relative_error" not in header:
         return Errors(**header["errors"])
     parts = {k.removesuffix("_error"): v for k, v in header.get("errors", {}).items()}
-    for name, kind in _KINDS_BY_INFO:
-        if name in header["info"]:
-            return Errors(header["relative_error"], kind, **parts)
-    return Errors(header["relative_error"], **parts)
-
-
-_KINDS_BY_INFO: tuple[tuple[str, ErrorKind], ...] = (
-    ("density", "nats"),
-    ("loss", "deviance"),
-    ("training", "loss"),
-)
+    kinds: dict[str, ErrorKind] = {"density": "nats", "loss": "deviance", "training": "loss"}
+    kind: ErrorKind = next((kinds[name] for name in kinds if name in header["info"]), "relative")
+    return Errors(header["relative_error"], kind, **parts)

@@ -82,11 +82,11 @@ class Record:
 
     @property
     def measure(self) -> float:
-        """What the run goes by: the error on held-out data where there is some."""
+        """What the run judges by: the error on held-out data where there is some."""
         return self.error if self.validation_error is None else self.validation_error
 
     def metrics(self) -> dict[str, float]:
-        """What is worth a curve in an experiment tracker, by name."""
+        """Return by name what is worth a curve in an experiment tracker."""
         values = {
             "loss" if self.relative_error is None else "relative_error": self.error,
             "validation_error": self.validation_error,
@@ -96,7 +96,7 @@ class Record:
         return {name: float(value) for name, value in values.items() if value is not None}
 
     def move(self) -> str:
-        """The kind of the step and its edge, for a line of text."""
+        """Describe the step in a line of text: its kind and its edge."""
         return self.kind if self.edge is None else f"{self.kind} {self.edge[0]}-{self.edge[1]}"
 
 
@@ -119,17 +119,11 @@ class Step(Record):
         return {**super().metrics(), "compression_ratio": self.structure.compression_ratio}
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-friendly form."""
+        """JSON-friendly form; `from_dict` is its inverse."""
         return {**self.__dict__, "structure": self.structure.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Step:
         """Inverse of `to_dict`."""
-        edge = data["edge"]
-        return cls(
-            **{
-                **data,
-                "edge": None if edge is None else (edge[0], edge[1]),
-                "structure": Structure.from_dict(data["structure"]),
-            }
-        )
+        edge = None if data["edge"] is None else tuple(data["edge"])
+        return cls(**{**data, "edge": edge, "structure": Structure.from_dict(data["structure"])})

@@ -73,7 +73,7 @@ class Structure:
 
     @classmethod
     def rank_one(cls, dims: Iterable[int]) -> Structure:
-        """Every rank 1: the outer product of one vector per leg."""
+        """Return the structure of an outer product, one vector per leg: every rank is 1."""
         return cls(dims)
 
     @classmethod
@@ -223,7 +223,7 @@ class Structure:
         The edge cuts two matricizations of ``leg_dim x other ranks`` rows each; a rank above the smaller of
         the two only adds a gauge freedom.
         """
-        self._check_nodes(i, j)
+        self.check_nodes(i, j)
         return min(self.leg_dim(a) * self.bond_product(a, without=b) for a, b in ((i, j), (j, i)))
 
     def growth_cost(self, i: int, j: int) -> int:
@@ -234,15 +234,10 @@ class Structure:
 
     def with_rank(self, i: int, j: int, rank: int) -> Structure:
         """Return the structure with another rank on one edge."""
-        self._check_nodes(i, j)
+        self.check_nodes(i, j)
         ranks = dict(self._items)
         ranks[_edge((i, j))] = rank
         return Structure(self.dims, ranks, num_nodes=self.num_nodes)
-
-    def relabel(self, mapping: Mapping[int, int], num_nodes: int) -> Structure:
-        """Rename nodes; legs must keep their numbers."""
-        ranks = {(mapping[i], mapping[j]): r for (i, j), r in self._items}
-        return Structure(self.dims, ranks, num_nodes=num_nodes)
 
     # -- plain data ------------------------------------------------------------------------------------
 
@@ -256,7 +251,7 @@ class Structure:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Structure:
-        """Rebuild a structure from `to_dict`."""
+        """Rebuild a structure from what `to_dict` returned."""
         try:
             ranks = {(int(i), int(j)): int(r) for i, j, r in data["ranks"]}  # type: ignore[attr-defined]
             dims = [int(d) for d in data["dims"]]  # type: ignore[attr-defined]
@@ -275,23 +270,20 @@ class Structure:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (self.dims, self._items, self.num_nodes))
+        return Structure.from_dict, (self.to_dict(),)
 
     def __repr__(self) -> str:
         ranks = ", ".join(f"({i}, {j}): {r}" for (i, j), r in self._items)
         extra = f", num_nodes={self.num_nodes}" if self.num_nodes > len(self.dims) else ""
         return f"Structure({self.dims}, {{{ranks}}}{extra})"
 
-    def _check_nodes(self, *nodes: int) -> None:
+    def check_nodes(self, *nodes: int) -> None:
+        """Raise `StructureError` unless these are different nodes of the structure."""
         for k in nodes:
             if not 0 <= k < self.num_nodes:
                 raise StructureError(f"node {k} does not exist; nodes are 0..{self.num_nodes - 1}")
         if len(set(nodes)) < len(nodes):
             raise StructureError(f"an edge joins two different nodes, not {nodes}")
-
-
-def _rebuild(dims: tuple[int, ...], items: tuple[tuple[Edge, int], ...], num_nodes: int) -> Structure:
-    return Structure(dims, dict(items), num_nodes=num_nodes)
 
 
 def _edge(pair: Sequence[int]) -> Edge:

@@ -78,7 +78,7 @@ def test_nodes_never_overlap_and_labels_lie_on_their_edges(structure):
 
 
 def test_wrong_layouts_are_refused():
-    with pytest.raises(tg.OptionError, match="'auto', 'line' or 'circle'"):
+    with pytest.raises(tg.OptionError, match="choose one of 'auto', 'line', 'circle'"):
         choose_layout(Structure.rank_one((2, 3)), "spiral")
     with pytest.raises(tg.StructureError, match="at least one"):
         choose_layout([])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError, FileFormatError, MissingPackageError
+from ..errors import DataError, FileFormatError, MissingPackageError, import_package
 
 Array = npt.NDArray[Any]
 
@@ -38,7 +37,7 @@ class Source:
     kind
         "array" or "picture".
     levels
-        Of a picture: the value of white in the file; the array goes from 0 to 1.
+        Of a picture: the value of white in the file. The array itself goes from 0 to 1.
     key
         Name of the array inside the file, where that holds several.
     """
@@ -54,7 +53,6 @@ class Source:
 
     @property
     def is_picture(self) -> bool:
-        """Whether it is a picture."""
         return self.kind == "picture"
 
 
@@ -101,8 +99,8 @@ def write_array(path: str | Path, array: Array, *, levels: int | None = None) ->
     Parameters
     ----------
     levels
-        Of an array from 0 to 1: it is written to a picture as it is. Without, a picture shows the array from
-        its smallest to its largest value.
+        Value of white in a picture, for an array from 0 to 1. Without it, the array is stretched so that its
+        smallest value is black and its largest white.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -145,7 +143,7 @@ def _read_npy(path: Path) -> Array:
     except ValueError as error:
         if "Object arrays" in str(error):
             raise FileFormatError(f"{path} holds Python objects; an array of numbers is needed") from error
-        if "pickle" in str(error):  # what NumPy takes anything for that has no header of its own
+        if "pickle" in str(error):  # NumPy's guess for anything without its header
             raise ValueError("it does not begin as one") from error
         raise
     return array
@@ -160,13 +158,13 @@ def _read_npz(path: Path, key: str | None) -> tuple[Array, str]:
 def _read_mat(path: Path, key: str | None) -> tuple[Array, str]:
     reader = _package("scipy.io", "scipy", path)
     try:
-        found = reader.loadmat(path)
+        variables = reader.loadmat(path)
     except reader.matlab.MatReadError as error:
         raise ValueError(error) from error
     except NotImplementedError:  # version 7.3 is HDF5, with the axes the other way round
         array, name = _read_hdf5(path, key)
         return array.T, name
-    arrays = {k: v for k, v in found.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biufc"}
+    arrays = {k: v for k, v in variables.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biufc"}
     name = _choose(path, key, {k: v.shape for k, v in arrays.items()})
     return arrays[name], name
 
@@ -174,14 +172,14 @@ def _read_mat(path: Path, key: str | None) -> tuple[Array, str]:
 def _read_hdf5(path: Path, key: str | None) -> tuple[Array, str]:
     h5py = _package("h5py", "h5py", path)
     with h5py.File(path, "r") as file:
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
 
         def note(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset) and item.dtype.kind in "biufc":
-                found[name] = item.shape
+                shapes[name] = item.shape
 
         file.visititems(note)
-        name = _choose(path, key, found)
+        name = _choose(path, key, shapes)
         return file[name][()], name
 
 
@@ -209,28 +207,22 @@ def _read_netcdf(path: Path, key: str | None) -> tuple[Array, str]:
         return data[name].to_numpy(), name
 
 
-def _choose(path: Path, key: str | None, found: Mapping[str, tuple[int, ...]]) -> str:
-    listed = ", ".join(
-        f"{k} ({'x'.join(map(str, shape)) or 'a number'})" for k, shape in sorted(found.items())
-    )
+def _choose(path: Path, key: str | None, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the name of the one array, or of the one that the key names."""
+    listed = ", ".join(f"{k} ({'x'.join(map(str, s)) or 'a number'})" for k, s in sorted(shapes.items()))
     if key is not None:
         key = key.strip("/")
-        if key not in found:
+        if key not in shapes:
             raise FileFormatError(f"{path} has no array {key!r}; it has {listed or 'none'}")
         return key
-    arrays = [k for k, shape in found.items() if len(shape) > 0] or list(found)
+    arrays = [k for k, shape in shapes.items() if len(shape) > 0] or list(shapes)
     if len(arrays) != 1:
         raise FileFormatError(f"{path} holds {len(arrays)} arrays; choose one by its key: {listed or 'none'}")
     return arrays[0]
 
 
 def _package(module: str, package: str, path: Path) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{path.suffix} files need {package}: pip install 'tensorgrow[io]'"
-        ) from error
+    return import_package(module, f"{path.suffix} files need {package}: pip install 'tensorgrow[io]'")
 
 
 # -- pictures ----------------------------------------------------------------------------------------------
@@ -243,7 +235,7 @@ def _read_picture(path: Path) -> tuple[Array, Source]:
             picture.load()
             if picture.mode.startswith("I;16") or picture.mode == "I":
                 return np.asarray(picture) / 65535.0, Source(path.name, "picture", 65535)
-            if picture.mode == "F":  # numbers, of which nothing says where black and white are
+            if picture.mode == "F":  # nothing says which numbers are black and white
                 return np.asarray(picture), Source(path.name)
             grey = picture.mode in ("1", "L", "LA")
             pixels = np.asarray(picture.convert("L" if grey else "RGB"))

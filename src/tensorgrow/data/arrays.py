@@ -59,8 +59,8 @@ def as_tensor(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
     name
         What to call the array in messages.
     copy
-        Whether an array must not share memory with the tensor. Without, memory that is read-only may be
-        shared: such a tensor must not be written to.
+        Whether an array must not share memory with the tensor. Otherwise even read-only memory may be shared:
+        do not write to such a tensor.
     """
     if isinstance(x, torch.Tensor):
         return x
@@ -85,7 +85,7 @@ def as_tensor(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
 
 
 def as_floats(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Tensor:
-    """Do the same as `as_tensor`, with whole numbers and bools in double precision, without a gradient."""
+    """Convert as `as_tensor` does, with whole numbers and bools in double precision, without a gradient."""
     tensor = as_tensor(x, name, copy=copy).detach().resolve_conj().resolve_neg()
     return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
 
@@ -151,7 +151,7 @@ def power_of_two_scale(tensor: torch.Tensor) -> float:
 
 
 def scale_for(largest: float) -> float:
-    """Do the same as `power_of_two_scale`, for the largest absolute value."""
+    """Return the `power_of_two_scale` of data with this largest absolute value."""
     if largest == 0.0 or 1e-6 < largest < 1e6:
         return 1.0
     return float(2.0 ** math.floor(math.log2(largest)))

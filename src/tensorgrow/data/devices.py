@@ -72,9 +72,9 @@ def _free_in_system() -> float:
 
 
 def _free_in_cgroup(root: Path) -> float:
-    """Bytes up to the limit of a container, which the numbers of the system do not know about.
+    """Bytes up to the limit of a container, of which the numbers of the system know nothing.
 
-    What files have left in the cache can be dropped, so that it counts as free.
+    Cached files count as free: the cache can be dropped.
     """
     for folder, limit, used, cache in (
         (root, "memory.max", "memory.current", "inactive_file"),

@@ -14,7 +14,7 @@ from ..errors import DataError, OptionError, warn
 from .fingerprint import position_codes
 from .observations import Observations
 
-# Part of the squared deviations in 1 % of the values from which they are taken for outliers.
+# Where 1 % of the values hold this share of the squared deviations, they look like outliers.
 OUTLIER_SHARE = 0.8
 
 
@@ -22,8 +22,8 @@ OUTLIER_SHARE = 0.8
 class Split:
     """What a user wants to hold out, as `parse` reads it: a share, a mask, or nothing.
 
-    Each method returns a mask with True for what is held out, or None for nothing. Drawing takes numbers
-    from the generator only where something is drawn.
+    Each method returns a mask with True for what is held out, or None for nothing. It takes numbers from the
+    generator only where something is drawn.
 
     Attributes
     ----------
@@ -98,9 +98,9 @@ class Split:
         return _draw(count, min(self._number(count), count - 1), generator)
 
     def enough_samples(self, count: int, generator: torch.Generator) -> torch.Tensor | None:
-        """Hold out some of `count` samples; refuse where that is not possible.
+        """Hold out some of `count` samples for a likelihood; raise `DataError` where they are too few.
 
-        For likelihoods, of which ten samples give an estimate: at least so many of at least twenty.
+        At least ten are held out, of at least twenty.
         """
         if self.share is None:
             held = self._sample_mask(count)

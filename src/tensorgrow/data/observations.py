@@ -57,8 +57,7 @@ class Observations:
         self.weights = None if weights is None else _weights(weights, len(self.indices))
         self.labels = None
         _check_range(self.indices, self.shape)
-        if len({t.device for t in (self.indices, self.values)}) > 1:
-            self.indices = self.indices.to(self.values.device)
+        self.indices = self.indices.to(self.values.device)
         if self.weights is not None:
             self.weights = self.weights.to(self.values.device)
 
@@ -171,7 +170,7 @@ class Observations:
         return out, differ
 
     def _at(self, rows: torch.Tensor) -> Observations:
-        out = object.__new__(Observations)  # what is checked already need not be checked again
+        out = object.__new__(Observations)  # everything was checked before
         out.indices, out.values = self.indices[rows], self.values[rows]
         out.weights = None if self.weights is None else self.weights[rows]
         out.shape, out.labels = self.shape, self.labels
@@ -187,7 +186,7 @@ def warn_of_differences(count: int) -> None:
 
 
 def as_observations(x: Any, mask: Any = None, weights: Any = None, dtype: Any = None) -> Observations:
-    """Convert observations from whatever form: each position once, in the dtype to compute in."""
+    """Convert observations of any form: each position once, in the dtype to compute in."""
     entries = _convert(x, mask, weights)
     if len(entries) == 0:
         raise DataError(f"none of the entries of a tensor of shape {entries.shape} is observed")
@@ -248,7 +247,7 @@ def _refuse_weights(weights: Any, stored: int, distinct: int) -> None:
 
 
 def _as_floats(x: Any) -> torch.Tensor:
-    """A tensor of its own, floating, also where entries are masked."""
+    """Copy an array, masked or not, into a floating tensor."""
     tensor = as_floats(np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else x, copy=True)
     if tensor.dim() == 0:
         raise DataError("a single number was given; a tensor needs at least one axis")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import count
 from typing import Any
 
 import torch
@@ -30,18 +31,10 @@ class Labelled:
     data: torch.Tensor
     labels: list[Label]
 
-    def drop_axis(self, label: Label) -> None:
-        """Drop an axis of size one."""
-        axis = self.labels.index(label)
-        self.data = self.data.select(axis, 0)
-        del self.labels[axis]
-
     def rename(self, old: Label, new: Label) -> None:
-        """Give an axis another label."""
         self.labels[self.labels.index(old)] = new
 
     def size(self, label: Label) -> int:
-        """Size of the axis with this label."""
         return int(self.data.shape[self.labels.index(label)])
 
 
@@ -54,12 +47,12 @@ class _NewLabel:
 
 
 def import_optional(name: str) -> Any:
-    """A module of quimb, TensorLy or networkx."""
+    """Import a module of quimb, TensorLy or networkx."""
     return import_package(name, f"this needs {name.split('.')[0]}: pip install 'tensorgrow[interop]'")
 
 
 def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequence[Label]) -> TensorNetwork:
-    """The network of labelled tensors.
+    """Build the network of labelled tensors.
 
     Parameters
     ----------
@@ -121,11 +114,11 @@ def _check(nodes: list[Labelled], legs: list[Label]) -> None:
         raise StructureError(
             "all indices are contracted: the result is a number, and a network needs an open index"
         )
-    for label, count in Counter(legs).items():
+    for label, times in Counter(legs).items():
         if label not in sizes:
             raise StructureError(f"the open index {label!r} is in no tensor; there are {list(sizes)}")
-        if count > 1:
-            raise StructureError(f"the open index {label!r} is named {count} times; name each once")
+        if times > 1:
+            raise StructureError(f"the open index {label!r} is named {times} times; name each once")
 
 
 def _contract_own(nodes: list[Labelled], legs: list[Label]) -> None:
@@ -140,8 +133,8 @@ def _contract_own(nodes: list[Labelled], legs: list[Label]) -> None:
 
 
 def _insert_copies(nodes: list[Labelled], legs: list[Label]) -> None:
-    """Join the ends of an index with more than two of them by a chain of copy tensors of order three."""
-    counter = 0
+    """Join the ends of an index, where it has more than two, by a chain of copy tensors of order three."""
+    numbers = count()
     for label, ends in _ends(nodes).items():
         is_leg = label in legs
         if len(ends) + is_leg <= 2:
@@ -150,19 +143,16 @@ def _insert_copies(nodes: list[Labelled], legs: list[Label]) -> None:
         size = holders[0].size(label)
         names: list[Label] = [label] if is_leg else []
         for holder in holders:
-            names.append(_NewLabel("end", counter))
-            counter += 1
+            names.append(_NewLabel("end", next(numbers)))
             holder.rename(label, names[-1])
-        diagonal = torch.arange(size, device=holders[0].data.device)
-        while names:
-            # The chain goes on from a link for as long as more than three ends are left.
-            link: Label = _NewLabel("link", counter)
-            counter += 1
-            done = len(names) == 3
-            copy = holders[0].data.new_zeros((size,) * 3)
-            copy[diagonal, diagonal, diagonal] = 1.0
-            nodes.append(Labelled(copy, [names[0], names[1], names[2] if done else link]))
-            names = [] if done else [link, *names[2:]]
+        copy = holders[0].data.new_zeros((size,) * 3)
+        diagonal = torch.arange(size, device=copy.device)
+        copy[diagonal, diagonal, diagonal] = 1.0
+        while len(names) > 3:
+            link = _NewLabel("link", next(numbers))
+            nodes.append(Labelled(copy.clone(), [*names[:2], link]))
+            names = [link, *names[2:]]
+        nodes.append(Labelled(copy, names))
 
 
 def _ends(nodes: Sequence[Labelled], without: Collection[Label] = ()) -> dict[Label, list[int]]:
@@ -176,6 +166,7 @@ def _ends(nodes: Sequence[Labelled], without: Collection[Label] = ()) -> dict[La
 
 
 def _one_leg_each(nodes: list[Labelled], legs: list[Label]) -> None:
+    """Leave every tensor its largest leg; the others move to identities of their own."""
     for number, node in enumerate(list(nodes)):
         mine = [x for x in node.labels if x in legs]
         for k, leg in enumerate(sorted(mine, key=node.size)[:-1]):
@@ -186,9 +177,11 @@ def _one_leg_each(nodes: list[Labelled], legs: list[Label]) -> None:
 
 
 def _drop_singles(nodes: list[Labelled], legs: list[Label]) -> None:
+    """Drop axes of size one that are no legs."""
     for node in nodes:
-        for label in [x for x in node.labels if x not in legs and node.size(x) == 1]:
-            node.drop_axis(label)
+        left = [x for x in node.labels if x in legs or node.size(x) > 1]
+        node.data = node.data.reshape([node.size(x) for x in left])
+        node.labels = left
 
 
 def _fuse_parallel(nodes: list[Labelled], legs: list[Label]) -> None:

@@ -14,10 +14,10 @@ from .assembly import assemble
 
 
 def to_einsum(network: TensorNetwork) -> tuple[str, tuple[torch.Tensor, ...]]:
-    """Equation and operands of a network, as ``opt_einsum.contract`` takes them.
+    """Return equation and operands of a network, as ``opt_einsum.contract`` takes them.
 
-    The operands are the cores themselves. Beyond 52 indices the symbols go on in Unicode, which opt_einsum
-    reads but ``numpy.einsum`` and ``torch.einsum`` do not.
+    The operands are the cores themselves. From the 53rd index on the symbols are other Unicode letters, which
+    opt_einsum reads but ``numpy.einsum`` and ``torch.einsum`` do not.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def to_einsum(network: TensorNetwork) -> tuple[str, tuple[torch.Tensor, ...]]:
 
 
 def from_einsum(equation: str, *operands: Any) -> TensorNetwork:
-    """The network that an einsum equation describes.
+    """Build the network that an einsum equation describes.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from .assembly import Label, assemble, import_optional
 
 
 def to_networkx(network: TensorNetwork | Structure) -> Any:
-    """An undirected ``networkx.Graph``: to draw, to measure, to compare up to isomorphism.
+    """Return an undirected ``networkx.Graph``: to draw, to measure, to compare up to isomorphism.
 
     Nodes are numbered as in the structure and have the attribute ``dim``, the size of the leg, None for
     internal nodes; those of a network also ``core``, a tensor with the leg's axis first (of size 1 for
@@ -22,7 +22,7 @@ def to_networkx(network: TensorNetwork | Structure) -> Any:
     structure = network if isinstance(network, Structure) else network.structure
     graph = nx.Graph()
     for k in range(structure.num_nodes):
-        graph.add_node(k, dim=structure.dims[k] if k < structure.order else None)
+        graph.add_node(k, dim=None if structure.is_internal(k) else structure.dims[k])
         if isinstance(network, TensorNetwork):
             graph.nodes[k]["core"] = network.cores[k]
     for (i, j), rank in structure.ranks.items():
@@ -31,7 +31,7 @@ def to_networkx(network: TensorNetwork | Structure) -> Any:
 
 
 def from_networkx(graph: Any) -> TensorNetwork:
-    """The network of a graph whose nodes have cores, as `to_networkx` writes them.
+    """Build the network of a graph whose nodes have cores, as `to_networkx` writes them.
 
     Nodes may have any names. Those whose ``dim`` is not None are the modes, in the graph's order.
     """
@@ -57,7 +57,7 @@ def from_networkx(graph: Any) -> TensorNetwork:
 def structure_from_networkx(
     graph: Any, dims: Sequence[int] | int | None = None, rank: int | None = None
 ) -> Structure:
-    """The structure of a graph.
+    """Return the structure of a graph.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ from ..structure import Structure
 
 
 def describe(structure: Structure) -> str:
-    """A name for a structure: a chain, a ring, a tree or how many cycles, and its internal nodes.
+    """Name a structure: a chain, a ring, a tree or how many cycles, and its internal nodes.
 
     Examples
     --------
@@ -15,16 +15,16 @@ def describe(structure: Structure) -> str:
     >>> describe(Structure.hierarchical_tucker((2, 2, 2, 2), 2))
     'a tree with 3 internal nodes'
     """
-    used = [k for k in range(structure.num_nodes) if k < structure.order or structure.neighbours[k]]
-    parts = _components(structure, used)
-    internal = [k for k in used if k >= structure.order]
-    cycles = len(structure.edges) - len(used) + len(parts)
+    internal = [k for k in structure.internal_nodes if structure.neighbours[k]]
+    used = [*range(structure.order), *internal]
+    parts = _count_components(structure, used)
+    cycles = len(structure.edges) - len(used) + parts
     degree = max(len(structure.neighbours[k]) for k in used)
-    if not internal and len(parts) == 1 and degree <= 2:
+    if not internal and parts == 1 and degree <= 2:
         kind = "a ring" if cycles else "a chain"
         return f"{kind} of the modes in the order {', '.join(map(str, _walk(structure)))}"
     if cycles == 0:
-        text = "a tree" if len(parts) == 1 else f"{len(parts)} separate trees"
+        text = "a tree" if parts == 1 else f"{parts} separate trees"
     else:
         text = f"a graph with {cycles} cycle{'s' if cycles > 1 else ''}"
     if internal:
@@ -33,18 +33,16 @@ def describe(structure: Structure) -> str:
     return text
 
 
-def _components(structure: Structure, nodes: list[int]) -> list[set[int]]:
-    left, parts = set(nodes), []
+def _count_components(structure: Structure, nodes: list[int]) -> int:
+    left, count = set(nodes), 0
     while left:
-        part, stack = set(), [left.pop()]
+        count += 1
+        stack = [left.pop()]
         while stack:
-            node = stack.pop()
-            part.add(node)
-            new = [j for j in structure.neighbours[node] if j in left]
-            left.difference_update(new)
+            new = left.intersection(structure.neighbours[stack.pop()])
+            left -= new
             stack.extend(new)
-        parts.append(part)
-    return parts
+    return count
 
 
 def _walk(structure: Structure) -> list[int]:

@@ -13,7 +13,7 @@ from .assembly import assemble, import_optional
 
 
 def to_quimb(network: TensorNetwork, *, backend: Literal["numpy", "torch"] = "numpy") -> Any:
-    """The same network as a ``quimb.tensor.TensorNetwork``.
+    """Return the same network as a ``quimb.tensor.TensorNetwork``.
 
     Leg 3 is index ``k3`` and the edge of nodes 0 and 3 is ``b0,3``. The tensor of node 3 has the tag ``I3``,
     and internal nodes also ``INTERNAL``. Nodes that share no edge are tensors that share no index.
@@ -29,18 +29,18 @@ def to_quimb(network: TensorNetwork, *, backend: Literal["numpy", "torch"] = "nu
     qtn = import_optional("quimb.tensor")
     structure, tensors = network.structure, []
     for k, core in enumerate(network.cores):
-        is_leg = k < structure.order
-        data: Any = core if is_leg else core[0]
+        is_internal = structure.is_internal(k)
+        data: Any = core[0] if is_internal else core
         if backend == "numpy":
             data = data.detach().cpu().resolve_conj().numpy().copy()
         bonds = [f"b{min(k, j)},{max(k, j)}" for j in structure.neighbours[k]]
-        tags = [f"I{k}"] if is_leg else [f"I{k}", "INTERNAL"]
-        tensors.append(qtn.Tensor(data, [*([f"k{k}"] if is_leg else []), *bonds], tags))
+        indices, tags = (bonds, [f"I{k}", "INTERNAL"]) if is_internal else ([f"k{k}", *bonds], [f"I{k}"])
+        tensors.append(qtn.Tensor(data, indices, tags))
     return qtn.TensorNetwork(tensors)
 
 
 def from_quimb(tn: Any, *, output_inds: Sequence[str] | None = None) -> TensorNetwork:
-    """A network from a quimb ``TensorNetwork`` (MPS, MPO, PEPS, ...) or ``Tensor``.
+    """Build a network from a quimb ``TensorNetwork`` (MPS, MPO, PEPS, ...) or ``Tensor``.
 
     Parameters
     ----------

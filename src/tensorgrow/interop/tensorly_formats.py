@@ -16,7 +16,7 @@ from .names import describe
 
 
 def to_tensorly(network: TensorNetwork) -> Any:
-    """The same tensor as a TensorLy ``TTTensor``, ``TRTensor`` or ``TuckerTensor``.
+    """Return the same tensor as a TensorLy ``TTTensor``, ``TRTensor`` or ``TuckerTensor``.
 
     Which one follows from the structure: a chain of the modes in their order is a tensor train, rank one
     included; a cycle in their order is a tensor ring; a star around one internal node is Tucker. Edges of
@@ -46,7 +46,7 @@ def to_tensorly(network: TensorNetwork) -> Any:
 
 
 def from_tensorly(tensor: Any) -> TensorNetwork:
-    """A network from a TensorLy ``TTTensor``, ``TRTensor``, ``TuckerTensor`` or ``CPTensor``.
+    """Build a network from a TensorLy ``TTTensor``, ``TRTensor``, ``TuckerTensor`` or ``CPTensor``.
 
     CP joins all factors by one index, so copy tensors (ones on the diagonal, zeros elsewhere) of order three
     become internal nodes: one for a tensor of order three, a chain of ``order - 2`` in general. They count as
@@ -73,13 +73,12 @@ def from_tensorly(tensor: Any) -> TensorNetwork:
 
 
 def _without_scalars(network: TensorNetwork) -> tuple[list[torch.Tensor], list[int]]:
-    """Cores with those that are only a number multiplied into the first, and the internal nodes left."""
+    """Multiply cores that are only a number into the first; return the cores and the internal nodes left."""
     structure, cores = network.structure, list(network.cores)
-    extra = range(structure.order, structure.num_nodes)
-    for k in extra:
+    for k in structure.internal_nodes:
         if not structure.neighbours[k]:
             cores[0] = cores[0] * cores[k]
-    return cores, [k for k in extra if structure.neighbours[k]]
+    return cores, [k for k in structure.internal_nodes if structure.neighbours[k]]
 
 
 def _ring_core(structure: Structure, cores: Sequence[torch.Tensor], node: int) -> torch.Tensor:

@@ -17,19 +17,19 @@ _MISSING = "pictures need matplotlib: pip install 'tensorgrow[plot]'"
 
 
 def new_axes(columns: int, size: tuple[float, float]) -> list[Axes]:
-    """Axes side by side in a new figure of pyplot, so that notebooks and ``plt.show()`` show it."""
+    """Make axes side by side in a new figure of pyplot, which notebooks and ``plt.show()`` show."""
     plt = import_package("matplotlib.pyplot", _MISSING)
     _, axes = plt.subplots(1, columns, figsize=size, layout="constrained", squeeze=False)
     return list(axes[0])
 
 
 def one_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """`ax`, or new axes where it is None."""
+    """Return `ax`, or new axes where it is None."""
     return new_axes(1, size)[0] if ax is None else ax
 
 
 def hidden_figure(size: tuple[float, float], dpi: int) -> Figure:
-    """A figure drawn in memory that pyplot does not know of, whatever backend is set."""
+    """Make a figure in memory that pyplot does not know of, whatever the backend."""
     figure: Figure = import_package("matplotlib.figure", _MISSING).Figure(figsize=size, dpi=dpi)
     import_package("matplotlib.backends.backend_agg", _MISSING).FigureCanvasAgg(figure)
     return figure

@@ -52,6 +52,7 @@ def draw_network(
     matplotlib.axes.Axes
     """
     structure = as_structure(what)
+    highlight = None if highlight is None else (min(highlight), max(highlight))
     layout = layout if isinstance(layout, Layout) else choose_layout(structure, layout)
     placed = layout.place(structure)
     ax = one_axes(ax, _figure_size(layout, placed))
@@ -64,7 +65,7 @@ def draw_network(
 
 
 def as_structure(what: Any) -> Structure:
-    """The structure of whatever has one."""
+    """Return the structure of anything that has one."""
     structure = what if isinstance(what, Structure) else getattr(what, "structure", None)
     if not isinstance(structure, Structure):
         raise OptionError(f"a Structure, TensorNetwork or Result is needed, not {type(what).__name__}")
@@ -90,7 +91,7 @@ def _figure_size(layout: Layout, placed: Placement) -> tuple[float, float]:
 
 
 def _frame(ax: Axes, placed: Placement) -> float:
-    """Set limits that hold everything; returns the points of type per unit of length."""
+    """Set limits that hold everything; return the points of type per unit of length."""
     (left, right), (low, high) = _extent(placed)
     ax.set_xlim(left, right)
     ax.set_ylim(low, high)
@@ -106,14 +107,14 @@ def _draw_edges(
 ) -> None:
     for (i, j), rank in structure.ranks.items():
         (x1, y1), (x2, y2) = placed.nodes[i], placed.nodes[j]
-        is_marked = highlight is not None and (i, j) == tuple(sorted(highlight))
+        color = ORANGE if (i, j) == highlight else GREY
         width = min((1.0 + 1.3 * math.log2(rank)) * min(unit / 40, 1.0), 0.4 * unit)
-        (line,) = ax.plot([x1, x2], [y1, y2], color=ORANGE if is_marked else GREY, linewidth=width, zorder=1)
+        (line,) = ax.plot([x1, x2], [y1, y2], color=color, linewidth=width, zorder=1)
         line.set(solid_capstyle="round", gid=f"edge {i}-{j}")
-    for k, ((x, y), (u, v)) in enumerate(zip(placed.nodes, placed.legs)):
-        if not structure.is_internal(k):
-            xs, ys = [x, x + LEG_LENGTH * u], [y, y + LEG_LENGTH * v]
-            ax.plot(xs, ys, color=INK, linewidth=min(1.2, unit / 20), zorder=2, gid=f"leg {k}")
+    for k in range(structure.order):
+        (x, y), (u, v) = placed.nodes[k], placed.legs[k]
+        xs, ys = [x, x + LEG_LENGTH * u], [y, y + LEG_LENGTH * v]
+        ax.plot(xs, ys, color=INK, linewidth=min(1.2, unit / 20), zorder=2, gid=f"leg {k}")
 
 
 def _draw_nodes(ax: Axes, structure: Structure, placed: Placement, highlight: Edge | None) -> None:
@@ -141,7 +142,6 @@ def _write(ax: Axes, structure: Structure, placed: Placement, highlight: Edge | 
     box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for (i, j), rank in structure.ranks.items():
         (x1, y1), (x2, y2), stop = placed.nodes[i], placed.nodes[j], placed.labels[i, j]
-        is_marked = highlight is not None and (i, j) == tuple(sorted(highlight))
         where = (x1 + stop * (x2 - x1), y1 + stop * (y2 - y1))
         label = ax.text(*where, str(rank), fontsize=size, fontweight="bold", bbox=box, zorder=5, **middle)
-        label.set_color(ORANGE if is_marked else INK)
+        label.set_color(ORANGE if (i, j) == highlight else INK)

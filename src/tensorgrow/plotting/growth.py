@@ -23,7 +23,7 @@ def error_name(result: Result) -> str:
 
 
 def as_rivals(rivals: Rivals | None) -> dict[str, list[tuple[float, float]]]:
-    """Sizes and errors of other methods: each one point ``(parameters, error)`` or several."""
+    """Return the points ``(parameters, error)`` of other methods by name, sorted by size."""
     out: dict[str, list[tuple[float, float]]] = {}
     if rivals is not None and not isinstance(rivals, Mapping):
         raise OptionError(
@@ -44,18 +44,20 @@ def as_rivals(rivals: Rivals | None) -> dict[str, list[tuple[float, float]]]:
 
 
 def main_growth(result: Result) -> int:
-    """Number of the growth from scratch that led to the network of the result."""
+    """Return the number of the growth from scratch that led to the network of the result."""
     same = [s for s in result.history if s.structure == result.structure] or list(result.history[-1:])
-    if result.validation_error is not None:
-        off = [math.inf if s.validation_error is None else s.validation_error for s in same]
-        off = [abs(error - result.validation_error) for error in off]
-    else:
-        off = [abs(s.error - result.errors.total) for s in same]
-    return same[off.index(min(off))].start if same else 0
+
+    def distance(step: Step) -> float:
+        if result.validation_error is None:
+            return abs(step.error - result.errors.total)
+        error = math.inf if step.validation_error is None else step.validation_error
+        return abs(error - result.validation_error)
+
+    return min(same, key=distance).start if same else 0
 
 
 def network_at(result: Result, step: Step) -> PathPoint:
-    """The network of a step, or the best one of at most its size that the run stored.
+    """Return the network of a step, or the best one of at most its size that the run stored.
 
     A run stores the networks that no other beats in both size and error.
     """
@@ -71,7 +73,7 @@ def network_at(result: Result, step: Step) -> PathPoint:
 
 
 def pick_evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """At most so many of `items`, spread evenly, the first and the last among them."""
+    """Pick at most `most` of `items`, spread evenly, the first and the last among them."""
     if len(items) <= most:
         return list(items)
     return [items[k] for k in dict.fromkeys(int(k) for k in np.linspace(0, len(items) - 1, most).round())]

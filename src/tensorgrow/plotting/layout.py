@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OptionError, StructureError
+from ..errors import StructureError, check_choice
 from ..structure import Edge, Structure
 
 Point = tuple[float, float]
@@ -88,15 +88,13 @@ def choose_layout(
     Chains become lines and rings circles, in the order of their nodes. Everything else becomes a circle
     whose order keeps strongly joined legs close.
     """
-    if kind not in ("auto", "line", "circle"):
-        raise OptionError(f"layout={kind!r} is not known; choose 'auto', 'line' or 'circle'")
+    check_choice("layout", kind, ("auto", "line", "circle"))
     many = [structures] if isinstance(structures, Structure) else list(structures)
     if not many:
         raise StructureError("a layout needs at least one structure")
     unique = list(dict.fromkeys(many))
     weights = sum((_leg_weights(s) for s in unique), start=np.zeros((unique[0].order,) * 2))
-    no_internal = all(s.num_nodes == s.order for s in unique)
-    chain = _chain_order(weights) if no_internal else None
+    chain = None if any(s.internal_nodes for s in unique) else _chain_order(weights)
     if kind == "line":
         return Layout("line", chain or tuple(range(len(weights))))
     if kind == "auto" and chain is not None:
@@ -105,8 +103,8 @@ def choose_layout(
 
 
 def _spread_for(structure: Structure) -> float:
-    """How much wider than the closest circle it should be, by what lies inside."""
-    p, inside = structure.order, structure.num_nodes - structure.order
+    """How much to widen the circle to make room for what lies inside."""
+    p, inside = structure.order, len(structure.internal_nodes)
     crowd = max(0.0, len(structure.edges) / p - 2.0)
     return min(1.0 + 0.4 * (inside > 0) + 0.08 * inside + 0.25 * crowd, 2.0)
 

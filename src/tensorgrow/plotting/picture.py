@@ -23,7 +23,7 @@ ImageMaker = Callable[[NDArray[Any]], Any] | Sequence[int]
 
 
 def as_dense(value: Any) -> NDArray[Any]:
-    """A result, a network or any array as a NumPy array.
+    """Convert a result, a network or any array to a NumPy array.
 
     Of a result, expected values where the run had a loss; masked entries become NaN.
     """
@@ -40,7 +40,7 @@ def as_dense(value: Any) -> NDArray[Any]:
 
 
 def as_image(dense: NDArray[Any], image: ImageMaker) -> NDArray[np.float64]:
-    """The picture a dense tensor stands for: ``(height, width)``, or with 3 or 4 channels last.
+    """Return the picture of a dense tensor: ``(height, width)``, or with 3 channels last.
 
     Parameters
     ----------
@@ -59,15 +59,12 @@ def as_image(dense: NDArray[Any], image: ImageMaker) -> NDArray[np.float64]:
         picture = dense.reshape(shape)
     if picture.ndim == 3 and picture.shape[-1] == 1:
         picture = picture[..., 0]
-    if (
-        picture.ndim not in (2, 3)
-        or 0 in picture.shape
-        or (picture.ndim == 3 and picture.shape[-1] not in (3, 4))
-    ):
+    is_colour = picture.ndim == 3 and picture.shape[-1] in (3, 4)
+    if not (picture.ndim == 2 or is_colour) or picture.size == 0:
         raise DataError(
             f"image must give an array of shape (height, width) or (height, width, 3), not {picture.shape}"
         )
-    if picture.ndim == 3:
+    if is_colour:
         picture = picture[..., :3]
     return np.asarray(np.abs(picture) if np.iscomplexobj(picture) else picture, dtype=np.float64)
 
@@ -81,7 +78,7 @@ class ValueRange:
 
     @classmethod
     def of(cls, image: NDArray[np.float64]) -> ValueRange:
-        """The usual ranges where the values fit them, roughly: 0 to 1, 0 to 255; else what there is."""
+        """Take 0 to 1 or 0 to 255 where the values roughly fit; otherwise the range of the values."""
         known = image[np.isfinite(image)]
         if not known.size:
             return cls(0.0, 1.0)
@@ -106,5 +103,5 @@ def show_image(ax: Axes, unit: NDArray[np.float64]) -> None:
 
 
 def data_address(kind: str, data: bytes) -> str:
-    """An encoded picture as an address that a page can hold."""
+    """Return an encoded picture as an address that a page can hold."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -20,12 +20,12 @@ MOST_STEPS = 600
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None where JSON has none for it."""
+    """Return the number, or None where JSON cannot express it."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def collect(result: Result, rivals: Rivals | None) -> dict[str, Any]:
-    """Steps, structures, curves and spectra of a result."""
+    """Collect steps, structures, curves and spectra of a result."""
     steps = pick_evenly(result.history, MOST_STEPS)
     structures = list(dict.fromkeys([*(s.structure for s in steps), result.structure]))
     numbers = {s: n for n, s in enumerate(structures)}
@@ -100,10 +100,10 @@ def _series(result: Result, steps: list[Step], main: int, rivals: Rivals | None)
     for name, pairs in as_rivals(rivals).items():
         curves.append(("rival", name, len(pairs) > 1, [[size, error, None] for size, error in pairs]))
     out = []
-    for role, name, line, drawn in curves:
-        drawn = [p for p in drawn if p[1] is not None]
-        if drawn:
-            out.append({"role": role, "name": name, "line": line, "points": drawn})
+    for role, name, line, every in curves:
+        known = [p for p in every if p[1] is not None]
+        if known:
+            out.append({"role": role, "name": name, "line": line, "points": known})
     return out
 
 

@@ -18,26 +18,27 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MOST_FRAMES = 40
-# All pictures together, in bytes before base64 adds a third; the quality gives way.
+# Bytes of all pictures together, before base64 adds a third; their quality is lowered until they fit.
 MOST_BYTES = 1_800_000
 
 
 def collect_images(
     result: Result, steps: list[dict[str, Any]], image: ImageMaker, truth: Any, observed: Any
 ) -> dict[str, Any]:
-    """Pictures as data addresses; every step of `steps` gets the number of its frame.
+    """Draw pictures as data addresses; every step of `steps` gets the number of its frame.
 
     A run stores the networks that no other beats in both size and error, so a step without one of its own
     shows the best stored network of at most its size.
     """
-    final = as_image(_values(result, PathPoint(result.network, result.errors.total)), image)
+    final = as_image(as_dense(result), image)
     fixed = {}
     for shown, name, tensor in (("original", "truth", truth), ("observed", "observed", observed)):
         if tensor is not None:
             fixed[shown] = _picture(result, tensor, name, image)
     range_ = ValueRange.of(fixed.get("original", fixed.get("observed", final)))
     points, frames = _frames(result, steps)
-    drawn = [_shrink(range_.to_unit(as_image(_values(result, p), image))) for p in points]
+    dense = (as_dense(result.expected(p.network.to_dense())) for p in points)
+    drawn = [_shrink(range_.to_unit(as_image(x, image))) for x in dense]
     stills = {name: range_.to_unit(picture) for name, picture in fixed.items()}
     gain = 1.0
     if "original" in stills:
@@ -60,11 +61,6 @@ def collect_images(
         "width": int(final.shape[1]),
         "height": int(final.shape[0]),
     }
-
-
-def _values(result: Result, point: PathPoint) -> NDArray[Any]:
-    """Dense tensor of a network, as expected values where the run had a loss."""
-    return as_dense(result.expected(point.network.to_dense()))
 
 
 def _picture(result: Result, tensor: Any, name: str, image: ImageMaker) -> NDArray[np.float64]:

@@ -40,13 +40,13 @@ def write_report(
     if image is not None:
         content["images"] = collect_images(result, content["steps"], image, truth, observed)
     page = _render(result, content, title=title, file_name=saved_as or f"{path.stem}.safetensors")
-    # A title may hold half a surrogate pair, which no encoding has; it must not cost the report.
+    # A title may hold half a surrogate pair, which cannot be encoded: replace it rather than fail.
     path.write_bytes(page.encode("utf-8", errors="replace"))
     return path
 
 
 def shape_text(dims: Sequence[int]) -> str:
-    """A shape as people write it: ``4⁸×3`` for eight fours and a three."""
+    """Write a shape as people do: ``4⁸×3`` for eight fours and a three."""
     raised = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
     parts = []
     for dim, run in groupby(dims):
@@ -64,7 +64,7 @@ def _render(result: Result, content: dict[str, Any], *, title: str | None, file_
         title=escape(heading),
         style=style,
         script=script,
-        # Only this very style and script may act, and nothing may be fetched.
+        # Only this style and script may run, and nothing may be fetched.
         policy=escape(
             f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
             "base-uri 'none'; form-action 'none'"
@@ -101,7 +101,7 @@ def _as_script_data(content: Mapping[str, Any]) -> str:
 
 def _describe(result: Result, shape: str) -> str:
     structure = result.structure
-    inside = structure.num_nodes - structure.order
+    inside = len(structure.internal_nodes)
     how = result.tensorization
     array = "" if how is None else f"{shape_text(how.shape)} as "
     parts = [
@@ -176,7 +176,7 @@ def _cells(tag: str, values: Iterable[str]) -> str:
 def _note_thinning(content: Mapping[str, Any]) -> str:
     shown, total = len(content["steps"]), content["num_steps"]
     if not total:
-        return "This result was kept without its history."
+        return "This result was saved without its history."
     return "" if shown == total else f"{shown:,} of {total:,} steps are shown, spread evenly."
 
 

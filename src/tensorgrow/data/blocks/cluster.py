@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ClusterError, DataError
-from ..parallel.dask_client import RETRIES, Opaque, gather_in_order, most_threads, unwrap
+from ..parallel.dask_client import RETRIES, Opaque, explain_error, gather_in_order, most_threads, unwrap
 from .grid import Box
 from .reducer import Kernel, Partial, Reducer, Sums, run_group, run_kernel
 from .sources import BlockSource, DaskSource
@@ -59,18 +58,11 @@ class ClientReducer(Reducer):
         return ends
 
     def _explain(self, error: Exception, boxes: Sequence[Box]) -> Exception:
-        """What to raise for an error of a task."""
-        if type(error).__name__ == "KilledWorker":
-            return ClusterError(
-                f"workers died again and again while they computed {self.source.name(boxes[0])} of "
-                f"{self.source.label}: {error}. Give them more memory, or store smaller chunks"
-            )
-        if isinstance(self.source, DaskSource):
-            names = ", ".join(self.source.name(box) for box in boxes)
-            return DataError(
-                f"{names} of {self.source.label} cannot be computed ({type(error).__name__}: {error})"
-            )
-        return error
+        is_killed = type(error).__name__ == "KilledWorker"
+        if not is_killed and not isinstance(self.source, DaskSource):
+            return error  # the source names the chunk that it could not read
+        names = ", ".join(self.source.name(box) for box in (boxes[:1] if is_killed else boxes))
+        return explain_error(error, f"{names} of {self.source.label}", "store smaller chunks")
 
 
 def _run(source: BlockSource, argument: Opaque, kernel: Kernel) -> Partial:
@@ -80,9 +72,9 @@ def _run(source: BlockSource, argument: Opaque, kernel: Kernel) -> Partial:
 
 def _step(total: Partial | None, chunk: Any, argument: Opaque, kernel: Kernel) -> Partial:
     box, form = argument.value
-    found = Partial()
+    sums = Partial()
     if total is not None:  # a copy: dask keeps the results of tasks and may hand them out again
-        sums = {k: v.copy() if hasattr(v, "copy") else v for k, v in total.sums.items()}
-        found.add(Partial(sums, total.largest))
-    found.add(run_kernel(kernel, form(chunk), box))
-    return found.to_numpy()
+        copies = {k: v.copy() if hasattr(v, "copy") else v for k, v in total.sums.items()}
+        sums.add(Partial(copies, total.largest))
+    sums.add(run_kernel(kernel, form(chunk), box))
+    return sums.to_numpy()

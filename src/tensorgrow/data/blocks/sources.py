@@ -1,14 +1,14 @@
 """Where blocks come from: zarr, HDF5 and netCDF files, memory maps, dask arrays, arrays in memory.
 
 A source knows its shape, the chunks it is stored in and how to read a block. It can be sent to another
-process, where it opens its file again. What cannot be read is an error that names the chunk.
+process, where it opens its file again. The error for a chunk that cannot be read names it.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 from typing import Any
 
@@ -41,7 +41,6 @@ class BlockSource:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number as stored."""
         return int(self.dtype.itemsize)
 
     def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
@@ -75,7 +74,7 @@ class BlockSource:
             name, cause = self._culprit(box, error)
             raise DataError(
                 f"{name} of {self.label} cannot be read ({type(cause).__name__}: {cause}). "
-                "Restore or rewrite it, then run again; a checkpoint goes on from the last step"
+                "Restore or rewrite it, then run again; a checkpoint resumes at the last step"
             ) from error
 
     def name(self, box: Box) -> str:
@@ -94,8 +93,8 @@ class BlockSource:
         for part in product(*steps):
             try:
                 self._read(part)
-            except Exception as found:  # noqa: BLE001 - whatever a storage library raises is what we report
-                return self.name(part), found
+            except Exception as cause:  # noqa: BLE001 - whatever a storage library raises is what we report
+                return self.name(part), cause
         return self.name(box), error
 
 
@@ -131,8 +130,6 @@ def _open_memmap(filename: str, dtype: Any, offset: int, shape: tuple[int, ...],
 
 
 class ZarrSource(BlockSource):
-    """A zarr array."""
-
     def __init__(self, array: Any) -> None:
         chunks = getattr(array, "shards", None) or array.chunks
         super().__init__(array.shape, np.dtype(array.dtype), chunks, f"the zarr array {_zarr_name(array)}")
@@ -151,8 +148,8 @@ class ZarrSource(BlockSource):
         return f"chunk {encode(coordinates) if encode else '.'.join(map(str, coordinates))}"
 
     def _read(self, box: Box) -> Array:
-        found = None if self._files is None else self._files.read(box)
-        return self.array[_slices(box)] if found is None else found
+        block = None if self._files is None else self._files.read(box)
+        return self.array[_slices(box)] if block is None else block
 
 
 def _zarr_name(array: Any) -> str:
@@ -212,8 +209,7 @@ class DaskSource(BlockSource):
             array.shape, array.dtype, array.chunksize, f"the dask array {array.name.partition('-')[0]}"
         )
         self.array = array
-        ends = [np.cumsum([0, *sizes]).tolist() for sizes in array.chunks]
-        self._edges = [list(pairwise(e)) for e in ends]
+        self._edges = [list(pairwise(np.cumsum([0, *sizes]).tolist())) for sizes in array.chunks]
         self._ready: dict[Box, Any] = {}
         self._number = [{edge: k for k, edge in enumerate(edges)} for edges in self._edges]
 
@@ -229,7 +225,7 @@ class DaskSource(BlockSource):
         return self.array.compute()
 
     def delayed_chunks(self) -> dict[Box, Any]:
-        """What dask computes each chunk from."""
+        """Return what dask computes each chunk from."""
         chunks = self.array.to_delayed()
         return {box: chunks[self._position(box)] for box in product(*self._edges)}
 
@@ -242,7 +238,7 @@ class DaskSource(BlockSource):
     def _read(self, box: Box) -> Array:
         from dask.base import optimize
 
-        if box not in self._ready:  # finding the tasks of one chunk among all takes longer than running them
+        if box not in self._ready:  # it takes longer to find the tasks of one chunk than to run them
             self._ready[box] = optimize(self.array.blocks[self._position(box)])[0]
         return self._ready[box].compute(scheduler="synchronous", optimize_graph=False)
 
@@ -255,18 +251,17 @@ def _slices(box: Box) -> tuple[slice, ...]:
 
 
 def is_lazy(x: Any) -> bool:
-    """Whether something is an array whose entries are not in memory."""
+    """Whether `x` is an array whose entries are not in memory."""
     return _maker(x) is not None
 
 
 def as_source(x: Any) -> BlockSource:
-    """Return a source of blocks of anything that is accepted; a source stays as it is."""
+    """Return a source of blocks of an array; a source stays as it is."""
     if isinstance(x, BlockSource):
         return x
     maker = _maker(x)
     if maker is not None:
-        found: BlockSource = maker(x)
-        return found
+        return maker(x)
     if isinstance(x, torch.Tensor | np.ndarray):
         return ArraySource(x)
     raise DataError(
@@ -275,24 +270,18 @@ def as_source(x: Any) -> BlockSource:
     )
 
 
-def _maker(x: Any) -> Any:
-    """Find what makes a source of a lazy array; told by module names, so that nothing is imported for it."""
+def _maker(x: Any) -> Callable[[Any], BlockSource] | None:
+    """Find what makes a source of a lazy array, by the names of its class, so that nothing is imported."""
     if isinstance(x, np.memmap):
         return MemmapSource
-    library = type(x).__module__.partition(".")[0]
-    kind = type(x).__name__
-    if library == "zarr" and kind == "Array":
-        return ZarrSource
-    if library == "h5py" and kind == "Dataset":
-        return HDF5Source
-    if library == "dask" and kind == "Array":
-        return DaskSource
-    if library == "xarray" and kind == "DataArray":
-        return _from_xarray(x)
-    return None
-
-
-def _from_xarray(x: Any) -> Any:
-    if x.chunks is not None:
-        return lambda array: DaskSource(array.data)
-    return None if x.variable._in_memory else XarraySource
+    kind = (type(x).__module__.partition(".")[0], type(x).__name__)
+    if kind == ("xarray", "DataArray"):
+        if x.chunks is not None:
+            return lambda array: DaskSource(array.data)
+        return None if x.variable._in_memory else XarraySource
+    makers: dict[tuple[str, str], Callable[[Any], BlockSource]] = {
+        ("zarr", "Array"): ZarrSource,
+        ("h5py", "Dataset"): HDF5Source,
+        ("dask", "Array"): DaskSource,
+    }
+    return makers.get(kind)

@@ -1,7 +1,7 @@
 """Chunks of a zarr array read straight from their files, where nothing has to be decoded.
 
-The zarr library gives a chunk in fresh memory, filled by a copy of a copy. Here parts of a chunk are read
-into memory that stays in the cache of the processor, one part after the other.
+The zarr library returns a chunk in fresh memory, copied twice. Here parts of a chunk are read, one after
+the other, into memory that stays in the cache of the processor.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ChunkFiles:
 
     @classmethod
     def of(cls, array: Any) -> ChunkFiles | None:
-        """The files of an array; None where only the library can read it."""
+        """Return the files of an array; None where only the library can read it."""
         root, path = getattr(array.store, "root", None), getattr(array, "path", "")
         metadata = getattr(array, "metadata", None)
         keys = getattr(metadata, "encode_chunk_key", None)
@@ -53,7 +53,10 @@ class ChunkFiles:
         return cls(Path(root) / path, keys, array.shape, array.chunks, dtype, array.fill_value)
 
     def read(self, box: Box) -> Array | None:
-        """A part of one chunk that lies in one piece, until this thread reads again; None for others."""
+        """Read a box that lies in one chunk and in one piece; return None for others.
+
+        The numbers are valid until the same thread reads again.
+        """
         where = [start // c for (start, _), c in zip(box, self._chunks)]
         first = [start - k * c for (start, _), k, c in zip(box, where, self._chunks)]
         sizes = [stop - start for start, stop in box]
@@ -67,9 +70,9 @@ class ChunkFiles:
             out.fill(0 if self._fill is None else self._fill)
             return out
         try:
-            found, needed = os.fstat(file).st_size, math.prod(self._chunks) * self._dtype.itemsize
-            if found != needed:
-                raise OSError(f"its file has {found} bytes instead of {needed}")
+            size, needed = os.fstat(file).st_size, math.prod(self._chunks) * self._dtype.itemsize
+            if size != needed:
+                raise OSError(f"its file has {size} bytes instead of {needed}")
             _fill(file, memoryview(out.reshape(-1).view(np.uint8)), begin)
         finally:
             os.close(file)
@@ -81,7 +84,7 @@ class ChunkFiles:
         return all(n == c for n, c in zip(sizes[split + 1 :], self._chunks[split + 1 :]))
 
     def _take(self, sizes: Sequence[int]) -> Array:
-        """Memory of this thread."""
+        """Return memory of this thread, which is used again for every read."""
         count = math.prod(sizes) * self._dtype.itemsize
         held = getattr(_memory, "held", None)
         if held is None or len(held) < count:
@@ -99,7 +102,7 @@ def _fill(file: int, memory: memoryview, begin: int) -> None:
 
 
 def _is_native(metadata: Any, dtype: Any) -> bool:
-    """Whether numbers are stored in the order of bytes of this machine."""
+    """Whether numbers are stored in the byte order of this machine."""
     if not dtype.isnative:
         return False
     codecs = getattr(metadata, "codecs", None)  # of version 3; in version 2 the dtype says everything

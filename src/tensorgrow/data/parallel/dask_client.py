@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import ClusterError, DataError
 
-# How often a task is tried again after an error of its own; dask takes care of lost workers.
+# How often a task is tried again after an error of its own; dask itself replaces lost workers.
 RETRIES = 2
 # Seconds between two looks at the workers while waiting, and without any worker before giving up.
 LOOK_EVERY = 5.0
@@ -50,14 +50,15 @@ def gather_in_order(
 ) -> Generator[Any, None, None]:
     """Yield the results of futures in their order; the cluster forgets each once it is here.
 
-    A message takes a while, however short it is: as many results are fetched at once as `FETCH_BYTES` allow.
+    Every message has a latency, however short it is: as many results are fetched at once as `FETCH_BYTES`
+    allow.
 
     Parameters
     ----------
     submit
         Returns the futures.
     explain
-        Turns the error of future number ``k`` into what is raised.
+        Turns the error of future number ``k`` into the one to raise.
     """
     futures: list[Any] = []
     try:
@@ -74,11 +75,29 @@ def gather_in_order(
             raise
         raise ClusterError(
             f"the scheduler at {_address(client)} is gone ({type(error).__name__}: {error}). Start "
-            "it again, connect a new client and run again; a checkpoint goes on from the last step"
+            "it again, connect a new client and run again; a checkpoint resumes at the last step"
         ) from error
     finally:
         if any(f is not None for f in futures) and client.status == "running":
             client.cancel([f for f in futures if f is not None])
+
+
+def explain_error(error: Exception, name: str, advice: str) -> Exception:
+    """Turn an error of a task into what is raised.
+
+    Parameters
+    ----------
+    name
+        What the task worked on.
+    advice
+        What to do where workers need more memory than they have, besides giving them more.
+    """
+    if type(error).__name__ == "KilledWorker":
+        return ClusterError(
+            f"workers died again and again while they worked on {name}: {error}. Give them more memory, or "
+            f"{advice}"
+        )
+    return DataError(f"{name} cannot be computed ({type(error).__name__}: {error})")
 
 
 def _gather(
@@ -91,7 +110,7 @@ def _gather(
     lonely_since: float | None = None
     while True:
         try:
-            with client.as_current():  # that is whom `wait` asks
+            with client.as_current():  # `wait` asks the current client
                 wait(some, timeout=LOOK_EVERY)  # type: ignore[no-untyped-call]
             break
         except TimeoutError:
@@ -126,7 +145,7 @@ def _check_workers(client: Any, lonely_since: float | None) -> float | None:
     if lonely_since is not None and now - lonely_since > PATIENCE:
         raise ClusterError(
             f"the scheduler at {_address(client)} has had no worker for {PATIENCE:.0f} s. Start "
-            "workers and run again; a checkpoint goes on from the last step"
+            "workers and run again; a checkpoint resumes at the last step"
         )
     return now if lonely_since is None else lonely_since
 

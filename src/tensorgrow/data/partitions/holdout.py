@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,11 @@ class HeldOutRows:
     Attributes
     ----------
     share
-        About how many are held out.
+        Share of the entries that is held out, roughly.
     by_column
-        Whether a column says which ones; then `share` does not count.
+        Whether a column says which entries are held out; `share` is then ignored.
     restored
-        Positions that are fitted after all, because a slice has no others.
+        Positions that are fitted although they were drawn, because a slice has no others.
     """
 
     share: float
@@ -48,37 +49,24 @@ class HeldOutRows:
         return held
 
 
-@dataclass(frozen=True)
-class _SliceCounts:
-    """Counts the fitted and the held-out entries of a partition by mode and slice."""
-
-    find: HeldOutRows
-    shape: tuple[int, ...]
-
-    def __call__(self, part: Rows) -> tuple[list[Array], list[Array]]:
-        held = self.find(part)
-        return count_slices(part.indices[~held], self.shape), count_slices(part.indices[held], self.shape)
-
-
 def count_slices(indices: Array, shape: tuple[int, ...]) -> list[Array]:
     """Count listed entries by mode and slice."""
     return [np.bincount(column, minlength=d) for column, d in zip(indices.T, shape)]
 
 
-@dataclass(frozen=True)
-class _FirstHeldOut:
-    """Finds the first held-out position of some slices; entries of a partition are in order already."""
+def _count_both(find: HeldOutRows, shape: tuple[int, ...], part: Rows) -> tuple[list[Array], list[Array]]:
+    """Count the fitted and the held-out entries of a partition by mode and slice."""
+    held = find(part)
+    return count_slices(part.indices[~held], shape), count_slices(part.indices[held], shape)
 
-    find: HeldOutRows
-    mode: int
-    slices: Array
 
-    def __call__(self, part: Rows) -> dict[int, tuple[int, ...]]:
-        where = part.indices[self.find(part) & np.isin(part.indices[:, self.mode], self.slices)]
-        first: dict[int, tuple[int, ...]] = {}
-        for row in where.tolist():
-            first.setdefault(row[self.mode], tuple(row))
-        return first
+def _find_first(find: HeldOutRows, mode: int, slices: Array, part: Rows) -> dict[int, tuple[int, ...]]:
+    """Find the first held-out position of some slices; entries of a partition are in order already."""
+    where = part.indices[find(part) & np.isin(part.indices[:, mode], slices)]
+    first: dict[int, tuple[int, ...]] = {}
+    for row in where.tolist():
+        first.setdefault(row[mode], tuple(row))
+    return first
 
 
 def hold_out_rows(
@@ -109,16 +97,16 @@ def hold_out_rows(
         )
     if split.share:
         share = split.share_of(total)
-        found = _restore_slices(parts, HeldOutRows(share, seed=seed), shape) if share else None
-        if found is not None:
-            return found
+        drawn = _restore_slices(parts, HeldOutRows(share, seed=seed), shape) if share else None
+        if drawn is not None:
+            return drawn
         split.warn_of_none(total)
     return HeldOutRows(0.0)
 
 
 def _total_counts(parts: Parts, find: HeldOutRows, shape: tuple[int, ...]) -> tuple[list[Array], list[Array]]:
     fitted, held = ([np.zeros(d, dtype=np.int64) for d in shape] for _ in range(2))
-    for mine in parts.map(_SliceCounts(find, shape)):
+    for mine in parts.map(partial(_count_both, find, shape)):
         for totals, counts in zip((fitted, held), mine):
             for whole, some in zip(totals, counts):
                 whole += some
@@ -134,7 +122,7 @@ def _restore_slices(parts: Parts, find: HeldOutRows, shape: tuple[int, ...]) -> 
         if len(bare) == 0:
             continue
         first: dict[int, tuple[int, ...]] = {}
-        for some in parts.map(_FirstHeldOut(find, mode, bare)):
+        for some in parts.map(partial(_find_first, find, mode, bare)):
             for k, position in some.items():
                 first[k] = min(position, first.get(k, position))
         for position in first.values():

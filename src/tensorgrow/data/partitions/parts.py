@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ...errors import ClusterError, DataError
 from ..devices import usable_cores
-from ..parallel.dask_client import RETRIES, Opaque, active_client, gather_in_order
+from ..parallel.dask_client import RETRIES, Opaque, active_client, explain_error, gather_in_order
 from ..parallel.executor import map_in_order
 from .rows import Columns, read_partition
 from .tables import PartitionedObservations
@@ -90,7 +89,7 @@ def _refuse() -> Any:
 class ClientParts:
     """Partitions with the workers of a ``dask.distributed`` client.
 
-    A worker that dies takes its partitions along; dask loads them again elsewhere.
+    Where a worker dies, dask loads its partitions again elsewhere.
 
     Parameters
     ----------
@@ -125,7 +124,7 @@ class ClientParts:
         return gather_in_order(self._client, lambda: self._submit(task, self._futures), self._explain)
 
     def _submit(self, task: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
-        """Futures of a task for some partitions; it goes out with each, for cores are small."""
+        """Send a task along with each partition: cores are small."""
         packed = [Opaque(task)] * len(parts)
         futures: list[Any] = self._client.map(_apply, packed, parts, pure=False, retries=RETRIES)
         return futures
@@ -138,12 +137,7 @@ class ClientParts:
         return parts
 
     def _explain(self, k: int, error: Exception) -> Exception:
-        if type(error).__name__ == "KilledWorker":
-            return ClusterError(
-                f"workers died again and again while they worked on {self._names[k]}: {error}. Give them "
-                "more memory, or make smaller partitions"
-            )
-        return DataError(f"{self._names[k]} cannot be computed ({type(error).__name__}: {error})")
+        return explain_error(error, self._names[k], "make smaller partitions")
 
 
 def _apply(task: Opaque, part: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..observations import Observations
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column is what."""
+    """Names of the columns."""
 
     index: tuple[str, ...]
     value: str
@@ -24,19 +25,6 @@ class Columns:
     def all(self) -> list[str]:
         """Every column that is read."""
         return [c for c in (*self.index, self.value, self.weights, self.held_out) if c is not None]
-
-
-@dataclass(frozen=True)
-class ParquetFile:
-    """A file of one partition."""
-
-    path: str
-
-    def read(self, columns: list[str]) -> Any:
-        """A pandas frame."""
-        import pandas
-
-        return pandas.read_parquet(self.path, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -62,7 +50,7 @@ class Rows:
 
 
 def read_partition(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Rows:
-    """Read the entries of a file, of a pandas frame, or of what dask computes one from.
+    """Read entries from a parquet file, a pandas frame, or what dask computes one from.
 
     Errors name the partition.
     """
@@ -89,13 +77,15 @@ def read_partition(piece: Any, columns: Columns, shape: tuple[int, ...] | None, 
 
 
 def _read_frame(piece: Any, columns: Columns, name: str) -> Any:
-    if isinstance(piece, ParquetFile):
+    if isinstance(piece, Path):
+        import pandas
+
         try:
-            return piece.read(columns.all)
+            return pandas.read_parquet(piece, columns=columns.all)
         except Exception as error:
             raise DataError(
                 f"{name} cannot be read ({type(error).__name__}: {error}). Restore or rewrite it, then run "
-                "again; a checkpoint goes on from the last step"
+                "again; a checkpoint resumes at the last step"
             ) from error
     if not hasattr(piece, "compute"):
         return piece
@@ -106,7 +96,6 @@ def _read_frame(piece: Any, columns: Columns, name: str) -> Any:
 
 
 def _positions(column: Any, name: str) -> Any:
-    """Positions along one mode."""
     missing = column.isna().to_numpy()
     if missing.any():
         raise DataError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ...errors import DataError, MissingPackageError, OptionError
-from .rows import Columns, ParquetFile
+from ...errors import DataError, OptionError, check_whole, import_package
+from .rows import Columns
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class PartitionedObservations:
     weights: str | None = None
     client: Any = None
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            check_whole("threads", self.threads)
 
     @classmethod
     def from_frame(
@@ -71,8 +77,9 @@ class PartitionedObservations:
             raise DataError(f"a dask dataframe is needed, not {type(frame).__name__}")
         pieces = tuple(frame.to_delayed())
         names = tuple(f"partition {k} of the dask dataframe" for k in range(len(pieces)))
-        return cls(pieces, names, tuple(map(str, frame.columns)))._with(
-            value, index, shape, weights, client, threads
+        columns = tuple(map(str, frame.columns))
+        return cls(
+            pieces, names, columns, value, _tuple(str, index), _tuple(int, shape), weights, client, threads
         )
 
     @classmethod
@@ -96,12 +103,9 @@ class PartitionedObservations:
         value, index, shape, weights, client, threads
             As for `from_frame`.
         """
-        try:
-            import pyarrow.parquet as parquet
-        except ImportError as error:
-            raise MissingPackageError(
-                "parquet files need pandas and pyarrow; install tensorgrow[dask]"
-            ) from error
+        parquet = import_package(
+            "pyarrow.parquet", "parquet files need pandas and pyarrow; install tensorgrow[dask]"
+        )
         files = _find_files(path)
         names = tuple(f"the file {f}" for f in files)
         try:
@@ -109,30 +113,15 @@ class PartitionedObservations:
         except Exception as error:
             raise DataError(f"{names[0]} cannot be read ({type(error).__name__}: {error})") from error
         columns = tuple(c for c in columns if not c.startswith("__index_level_"))
-        return cls(tuple(map(ParquetFile, files)), names, columns)._with(
-            value, index, shape, weights, client, threads
-        )
-
-    def _with(
-        self, value: Any, index: Any, shape: Any, weights: Any, client: Any, threads: Any
-    ) -> PartitionedObservations:
-        if threads is not None and threads < 1:
-            raise OptionError(f"threads={threads} must be at least 1")
-        return replace(
-            self,
-            value=value,
-            index=None if index is None else tuple(index),
-            shape=None if shape is None else tuple(int(d) for d in shape),
-            weights=weights,
-            client=client,
-            threads=threads,
+        return cls(
+            files, names, columns, value, _tuple(str, index), _tuple(int, shape), weights, client, threads
         )
 
     def __len__(self) -> int:
         return len(self.pieces)
 
     def roles(self, weights: Any, validation: Any) -> Columns:
-        """Decide which column is what.
+        """Assign the columns.
 
         Parameters
         ----------
@@ -185,16 +174,20 @@ def _is_dask_frame(x: Any) -> bool:
     return library in ("dask", "dask_expr") and hasattr(x, "columns") and hasattr(x, "to_delayed")
 
 
-def _find_files(path: str | os.PathLike[str]) -> list[str]:
+def _find_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
     text = os.fspath(path)
     if Path(text).is_dir():
-        files = sorted(str(p) for p in Path(text).rglob("*.parquet"))
+        files = sorted(Path(text).rglob("*.parquet"), key=str)
     elif Path(text).is_file():
-        files = [text]
+        files = [Path(text)]
     else:
-        files = sorted(glob.glob(text, recursive=True))
+        files = [Path(file) for file in sorted(glob.glob(text, recursive=True))]
     if not files:
         raise DataError(
             f"there is no parquet file at {text}; give a file, a folder or a pattern like a/*.parquet"
         )
-    return files
+    return tuple(files)
+
+
+def _tuple(kind: Callable[[Any], Item], items: Sequence[Item] | None) -> tuple[Item, ...] | None:
+    return None if items is None else tuple(map(kind, items))

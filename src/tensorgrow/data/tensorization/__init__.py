@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from ...errors import DataError, OptionError, check_choice
-from .axes import ORDERS, PADDINGS, Order, Padding, Tensorization
+from ..arrays import as_floats
+from .axes import ORDERS, Order, Padding, Tensorization
 from .choice import DEFAULT_ERROR, choose, even, for_missing, train_size
 from .digits import arrange, match
 
@@ -85,14 +86,14 @@ def tensorize(
 
 
 def detensorize(tensor: Any, how: Tensorization) -> Any:
-    """The array of a tensor, or of a network: the inverse of `tensorize`.
+    """Return the array of a tensor, or of a network: the inverse of `tensorize`.
 
     Parameters
     ----------
     tensor
         NumPy array or torch tensor of shape ``how.dims``, or anything with ``to_dense``.
     how
-        What `tensorize` gave.
+        What `tensorize` returned.
     """
     if not isinstance(tensor, (torch.Tensor, np.ndarray)):
         tensor = tensor.to_dense() if hasattr(tensor, "to_dense") else np.asarray(tensor)
@@ -106,9 +107,8 @@ def plan(
     order: Order = "C",
     padding: Padding = "edge",
 ) -> Tensorization:
-    """The tensorisation of an array of shape `sizes` into `shape`, without any data."""
+    """Return the tensorisation of an array of shape `sizes` into `shape`; no data is needed."""
     check_choice("order", order, ORDERS)
-    check_choice("padding", padding, PADDINGS)
     sizes = tuple(sizes)
     if not isinstance(shape, Iterable):
         raise OptionError(f"shape={shape!r} is neither 'auto' nor a sequence of sizes")
@@ -122,9 +122,9 @@ def plan(
         return Tensorization(sizes, digits, arrange(digits, order), order, padding)
     _check_sizes(parts, shape)
     _check_waste(math.prod(parts), sizes, shape)
-    found = match(parts, sizes, order)
-    if found is not None:
-        return Tensorization(sizes, *found, order, padding)
+    exact = match(parts, sizes, order)
+    if exact is not None:
+        return Tensorization(sizes, *exact, order, padding)
     if math.prod(parts) == math.prod(sizes) and order in ("C", "F"):
         flat: Literal["C", "F"] = "C" if order == "C" else "F"
         digits = (tuple(parts if order == "C" else parts[::-1]),)
@@ -139,21 +139,11 @@ def plan(
 def _choose(array: Any, shape: str, order: Order | None, padding: Padding, max_error: float) -> Tensorization:
     if shape != "auto":
         raise OptionError(f"shape={shape!r} is neither 'auto' nor a sequence of sizes")
-    if order is not None:
-        check_choice("order", order, ORDERS)
-    check_choice("padding", padding, PADDINGS)
-    tensor = array if isinstance(array, torch.Tensor) else torch.from_numpy(_numbers(array))
+    tensor = array if isinstance(array, torch.Tensor) else as_floats(array, "the array")
     inexact = tensor.is_floating_point() or tensor.is_complex()
     if inexact and bool(torch.isnan(tensor).any()):
         return for_missing(tuple(tensor.shape), order, padding)
     return choose(tensor, order, padding, max_error)
-
-
-def _numbers(array: Any) -> Any:
-    if array.dtype.kind not in "biufc":
-        raise DataError(f"the array has dtype {array.dtype}; numbers are needed")
-    wide = np.complex128 if array.dtype.kind == "c" else np.float64
-    return array.astype(wide)
 
 
 def _check_sizes(sizes: Sequence[Any], shape: Any) -> None:
@@ -162,16 +152,16 @@ def _check_sizes(sizes: Sequence[Any], shape: Any) -> None:
 
 
 def _check_waste(entries: int, sizes: tuple[int, ...], shape: Any) -> None:
-    given = math.prod(sizes)
-    if entries < given:
+    least = math.prod(sizes)
+    if entries < least:
         raise OptionError(
             f"the shape {shape!r} has {entries:,} entries, but the array of shape {_times(sizes)} has "
-            f"{given:,}; its sizes must multiply to at least that"
+            f"{least:,}; its sizes must multiply to at least that"
         )
-    if entries > 2 * given:
+    if entries > 2 * least:
         raise OptionError(
             f"the shape {shape!r} has {entries:,} entries, but the array of shape {_times(sizes)} has only "
-            f"{given:,}: more than half would be padding. Give smaller sizes, or use 'auto'"
+            f"{least:,}: more than half would be padding. Give smaller sizes, or use 'auto'"
         )
 
 

@@ -2,7 +2,7 @@
 
 An index of an axis of size 256 is four digits in base 4. Each digit can be a mode of its own, or digits of
 several axes at the same scale can share a mode. A `Tensorization` says which digits there are and where they
-go; it is plain data, which travels in the file of a network and leads from the network back to the array.
+go; it is plain data, saved in the file of a network, and leads from the network back to the array.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class Tensorization:
     # -- there and back --------------------------------------------------------------------------------
 
     def apply(self, x: A) -> A:
-        """The tensor of an array.
+        """Return the tensor of an array.
 
-        Padding repeats entries. That of a mask (an array of bools) is False and that of an array with NaN is
+        Padding repeats entries; in a mask (an array of bools) it is False, and in an array with NaN it is
         NaN: where entries are missing, the padding is missing as well.
         """
         if tuple(x.shape) != self.shape:
@@ -103,7 +103,7 @@ class Tensorization:
         return _contiguous(_permute(split, self._permutation).reshape(self.dims))
 
     def invert(self, tensor: A) -> A:
-        """The array of a tensor; padding is cut off."""
+        """Return the array of a tensor; padding is cut off."""
         if tuple(tensor.shape) != self.dims:
             raise DataError(
                 f"the tensor has shape {tuple(tensor.shape)}, the tensorisation gives {self.dims}"

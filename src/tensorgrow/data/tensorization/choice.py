@@ -10,8 +10,8 @@ import torch
 from .axes import Order, Padding, Tensorization
 from .digits import arrange, even_digits
 
-# Sizes of digits that are tried. Interleaved modes make the best trains, and networks over all edges do not
-# care about the order of the modes. Grouped ones made networks of photographs larger.
+# Sizes of digits to try. Interleaved modes make the best trains, and for networks over all edges the order of
+# the modes does not matter. Grouped modes made networks of photographs larger.
 BASES = (2, 4, 8, 16)
 # More modes than this make a search slow.
 MOST_MODES = 12
@@ -20,7 +20,7 @@ DEFAULT_ERROR = 0.1
 
 
 def even(shape: Sequence[int], order: Order, base: int | None, padding: Padding = "edge") -> Tensorization:
-    """Axes cut into digits of about `base`, or left whole (None)."""
+    """Cut axes into digits of about `base`; None leaves them whole."""
     digits = tuple((n,) if base is None else even_digits(n, base) for n in shape)
     return Tensorization(tuple(shape), digits, arrange(digits, order), order, padding)
 

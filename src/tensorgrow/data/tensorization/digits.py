@@ -11,10 +11,10 @@ from .axes import Digit, Order
 
 @lru_cache(maxsize=1024)
 def even_digits(size: int, base: int) -> tuple[int, ...]:
-    """Return digits of about `base` whose product is `size` or up to 5 % more, the smallest first.
+    """Return digits of about `base` whose product is `size` or up to 5 % more.
 
-    The smallest digit is the most significant, so that the fine scales of axes of different sizes agree. An
-    axis of at most twice the base stays whole.
+    The smallest digit comes first, as the most significant, so that the fine scales of axes of different
+    sizes agree. An axis of at most twice the base stays whole.
     """
     if size <= 2 * base:
         return (size,)
@@ -24,8 +24,8 @@ def even_digits(size: int, base: int) -> tuple[int, ...]:
         sizes = [1] * count
         for prime in _primes(padded)[::-1]:
             sizes[sizes.index(min(sizes))] *= prime
-        # Uneven digits cost as much as padding by the same factor. Any padding has a price: it is worth it
-        # where the largest digit becomes smaller by more than a factor of 1.5.
+        # Uneven digits cost as much as padding by the same factor. Any padding costs a factor of 1.5 more: it
+        # must make the largest digit that much smaller.
         cost = padded / size * max(sizes) / padded ** (1.0 / count) * (1.0 if padded == size else 1.5)
         if best is None or cost < best[0]:
             best = (cost, tuple(sorted(s for s in sizes if s > 1)))
@@ -35,13 +35,13 @@ def even_digits(size: int, base: int) -> tuple[int, ...]:
 
 def _primes(n: int) -> list[int]:
     """Prime factors, ascending."""
-    found, p = [], 2
+    factors, p = [], 2
     while p * p <= n:
         while n % p == 0:
-            found.append(p)
+            factors.append(p)
             n //= p
         p += 1
-    return [*found, n] if n > 1 else found
+    return [*factors, n] if n > 1 else factors
 
 
 def arrange(digits: Sequence[Sequence[int]], order: Order) -> tuple[tuple[Digit, ...], ...]:
@@ -130,12 +130,9 @@ class _Matching:
         if self.order == "interleaved":  # the next axis first
             return [whole[(last + 1 + k) % len(axes)] for k in axes] if max(reached) > 1 else whole
         open_axes = [a for a in axes if reached[a] < self.sizes[a]]
-        found = [
-            s
-            for s in _factorings(d, len(self.sizes))
-            if all(f == 1 or a in open_axes for a, f in enumerate(s))
-        ]
-        return sorted(found, key=max)
+        splits = _factorings(d, len(self.sizes))
+        allowed = [s for s in splits if all(f == 1 or a in open_axes for a, f in enumerate(s))]
+        return sorted(allowed, key=max)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...errors import DataError, OptionError, check_whole, import_package
+from ...errors import DataError, OptionError, import_package
 from .rows import Columns
 
 Item = TypeVar("Item")
@@ -44,8 +44,8 @@ class PartitionedObservations:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.threads is not None:
-            check_whole("threads", self.threads)
+        if self.threads is not None and self.threads < 1:
+            raise OptionError(f"threads={self.threads} must be at least 1")
 
     @classmethod
     def from_frame(

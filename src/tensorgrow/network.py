@@ -157,7 +157,7 @@ class TensorNetwork:
     def to_dense(self) -> torch.Tensor:
         """The represented tensor, of shape ``structure.dims``."""
         plan = dense_plan(self.structure, self.is_complex)
-        dense: torch.Tensor = plan.run(list(self.cores), self.structure.dims)
+        dense: torch.Tensor = plan.run(self.cores)
         # A single core is its own dense tensor; the caller gets a copy all the same.
         return dense.clone() if len(self.cores) == 1 else dense.contiguous()
 
@@ -208,7 +208,7 @@ class TensorNetwork:
         left = [c.conj().resolve_conj().to(dtype) for c in self.cores]
         right = [c.to(dtype) for c in other.cores]
         plan = inner_plan(self.structure, other.structure, is_complex)
-        value = plan.run(left, right).reshape(()).item()
+        value = plan.run([*left, *right]).item()
         return complex(value) if is_complex else float(value)
 
     def norm(self) -> float:

@@ -71,7 +71,7 @@ def sweep_with_random_updates(structure, compile_plan, use_numpy, dtype, seed=0)
     plan = compile_plan(structure, net.is_complex)
     stored = target.reshape([structure.leg_dim(k) for k in range(structure.num_nodes)])
     stored = stored.permute(plan.leg_order).contiguous()
-    assert tuple(stored.shape) == plan.target_shape
+    assert tuple(stored.shape) == plan.shape
     current = list(net.cores)
     visited = []
 

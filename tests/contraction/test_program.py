@@ -66,8 +66,8 @@ def test_every_plan_has_a_positive_bill(structure):
 def test_intermediates_are_freed_and_results_kept(structure, is_complex):
     net = random_network(structure, 0, torch.complex128 if is_complex else torch.float64)
     plan = dense_plan(structure, is_complex)
-    slots = plan.program.run(dict(zip(plan.cores, net.cores)))
-    kept = {plan.program.slot[r] for r in (*plan.cores, plan.result)}
+    slots = plan.program.run(dict(zip(plan.inputs, net.cores)))
+    kept = {plan.program.slot[r] for r in (*plan.inputs, plan.result)}
     assert {n for n, x in enumerate(slots) if x is not None} == kept
 
 
@@ -75,7 +75,7 @@ def test_intermediates_are_freed_and_results_kept(structure, is_complex):
 def test_peak_covers_what_is_alive_during_a_run(structure):
     plan = sweep_plan(structure, False)
     program = plan.program
-    inputs = {program.slot[r] for r in (*plan.cores, plan.target)}
+    inputs = {program.slot[r] for r in (*plan.cores, plan.data)}
     alive, peak = {}, 0
     for instruction in program.instructions:
         if instruction[0] == MATMUL:

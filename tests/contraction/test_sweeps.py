@@ -42,20 +42,20 @@ from tests.strategies import networks, seeds, structures
 def test_dense_is_einsum(use_numpy, dtype, data):
     net = data.draw(networks(dtype))
     plan = dense_plan(net.structure, net.is_complex)
-    result = plan.run(as_arrays(net, use_numpy), net.structure.dims)
+    result = plan.run(as_arrays(net, use_numpy))
     assert isinstance(result, np.ndarray if use_numpy else torch.Tensor)
     assert_close(result, dense(net.structure, net.cores), TOLERANCE[dtype])
 
 
 def test_dense_of_large_networks(large, use_numpy, double):
     net = random_network(large, 0, double)
-    result = dense_plan(large, net.is_complex).run(as_arrays(net, use_numpy), large.dims)
+    result = dense_plan(large, net.is_complex).run(as_arrays(net, use_numpy))
     assert_close(result, dense(large, net.cores), 1e-11)
 
 
 def test_dense_on_the_device(dtype, device):
     net = random_network(MIXED, 1, dtype)
-    result = dense_plan(MIXED, net.is_complex).run(list(net.to(device).cores), MIXED.dims)
+    result = dense_plan(MIXED, net.is_complex).run(list(net.to(device).cores))
     assert result.device.type == device
     assert result.dtype == dtype
     assert_close(result, dense(MIXED, net.cores), TOLERANCE[dtype])
@@ -69,7 +69,7 @@ def test_inner_is_the_inner_product_of_the_dense_tensors(use_numpy, double, data
     plan = inner_plan(a.structure, b.structure, a.is_complex)
     conjugated = [c.conj().resolve_conj() for c in a.cores]
     left = [c.numpy() for c in conjugated] if use_numpy else conjugated
-    value = to_numpy(plan.run(left, as_arrays(b, use_numpy))).reshape(())
+    value = to_numpy(plan.run([*left, *as_arrays(b, use_numpy)])).reshape(())
     x, y = dense(a.structure, a.cores), dense(b.structure, b.cores)
     assert_close(value, np.vdot(x, y), 1e-11, scale=np.linalg.norm(x) * np.linalg.norm(y))
 
@@ -152,9 +152,7 @@ def test_everything_works_with_either_path_finder(path_finder, use_numpy):
     for structure in (MIXED, LARGE["scattered"]):
         net = random_network(structure, 6, torch.complex128)
         arrays = as_arrays(net, use_numpy)
-        assert_close(
-            dense_plan(structure, True).run(arrays, structure.dims), dense(structure, net.cores), 1e-11
-        )
+        assert_close(dense_plan(structure, True).run(arrays), dense(structure, net.cores), 1e-11)
         sweep_with_random_updates(structure, sweep_plan, use_numpy, torch.complex128)
     target = random_target(MIXED, 8, torch.complex128)
     objective = DenseLeastSquares(target, use_numpy=use_numpy)
@@ -183,18 +181,18 @@ def test_a_plan_can_be_run_again_with_other_cores(use_numpy):
     plan = dense_plan(MIXED, False)
     for seed in (0, 1, 0):
         net = random_network(MIXED, seed)
-        assert_close(plan.run(as_arrays(net, use_numpy), MIXED.dims), dense(MIXED, net.cores), 1e-11)
+        assert_close(plan.run(as_arrays(net, use_numpy)), dense(MIXED, net.cores), 1e-11)
 
 
 @given(networks(torch.float64))
 def test_dense_tensors_in_order(net):
     plan = dense_plan(net.structure, False, in_order=True)
-    assert_close(plan.run(list(net.cores), net.structure.dims), dense(net.structure, net.cores), 1e-10)
+    assert_close(plan.run(list(net.cores)), dense(net.structure, net.cores), 1e-10)
 
 
 def test_a_ring_is_written_in_order():
     ring = Structure.tensor_ring((2, 30, 40), 2)
     cores = list(random_network(ring, 0).cores)
-    plain, ordered = (dense_plan(ring, False, in_order=o).run(cores, ring.dims) for o in (False, True))
+    plain, ordered = (dense_plan(ring, False, in_order=o).run(cores) for o in (False, True))
     assert ordered.is_contiguous() and not plain.is_contiguous()
     torch.testing.assert_close(ordered, plain.contiguous())

@@ -57,7 +57,7 @@ def whiten_core(
     The environment of a tree factorises over bonds, so there the singular values are exact.
     """
     core = cores[node]
-    gram = gram_plan(structure, node, core.is_complex()).run(list(cores))
+    gram = gram_plan(structure, node, core.is_complex()).run(cores)
     bonds = core.dim() - 1
     inverses = []
     for b in range(bonds):

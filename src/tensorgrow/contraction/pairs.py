@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..structure import Edge, Structure
 from .cache import cached
-from .program import Array, Program
+from .program import Array, Program, ResultPlan
 from .sweeps import EnvironmentBuilder
 
 # Entries of a pair Gram that is worth forming; above, the Gram is contracted anew for each slice.
@@ -43,7 +43,7 @@ class PairEnvironment:
         Target contracted with all other cores, ``(d_i n_i, d_j n_j)`` where ``n`` counts the other bonds.
     gram
         ``(n_i^2, n_j^2)`` with ket before bra in each factor when `is_pair_gram`; otherwise the Gram of the
-        nodes outside `gram_nodes` (None: of no node), to be finished by a `SliceGramPlan`.
+        nodes outside `gram_nodes` (None: of no node), to be finished by `slice_gram_plan`.
     """
 
     edge: Edge
@@ -184,27 +184,6 @@ def compile_pairs(
     return PairPlan(program.finish(kept), tuple(builder.cores), target, chosen, structure, share)
 
 
-@dataclass(frozen=True)
-class SliceGramPlan:
-    """Gram of node i's environment when node j holds a slice and edge (i, j) is absent."""
-
-    program: Program
-    cores: tuple[int, ...]
-    shared: int | None
-    node: int
-    result: int
-    size: int
-
-    def run(self, cores: list[Array], piece: Array, shared: Array | None) -> Array:
-        """Gram as a matrix, ket rows and bra columns."""
-        values = dict(zip(self.cores, cores))
-        values[self.cores[self.node]] = piece
-        if self.shared is not None:
-            values[self.shared] = shared
-        slots = self.program.run(values)
-        return self.program.value(slots, self.result).reshape(self.size, self.size)
-
-
 @cached(20_000)
 def slice_gram_plan(
     structure: Structure,
@@ -213,18 +192,22 @@ def slice_gram_plan(
     gram_nodes: tuple[int, ...],
     gram_legs: tuple[int, ...] | None,
     is_complex: bool,
-) -> SliceGramPlan:
-    """Plan that finishes a shared Gram over `gram_nodes` for the pair (i, j), slice at `j`."""
+) -> ResultPlan:
+    """Gram of the environment of node i when node j holds a slice and edge (i, j) is absent, as a matrix.
+
+    Inputs are all cores, with the slice in the place of core j, and the Gram of the nodes outside
+    `gram_nodes` where there is one.
+    """
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     program, legs = builder.program, builder.legs
     builder.cores[j] = program.input((j, *_other_bonds(builder, j, i)))
     shared = None if gram_legs is None else program.input(gram_legs)
     bonds = _other_bonds(builder, i, j)
-    absorbed = tuple(k for k in gram_nodes if k != i)
-    gram = builder.absorb_gram(shared, absorbed)
+    gram = builder.absorb_gram(shared, tuple(k for k in gram_nodes if k != i))
     result = program.arrange(gram, (*bonds, *legs.bra(bonds)))
     size = math.prod(legs.sizes[b] for b in bonds)
-    return SliceGramPlan(program.finish([result]), tuple(builder.cores), shared, j, result, size)
+    inputs = (*builder.cores, *(() if shared is None else (shared,)))
+    return ResultPlan(program.finish([result]), inputs, result, (size, size))
 
 
 def _other_bonds(builder: EnvironmentBuilder, node: int, neighbour: int) -> tuple[int, ...]:

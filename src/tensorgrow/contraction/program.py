@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -95,12 +96,11 @@ class Program:
         size = self.sizes
         in_b = set(lb)
         in_a = set(la)
-        shared = [x for x in la if x in in_b]
         free_a = [x for x in la if x not in in_b]
         free_b = [x for x in lb if x not in in_a]
         m = math.prod([size[x] for x in free_a])
         n = math.prod([size[x] for x in free_b])
-        k = math.prod([size[x] for x in shared])
+        k = math.prod([size[x] for x in la if x in in_b])
         swap = m > n  # the small operand on the left: a large right operand is then read in storage order
         if wanted in ((*free_a, *free_b), (*free_b, *free_a)):
             swap = wanted != (*free_a, *free_b)
@@ -186,7 +186,7 @@ class Program:
         return out
 
     def solve(self, node: int, gram: int | None, rhs: int, core: int) -> None:
-        """Hand Gram matrix and right-hand side of `node` to the caller; its answer replaces the core."""
+        """Have the caller compute a new `core` of `node` from its Gram matrix and right-hand side."""
         self.instructions.append(
             (SOLVE, self.slot[core], node, None if gram is None else self.slot[gram], self.slot[rhs])
         )
@@ -210,7 +210,7 @@ class Program:
 
     def finish(self, keep: Iterable[int] = ()) -> Program:
         """Note after which instruction each intermediate can be freed, and the peak memory."""
-        kept = {self.slot[r] for r in keep} | self._inputs
+        lasting = {self.slot[r] for r in keep} | self._inputs
         last: dict[int, int] = {}
         for position, instruction in enumerate(self.instructions):
             for slot in _reads(instruction):
@@ -219,14 +219,13 @@ class Program:
                 last.setdefault(instruction[1], position)
         drops: list[list[int]] = [[] for _ in self.instructions]
         for slot, position in last.items():
-            if slot not in kept:
+            if slot not in lasting:
                 drops[position].append(slot)
-        stored = {
-            i[1] for i in self.instructions if i[0] in (MATMUL, CONJ, SELF)
-        }  # a permuted view owns nothing
+        owners = (MATMUL, CONJ, SELF)  # a permuted view owns nothing
+        stored = {i[1] for i in self.instructions if i[0] in owners}
         live = peak = 0
         for position, instruction in enumerate(self.instructions):
-            if instruction[0] in (MATMUL, CONJ, SELF):
+            if instruction[0] in owners:
                 # A product may copy both operands into matrix order first.
                 copied = sum(self._slot_entries[s] for s in _reads(instruction) if s not in self._inputs)
                 live += self._slot_entries[instruction[1]]
@@ -307,6 +306,28 @@ class Program:
                 slots[core] = update(node, None if gram is None else slots[gram], slots[rhs])
             for slot in drops:
                 slots[slot] = None
+
+
+@dataclass(frozen=True)
+class ResultPlan:
+    """A program with one result.
+
+    Attributes
+    ----------
+    inputs
+        Registers to fill, in the order of the arrays that `run` takes.
+    shape
+        Shape of the result; None: one axis per leg.
+    """
+
+    program: Program
+    inputs: tuple[int, ...]
+    result: int
+    shape: tuple[int, ...] | None = None
+
+    def run(self, arrays: Iterable[Array]) -> Array:
+        value = self.program.value(self.program.run(dict(zip(self.inputs, arrays))), self.result)
+        return value if self.shape is None else value.reshape(self.shape)
 
 
 def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:

@@ -7,13 +7,13 @@ may have one output leg that the samples do not have: then there is one response
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from ..structure import Structure
 from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves
-from .program import Array, Legs, Program
+from .program import Legs, Program, ResultPlan
+from .sweeps import SweepPlan
 
 
 class _Builder:
@@ -50,34 +50,13 @@ class _Builder:
         return self.program.arrange(samples, (self.sample, *outputs, node, *self.legs.bonds[node]))
 
 
-@dataclass(frozen=True)
-class SampleSweepPlan:
-    """One sweep over all nodes; partial contractions are shared through a dimension tree.
-
-    Attributes
-    ----------
-    leg_order
-        Order in which the axes of the samples are to be stored; -1 stands for the samples themselves. They
-        lie between the two halves of the tree, so that contracting either half copies nothing.
-    """
-
-    program: Program
-    cores: tuple[int, ...]
-    samples: int
-    leg_order: tuple[int, ...]
-
-    def run(self, samples: Array, cores: list[Array], update: Callable[[int, Array], Array]) -> None:
-        """Sweep once; `update` gets each node's design and returns its new core."""
-        values = dict(zip(self.cores, cores))
-        values[self.samples] = samples
-        self.program.run(values, lambda node, _, design: update(node, design))
-
-
 @cached(5_000)
-def sample_sweep_plan(
-    structure: Structure, count: int, output: int | None, is_complex: bool
-) -> SampleSweepPlan:
-    """Plan for `count` samples."""
+def sample_sweep_plan(structure: Structure, count: int, output: int | None, is_complex: bool) -> SweepPlan:
+    """One sweep over all nodes for `count` samples; every update gets no Gram, and the design of its node.
+
+    In `SweepPlan.leg_order` -1 stands for the samples' own axis. It lies between the two halves of the tree,
+    so that contracting either half copies nothing.
+    """
     builder = _Builder(structure, count, output, is_complex=is_complex)
     program = builder.program
     tree = best_tree(structure)
@@ -94,34 +73,19 @@ def sample_sweep_plan(
             visit(child, builder.absorb(partial, others, leaves(child)))
 
     visit(tree, samples)
-    return SampleSweepPlan(program.finish(), tuple(builder.cores), samples, order)
-
-
-@dataclass(frozen=True)
-class DesignPlan:
-    """The design of one node; the samples come with their own axis first."""
-
-    program: Program
-    cores: dict[int, int]
-    samples: int
-    result: int
-
-    def run(self, samples: Array, cores: Sequence[Array]) -> Array:
-        """Contract; the node's own core is not read."""
-        values = {register: cores[k] for k, register in self.cores.items()}
-        values[self.samples] = samples
-        return self.program.value(self.program.run(values), self.result)
+    shape = tuple(count if k < 0 else structure.leg_dim(k) for k in order)
+    return SweepPlan(program.finish(), tuple(builder.cores), samples, order, shape)
 
 
 @cached(20_000)
 def design_plan(
     structure: Structure, node: int, count: int, output: int | None, is_complex: bool
-) -> DesignPlan:
-    """Plan for one node and `count` samples."""
+) -> ResultPlan:
+    """The design of one node, from all cores but its own and `count` samples, whose own axis is first."""
     builder = _Builder(structure, count, output, is_complex=is_complex)
     nodes = range(structure.num_nodes)
     samples = builder.program.input((builder.sample, *(k for k in nodes if k != output)))
     others = [k for k in nodes if k != node]
     result = builder.arrange_design(builder.absorb(samples, others, (node,)), node)
-    used = {k: builder.cores[k] for k in others}
-    return DesignPlan(builder.program.finish([result]), used, samples, result)
+    inputs = (*(builder.cores[k] for k in others), samples)
+    return ResultPlan(builder.program.finish([result]), inputs, result)

@@ -10,7 +10,7 @@ from ..structure import Structure
 from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves, star
 from .paths import OPTIMAL_OPERANDS
-from .program import Array, Legs, Program, Update
+from .program import Array, Legs, Program, ResultPlan, Update
 
 
 class EnvironmentBuilder:
@@ -115,24 +115,28 @@ class EnvironmentBuilder:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """One ALS sweep: every node once, partial contractions shared through a dimension tree.
+    """Updates of all nodes, or of some; partial contractions are shared through a dimension tree.
 
     Attributes
     ----------
+    data
+        Register of what is fitted: the target, a part of it, or samples.
     leg_order
-        Axis order in which the target is to be stored, so that every set of the tree is a run of axes.
+        Nodes in the order of their legs among the axes of the data; no product then has to copy it.
+    shape
+        Shape of the data.
     """
 
     program: Program
     cores: tuple[int, ...]
-    target: int
+    data: int
     leg_order: tuple[int, ...]
-    target_shape: tuple[int, ...]
+    shape: tuple[int, ...]
 
-    def run(self, target: Array, cores: list[Array], update: Update) -> None:
-        """Sweep once; `update` gets each node's Gram and right-hand side and returns its new core."""
+    def run(self, data: Array, cores: list[Array], update: Update) -> None:
+        """Visit every node once; `update` gets its Gram and right-hand side and returns its new core."""
         values = dict(zip(self.cores, cores))
-        values[self.target] = target
+        values[self.data] = data
         self.program.run(values, update)
 
 
@@ -151,7 +155,7 @@ def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
 
 
 def compile_sweep(structure: Structure, is_complex: bool, tree: Tree) -> SweepPlan:
-    """Plan for a given dimension tree."""
+    """Plan for this dimension tree; every set of it is a run of axes of the target."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     order = leaves(tree)
     target = builder.program.input(order)
@@ -177,59 +181,30 @@ def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, gram: int 
         )
 
 
-@dataclass(frozen=True)
-class DensePlan:
-    """The represented tensor, axes in the order of the legs."""
-
-    program: Program
-    cores: tuple[int, ...]
-    result: int
-
-    def run(self, cores: list[Array], shape: tuple[int, ...]) -> Array:
-        """Contract all cores and give the result the shape of the data."""
-        slots = self.program.run(dict(zip(self.cores, cores)))
-        return self.program.value(slots, self.result).reshape(shape)
-
-
 @cached(20_000)
-def dense_plan(structure: Structure, is_complex: bool, in_order: bool = False) -> DensePlan:
-    """Plan for the represented tensor.
+def dense_plan(structure: Structure, is_complex: bool, in_order: bool = False) -> ResultPlan:
+    """The represented tensor, from all cores.
 
     Parameters
     ----------
     in_order
-        Let the last product write in the order of the legs where it can. On a GPU what goes on with the
-        result reads it several times faster then.
+        Let the last product write in the order of the legs where it can. On a GPU this makes reading the
+        result several times faster.
     """
     legs = Legs(structure)
     program = Program(legs.sizes, is_complex=is_complex)
     nodes = tuple(range(structure.num_nodes))
     cores = [program.input(legs.ket(k)) for k in nodes]
     result = program.arrange(program.contract(cores, nodes, in_order=in_order), nodes)
-    return DensePlan(program.finish([result]), tuple(cores), result)
-
-
-@dataclass(frozen=True)
-class InnerPlan:
-    """``<a, b>`` of two networks over the same legs, without the dense tensors."""
-
-    program: Program
-    cores: tuple[int, ...]
-    result: int
-
-    def run(self, conjugated: list[Array], plain: list[Array]) -> Array:
-        """Contract; the first network's cores must come conjugated."""
-        slots = self.program.run(dict(zip(self.cores, [*conjugated, *plain])))
-        return self.program.value(slots, self.result)
+    return ResultPlan(program.finish([result]), tuple(cores), result, structure.dims)
 
 
 @cached(2_000)
-def inner_plan(first: Structure, second: Structure, is_complex: bool) -> InnerPlan:
-    """Plan for the inner product of two networks with equal dangling legs."""
+def inner_plan(first: Structure, second: Structure, is_complex: bool) -> ResultPlan:
+    """``<first, second>``, from the conjugated cores of the first and the cores of the second."""
     a, b = Legs(first), Legs(second)
     order, offset = first.order, len(a.sizes)
-    sizes = [*a.sizes, *b.sizes]
-    program = Program(sizes, is_complex=is_complex)
+    program = Program([*a.sizes, *b.sizes], is_complex=is_complex)
     left = [program.input(a.ket(k)) for k in range(first.num_nodes)]
     # Internal nodes and edges of the second network get numbers of their own; data legs are shared.
     right = [
@@ -238,29 +213,15 @@ def inner_plan(first: Structure, second: Structure, is_complex: bool) -> InnerPl
     ]
     loose = [*range(order, first.num_nodes), *(k + offset for k in range(order, second.num_nodes))]
     result = program.contract([*left, *right], loose)
-    return InnerPlan(program.finish([result]), (*left, *right), result)
-
-
-@dataclass(frozen=True)
-class GramPlan:
-    """Gram matrix of the environment of one node."""
-
-    program: Program
-    cores: tuple[int, ...]
-    result: int
-
-    def run(self, cores: list[Array]) -> Array:
-        """Tensor with the bonds of the node twice: ket, then bra."""
-        slots = self.program.run(dict(zip(self.cores, cores)))
-        return self.program.value(slots, self.result)
+    return ResultPlan(program.finish([result]), (*left, *right), result, ())
 
 
 @cached(20_000)
-def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
-    """Plan for the Gram of the environment of `node`; the node itself takes no part."""
+def gram_plan(structure: Structure, node: int, is_complex: bool) -> ResultPlan:
+    """Gram of the environment of `node`, from all cores: the bonds of the node twice, ket, then bra."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     others = tuple(k for k in range(structure.num_nodes) if k != node)
     bonds = builder.legs.bonds[node]
     gram = builder.absorb_gram(None, others)
     result = builder.program.arrange(gram, (*bonds, *builder.legs.bra(bonds)))
-    return GramPlan(builder.program.finish([result]), tuple(builder.cores), result)
+    return ResultPlan(builder.program.finish([result]), tuple(builder.cores), result)

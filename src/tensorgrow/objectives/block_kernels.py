@@ -37,7 +37,7 @@ class Model:
     def block(self, box: Box, like: Array) -> Array:
         """The block of the represented tensor."""
         structure, arrays = self.at(box, like)
-        return dense_plan(structure, _is_complex(like), _on_gpu(like)).run(arrays, structure.dims)
+        return dense_plan(structure, _is_complex(like), _on_gpu(like)).run(arrays)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class PartialTarget:
         structure, arrays, target = _prepare(self.network, self.minus, block, box)
         plan = partial_target_plan(structure, self.nodes, _is_complex(block))
         where = tuple(box[k] for k in self.nodes if k < structure.order)
-        return Partial({where: plan.run(target, arrays)})
+        return Partial({where: plan.run([*arrays, target])})
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,8 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
 
         for branch in branches(structure):
             plan = branch_plan(structure, branch, self.is_complex)
-            kernel = PartialTarget(Model(structure, tuple(arrays)), plan.nodes, self._minus)
-            legs = [k for k, node in enumerate(plan.nodes) if node < structure.order]
+            kernel = PartialTarget(Model(structure, tuple(arrays)), plan.leg_order, self._minus)
+            legs = [k for k, node in enumerate(plan.leg_order) if node < structure.order]
             partial = self._assemble(self.reducer.reduce(kernel), plan.shape, legs)
             plan.run(partial, [widen(a) for a in arrays], visit)
 
@@ -193,7 +193,7 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
         block = sums = 0
         for branch in branches(structure):
             plan = branch_plan(structure, branch, self.is_complex)
-            here = partial_target_plan(part, plan.nodes, self.is_complex).program.peak_entries
+            here = partial_target_plan(part, plan.leg_order, self.is_complex).program.peak_entries
             block = max(block, here)
             sums = max(sums, (2 * math.prod(plan.shape) + plan.program.peak_entries) * wide)
         block = (COPIES_OF_A_BLOCK * entries_of(box) + block) * item

@@ -87,8 +87,8 @@ class Classification(Screening):
         if not self._ridge:
             return found
         cores = list(network.cores)
-        square: torch.Tensor = inner_plan(network.structure, network.structure, False).run(cores, cores)
-        return found + self._ridge * square.reshape(())
+        square: torch.Tensor = inner_plan(network.structure, network.structure, False).run(cores + cores)
+        return found + self._ridge * square
 
     @staticmethod
     def _loss(network: TensorNetwork, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

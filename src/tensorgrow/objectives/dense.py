@@ -47,25 +47,23 @@ class DenseLeastSquares(NodeVisits):
     def _natural(self) -> Array:
         return self.target.numpy() if self.use_numpy else self.target
 
-    def _in_order(self, structure: Structure, order: tuple[int, ...]) -> Array:
+    def _in_order(self, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
         """The target stored in an order of the legs, size-1 axes for internal nodes; one copy is cached."""
         data_order = tuple(k for k in order if k < len(self.dims))
         stored = self._stored.get(data_order)
         if stored is None:
             if data_order == tuple(range(len(self.dims))):
                 stored = self._natural
-            elif self.use_numpy:
-                stored = np.ascontiguousarray(self._natural.transpose(data_order))
             else:
-                stored = self._natural.permute(data_order).contiguous()
+                stored = permuted_copy(self._natural, data_order)
             self._stored = {data_order: stored}  # one copy at most: targets can be large
-        return stored.reshape([structure.leg_dims[k] for k in order])
+        return stored.reshape(shape)
 
     # -- loss ------------------------------------------------------------------------------------------
 
     def dense(self, structure: Structure, arrays: Sequence[Array]) -> Array:
         """The represented tensor."""
-        return dense_plan(structure, self.is_complex).run(list(arrays), self.dims)
+        return dense_plan(structure, self.is_complex).run(arrays)
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
         return _norm(self._natural - self.dense(structure, arrays))
@@ -84,7 +82,7 @@ class DenseLeastSquares(NodeVisits):
             arrays[node] = update(node, gram, rhs)
             return arrays[node]
 
-        plan.run(self._in_order(structure, plan.leg_order), arrays, visit)
+        plan.run(self._in_order(plan.leg_order, plan.shape), arrays, visit)
 
     # -- edge problems ---------------------------------------------------------------------------------
 
@@ -129,6 +127,13 @@ def numpy_is_faster(target: torch.Tensor) -> bool:
         return target.numel() <= 50_000
     # Above a million entries torch with all threads gains more than its dispatch costs.
     return target.numel() <= 1_000_000 or torch.get_num_threads() == 1
+
+
+def permuted_copy(array: Array, axes: tuple[int, ...]) -> Array:
+    """The array with its axes stored in this order."""
+    if isinstance(array, np.ndarray):
+        return np.ascontiguousarray(array.transpose(axes))
+    return array.permute(axes).contiguous()
 
 
 def _norm(array: Array) -> float:

@@ -10,14 +10,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import is_single, solve_normal
-from ..contraction import (
-    Array,
-    PairEnvironment,
-    SliceGramPlan,
-    dense_plan,
-    inner_plan,
-    slice_gram_plan,
-)
+from ..contraction import Array, PairEnvironment, ResultPlan, dense_plan, inner_plan, slice_gram_plan
 from ..structure import Structure
 from .slices import SLICE_RIDGE, PairProblem, SliceFit, alternate, rescale, slice_shape, spectral_slice
 
@@ -86,7 +79,7 @@ class DensePairProblem(PairProblem):
             return True
         return all(self._plan(side).program.flops <= EXACT_FLOPS for side in (0, 1))
 
-    def _plan(self, side: int) -> SliceGramPlan:
+    def _plan(self, side: int) -> ResultPlan:
         env, context = self._environment, self._context
         i, j = self.edge if side == 0 else self.edge[::-1]
         return slice_gram_plan(context.structure, i, j, env.gram_nodes, env.gram_legs, context.is_complex)
@@ -103,7 +96,9 @@ class DensePairProblem(PairProblem):
             piece = other.reshape(self._dims[1 - side], -1)
             density = (piece.T @ piece.conj()).reshape(-1)
             return env.gram @ density if side == 0 else density @ env.gram
-        return self._plan(side).run(self._context.arrays, self._shape(1 - side, other), env.gram)
+        cores = list(self._context.arrays)
+        cores[self.edge[1 - side]] = self._shape(1 - side, other)
+        return self._plan(side).run(cores if env.gram is None else [*cores, env.gram])
 
     def _shape(self, side: int, piece: Array) -> Array:
         """A slice with one axis per remaining bond."""
@@ -175,13 +170,11 @@ class DensePairProblem(PairProblem):
         cores[i], cores[j] = self._shape(0, left), self._shape(1, right)
         squared: torch.Tensor
         if context.may_densify:
-            added = dense_plan(structure, context.is_complex).run(cores, structure.dims)
+            added = dense_plan(structure, context.is_complex).run(cores)
             squared = torch.linalg.vector_norm(added) ** 2
         else:
-            squared = inner_plan(structure, structure, context.is_complex).run(
-                [c.conj() for c in cores], cores
-            )
-            squared = squared.real.reshape(())
+            plan = inner_plan(structure, structure, context.is_complex)
+            squared = plan.run([*(c.conj() for c in cores), *cores]).real
         return squared.clamp_min(TINY)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from ..algebra.linalg import wide_dtype
-from ..contraction import DensePlan, InnerPlan, dense_plan, inner_plan
+from ..contraction import ResultPlan, dense_plan, inner_plan
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -193,7 +193,7 @@ def log_partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
     return torch.log(_partition(unit, kind)) + (2.0 if kind == "born" else 1.0) * log_scale
 
 
-def _partition_plan(network: TensorNetwork, kind: Kind) -> InnerPlan | DensePlan:
+def _partition_plan(network: TensorNetwork, kind: Kind) -> ResultPlan:
     structure = network.structure
     if kind == "born":
         return inner_plan(structure, structure, network.is_complex)
@@ -203,11 +203,11 @@ def _partition_plan(network: TensorNetwork, kind: Kind) -> InnerPlan | DensePlan
 
 
 def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
-    plan = _partition_plan(network, kind)
-    if isinstance(plan, InnerPlan):
-        value: torch.Tensor = plan.run([c.conj().resolve_conj() for c in network.cores], list(network.cores))
+    if kind == "born":
+        arrays = [*(c.conj().resolve_conj() for c in network.cores), *network.cores]
     else:
-        value = plan.run([c.sum(0, keepdim=True) for c in network.cores], (1,) * network.structure.order)
+        arrays = [c.sum(0, keepdim=True) for c in network.cores]
+    value: torch.Tensor = _partition_plan(network, kind).run(arrays)
     return (value.real if value.is_complex() else value).reshape(())
 
 

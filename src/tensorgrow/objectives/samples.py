@@ -15,7 +15,7 @@ from ..contraction import Array, dense_plan, design_plan, pair_plan, sample_swee
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import HeldOut
-from .dense import numpy_is_faster
+from .dense import numpy_is_faster, permuted_copy
 from .sample_slices import SamplePairProblem
 from .slices import PairProblem
 
@@ -84,7 +84,7 @@ class RegressionLeastSquares(HeldOut):
     # -- loss ------------------------------------------------------------------------------------------
 
     def _dense(self, structure: Structure, arrays: Sequence[Array]) -> Array:
-        return dense_plan(structure, self.dtype.is_complex).run(list(arrays), self.dims)
+        return dense_plan(structure, self.dtype.is_complex).run(arrays)
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
         dense = self._dense(structure, arrays)
@@ -125,7 +125,7 @@ class RegressionLeastSquares(HeldOut):
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         explained = 0.0
 
-        def update(node: int, design: Array) -> Array:
+        def update(node: int, _: None, design: Array) -> Array:
             nonlocal explained
             matrix, responses = self.as_problem(self.fitted, node, design)
             core, explained = solve_ridge(matrix, responses, self.ridge, ridge)
@@ -133,7 +133,7 @@ class RegressionLeastSquares(HeldOut):
             return arrays[node]
 
         plan = sample_sweep_plan(structure, self.fitted.rows, self.output, self.dtype.is_complex)
-        plan.run(self.fitted.in_order(structure, plan.leg_order), arrays, update)
+        plan.run(self.fitted.in_order(plan.leg_order, plan.shape), arrays, update)
         return max(self.norm**2 - explained, 0.0)
 
     # -- edge problems ---------------------------------------------------------------------------------
@@ -219,26 +219,20 @@ class SampleData:
         """Whether the numbers are complex."""
         return bool(np.iscomplexobj(self.x)) if self.use_numpy else bool(self.x.is_complex())
 
-    def in_order(self, structure: Structure, order: tuple[int, ...]) -> Array:
+    def in_order(self, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
         """Samples with their axes stored in an order, -1 for their own; kept for next time."""
         inner = tuple(k for k in order if k < len(self.dims))
         stored = self._stored.get(inner)
         if stored is None:
-            axes = tuple(k + 1 for k in inner)
-            moved = self.x.reshape(self.rows, *self.dims)
-            if self.use_numpy:
-                stored = np.ascontiguousarray(moved.transpose(axes))
-            else:
-                stored = moved.permute(axes).contiguous()
-            self._stored.clear()  # one copy at most
-            self._stored[inner] = stored
-        return stored.reshape(tuple(self.rows if k < 0 else structure.leg_dim(k) for k in order))
+            stored = permuted_copy(self.x.reshape(self.rows, *self.dims), tuple(k + 1 for k in inner))
+            self._stored = {inner: stored}  # one copy at most
+        return stored.reshape(shape)
 
     def design(self, structure: Structure, arrays: list[Array], node: int, output: int | None) -> Array:
-        """Samples contracted with all cores but one, as `SampleSweepPlan` hands it out."""
+        """Samples contracted with all cores but one, as updates of a sweep get it."""
         plan = design_plan(structure, node, self.rows, output, self.is_complex)
-        inner = (1,) * (structure.num_nodes - structure.order)
-        return plan.run(self.x.reshape(self.rows, *self.dims, *inner), arrays)
+        samples = self.x.reshape(self.rows, *self.dims, *(1,) * (structure.num_nodes - structure.order))
+        return plan.run([*arrays[:node], *arrays[node + 1 :], samples])
 
     def residual(self, dense: Array) -> Array:
         """Responses less those of a coefficient tensor."""

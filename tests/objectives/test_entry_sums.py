@@ -155,7 +155,7 @@ def test_slices_solved_a_few_at_a_time_give_the_same(dtype, monkeypatch):
     network = random_network(RING, 4, dtype)
     whole = arrays_of(d, network)
     squared = d.objective.sweep(RING, whole, 1e-14)
-    monkeypatch.setattr(slices, "SOLVE_BYTES", {"cpu": 1, "cuda": 1})
+    monkeypatch.setattr(slices, "CHUNK_BYTES", {"cpu": 1, "cuda": 1})
     parts = arrays_of(d, network)
     assert d.objective.sweep(RING, parts, 1e-14) == pytest.approx(squared, rel=100 * TOLERANCE[dtype])
     for a, b in zip(whole, parts):

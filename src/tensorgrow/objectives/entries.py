@@ -15,7 +15,7 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut
 from .entry_slices import EntryPairProblem
-from .entry_sums import CHUNK_BYTES, GRAM_BYTES, LocalSums, SliceTable, solve_core
+from .entry_sums import CHUNK_BYTES, GRAM_BYTES, SliceTable, solve_core
 from .slices import PairProblem
 
 # Ridges from here on smooth so much that rows in single precision cost nothing.
@@ -160,32 +160,20 @@ class ObservedLeastSquares(ListedLeastSquares):
         tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
         explained = 0.0
         for node in tree.order:
-            arrays[node], explained = self.solve(
-                node, tree.environment(node), structure.edges_of(node), arrays[node], self.values, ridge
-            )
+            source, edges = tree.environment(node), structure.edges_of(node)
+            arrays[node], explained = self.solve(node, source, edges, arrays[node], ridge)
             tree.set_core(node, arrays[node].to(self.row_dtype))
         return explained
 
     def solve(
-        self,
-        node: int,
-        source: RowSource,
-        edges: Sequence[Edge],
-        core: torch.Tensor,
-        values: torch.Tensor,
-        numerical: float,
+        self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor, numerical: float
     ) -> tuple[torch.Tensor, float]:
-        """Best core for an environment, and by how much it lowers the squared residual of `values`."""
-        equations = LocalSums(self.index.table(node), source, values)
+        """Best core for an environment, and by how much it lowers the squared residual."""
+        equations = self.index.table(node).equations(source, self.values)
         return solve_core(equations, edges, core, self.ridge, numerical)
 
     def apply(
-        self,
-        node: int,
-        source: RowSource,
-        edges: Sequence[Edge],
-        core: torch.Tensor,
-        chosen: torch.Tensor,
+        self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor, chosen: torch.Tensor
     ) -> torch.Tensor:
         """The network at some entries, from the environment of a node and its core."""
         moved = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(core.shape[0], -1)

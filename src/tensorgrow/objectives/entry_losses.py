@@ -79,7 +79,7 @@ class ReweightedLeastSquares(ObservedLeastSquares):
             source, edges = tree.environment(node), structure.edges_of(node)
             now = self._at_all(node, source, edges, arrays[node])
             near = self._parabola(now)
-            core, _ = near.solve(node, source, edges, arrays[node], near.values, ridge)
+            core, _ = near.solve(node, source, edges, arrays[node], ridge)
             change = self._at_all(node, source, edges, core) - now
             now, change = now[fitted], change[fitted]
             start, share = self.loss_at(now, fitted), 1.0

@@ -11,6 +11,7 @@ import torch
 
 from ..contraction import Array, RowSource, RowTree
 from ..structure import Edge, Structure
+from .entry_sums import SliceSums, solve_core
 from .slices import (
     SLICE_RIDGE,
     PairProblem,
@@ -75,10 +76,10 @@ class EntryPairProblem(PairProblem):
         return sharpen(apply, right, rescale)
 
     def _improve(self, side: int, other: torch.Tensor) -> tuple[torch.Tensor, float]:
-        zero = self.residual.new_zeros(self._shape(side))
-        edges = slice_edges(self._tree.structure, self.edge, side)
-        source = self.source(side, other)
-        return self._objective.solve(self.edge[side], source, edges, zero, self.residual, SLICE_RIDGE)
+        table = self._objective.index.table(self.edge[side])
+        equations = table.equations(self.source(side, other), self.residual)
+        dtype, ridge = self.residual.dtype, self._objective.ridge
+        return solve_slice(equations, self._tree.structure, self.edge, side, dtype, ridge)
 
     def gain(self, left: torch.Tensor, right: torch.Tensor, chosen: torch.Tensor) -> float:
         """By how much the slices lower the squared residual of some entries."""
@@ -88,6 +89,14 @@ class EntryPairProblem(PairProblem):
         before = self.residual[chosen]
         after = before - added.to(before.dtype)
         return self._objective.norm_at(before, chosen) ** 2 - self._objective.norm_at(after, chosen) ** 2
+
+
+def solve_slice(
+    equations: SliceSums, structure: Structure, edge: Edge, side: int, dtype: torch.dtype, ridge: float
+) -> tuple[torch.Tensor, float]:
+    """Best slice on one side of an edge, and by how much it lowers the squared residual."""
+    zero = torch.zeros(slice_shape(structure, edge, side), dtype=dtype, device=equations.empty.device)
+    return solve_core(equations, slice_edges(structure, edge, side), zero, ridge, SLICE_RIDGE)
 
 
 def in_core_order(

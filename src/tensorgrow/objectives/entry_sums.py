@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +21,9 @@ from ..structure import Edge
 Equations = tuple[torch.Tensor, torch.Tensor]
 """Gram matrices and right-hand sides of some slices."""
 
-# Bytes of environment rows held at a time, of Gram matrices, and of those that are solved together.
+# Bytes of environment rows held, or of Gram matrices solved, at a time; and of Gram matrices held.
 CHUNK_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 GRAM_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
-SOLVE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 # Slices whose Gram matrices take fewer products than this go through batched products of padded blocks.
 LOOP_ABOVE = 30_000
 # Environment rows that one matrix product on the CPU reads: they stay in cache, and threads share a slice.
@@ -76,6 +76,17 @@ class SliceTable:
         other = copy(self)
         other.scale = None if scale is None else scale[self.order]
         return other
+
+    def equations(self, source: RowSource, values: torch.Tensor) -> SliceSums:
+        """Normal equations of the core with this environment."""
+        return SliceSums(
+            source.width,
+            self.size,
+            self.filled,
+            self.empty,
+            lambda first, last: (source.edges, *self.sums(source, values, first, last)),
+            lambda: self.squared_norm(source),
+        )
 
     def squared_norm(self, source: RowSource) -> float:
         """Sum of the squares of all environment rows."""
@@ -231,49 +242,30 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
 # -- solves ------------------------------------------------------------------------------------------------
 
 
-class SliceSums(Protocol):
-    """Normal equations of one core, a Gram matrix per slice, some slices at a time."""
+@dataclass(frozen=True)
+class SliceSums:
+    """Normal equations of one core, a Gram matrix per slice, some slices at a time.
 
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """Bonds of the core in the order of the columns."""
+    Attributes
+    ----------
+    width
+        Number of columns of the environment.
+    size
+        Number of slices.
+    filled, empty
+        Slices with and without entries.
+    sums
+        For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
+    squared_norm
+        Sum of the diagonals of all Gram matrices.
+    """
 
-    @property
-    def width(self) -> int:
-        """Number of columns."""
-
-    @property
-    def size(self) -> int:
-        """Number of slices."""
-
-    @property
-    def filled(self) -> torch.Tensor:
-        """Slices that have entries."""
-
-    @property
-    def empty(self) -> torch.Tensor:
-        """Slices that have none."""
-
-    def squared_norm(self) -> float:
-        """Sum of the diagonals of all Gram matrices."""
-
-    def sums(self, first: int, last: int) -> Equations:
-        """Gram matrices and right-hand sides of slices `first` to `last`."""
-
-
-class LocalSums:
-    """Sums over entries in memory, as `SliceSums`."""
-
-    def __init__(self, table: SliceTable, source: RowSource, values: torch.Tensor) -> None:
-        self.edges, self.width = source.edges, source.width
-        self.size, self.filled, self.empty = table.size, table.filled, table.empty
-        self._table, self._source, self._values = table, source, values
-
-    def squared_norm(self) -> float:
-        return self._table.squared_norm(self._source)
-
-    def sums(self, first: int, last: int) -> Equations:
-        return self._table.sums(self._source, self._values, first, last)
+    width: int
+    size: int
+    filled: torch.Tensor
+    empty: torch.Tensor
+    sums: Callable[[int, int], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]]
+    squared_norm: Callable[[], float]
 
 
 def solve_core(
@@ -292,18 +284,16 @@ def solve_core(
     numerical
         Against rounding, relative to each diagonal entry.
     """
-    order = [edges.index(e) for e in equations.edges]
-    shape = core.permute(0, *(1 + k for k in order)).shape
     width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
     mean = equations.squared_norm() / (equations.size * width) if len(ranges) > 1 else None
     solved, explained = [], torch.zeros((), dtype=torch.float64, device=core.device)
     for first, last in ranges:
-        grams, sides = equations.sums(first, last)
+        columns, grams, sides = equations.sums(first, last)
         if mean is None:
             mean = float(grams.diagonal(dim1=1, dim2=2).real.double().mean())
         weight = max(ridge, LEAST_RIDGE) * mean + 1e-300
         # A few slices at a time: copies of all their matrices would cost more than the solves.
-        step = max(1, SOLVE_BYTES[grams.device.type] // (8 * width * width))
+        step = max(1, CHUNK_BYTES[grams.device.type] // (8 * width * width))
         for a in range(0, last - first, step):
             gram, rhs = (t[a : a + step].to(wide_dtype(t.dtype)) for t in (grams, sides))
             penalised = gram.clone()
@@ -312,8 +302,9 @@ def solve_core(
             fit = (x.conj() * (gram @ x[:, :, None])[:, :, 0]).sum().real
             explained = explained + (2.0 * (x.conj() * rhs).sum().real - fit)
             solved.append(x)
-    back = [1 + order.index(k) for k in range(len(order))]
     x = torch.cat(solved)
     if len(equations.empty):
         x[equations.empty] = x[equations.filled].mean(0)
-    return x.to(core.dtype).reshape(shape).permute(0, *back).contiguous(), float(explained)
+    sizes = (core.shape[1 + edges.index(e)] for e in columns)
+    x = x.to(core.dtype).reshape(len(x), *sizes).permute(0, *(1 + columns.index(e) for e in edges))
+    return x.contiguous(), float(explained)

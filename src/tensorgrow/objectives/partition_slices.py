@@ -11,32 +11,23 @@ import torch
 
 from ..contraction import Array
 from ..structure import Edge
-from .entry_slices import in_core_order
-from .entry_sums import GRAM_BYTES, ranges_of, solve_core
+from .entry_slices import in_core_order, solve_slice
+from .entry_sums import GRAM_BYTES, SliceSums, ranges_of
 from .partition_tasks import (
+    NO_SUMS,
     Cores,
+    NewSlice,
     PairGains,
-    PairNorms,
-    PairSides,
-    PairSums,
-    ReducedSums,
+    PairTask,
     Sums,
-    Wish,
     add_array,
     add_sums,
-    add_to_sums,
+    add_up,
+    sum_sides,
+    sum_slices,
+    sum_squares,
 )
-from .slices import (
-    SLICE_RIDGE,
-    PairProblem,
-    SliceFit,
-    alternate,
-    random_slice,
-    rescale,
-    sharpen,
-    slice_edges,
-    slice_shape,
-)
+from .slices import PairProblem, SliceFit, alternate, random_slice, rescale, sharpen, slice_shape
 
 if TYPE_CHECKING:
     from .partitions import PartitionedLeastSquares
@@ -54,7 +45,7 @@ class PairBatch:
         self._fits: dict[int, dict[Edge, SliceFit]] = {}
 
     def fit(self, edge: Edge, sweeps: int) -> SliceFit:
-        """Slices from the usual start; computed for all edges when the first is asked for."""
+        """Slices from the usual start; computed for all edges when the first needs them."""
         if sweeps not in self._fits:
             edges = [p.edge for p in self.problems]
             self._fits[sweeps] = dict(zip(edges, self.fit_from(edges, self._starts(edges), sweeps)))
@@ -82,7 +73,7 @@ class PairBatch:
     def _sides(self, edges: Sequence[Edge], side: int, others: Slices) -> Slices:
         """Right-hand sides of the slices on one side: one round."""
         structure, objective = self.cores.structure, self.objective
-        task = PairSides(objective.fit, self.cores, _wishes(edges, side, others))
+        task = PairTask(objective.fit, self.cores, _new_slices(edges, side, others), sum_sides)
         totals: list[Array] = [None] * len(edges)
         columns: list[tuple[Edge, ...]] = [()] * len(edges)
         for sides in objective.parts.map(task):
@@ -98,11 +89,9 @@ class PairBatch:
         structure, objective = self.cores.structure, self.objective
         slices, explained = [], []
         for group in self._groups(edges, side):
-            wishes = _wishes([edges[k] for k in group], side, [others[k] for k in group])
-            for wish, sums in zip(wishes, self._sums(wishes)):
-                zero = torch.zeros(slice_shape(structure, wish.edge, side), dtype=objective.dtype)
-                bonds = slice_edges(structure, wish.edge, side)
-                x, gain = solve_core(sums, bonds, zero, objective.ridge, SLICE_RIDGE)
+            new = _new_slices([edges[k] for k in group], side, [others[k] for k in group])
+            for k, equations in zip(group, self._equations(new)):
+                x, gain = solve_slice(equations, structure, edges[k], side, objective.dtype, objective.ridge)
                 slices.append(x)
                 explained.append(gain)
         return slices, explained
@@ -121,35 +110,37 @@ class PairBatch:
             held += bytes_here
         yield group
 
-    def _sums(self, wishes: tuple[Wish, ...]) -> list[ReducedSums]:
-        """Normal equations of several edges from one round; in several where one edge needs more memory."""
-        objective, structure = self.objective, self.cores.structure
-        counts = [objective.counts(w.edge[w.side]) for w in wishes]
-        widths = [math.prod(slice_shape(structure, w.edge, w.side)[1:]) for w in wishes]
-        if len(wishes) == 1 and len(ranges_of(len(counts[0]), widths[0], "cpu")) > 1:
+    def _equations(self, slices: tuple[NewSlice, ...]) -> list[SliceSums]:
+        """Normal equations of several edges from one round; of one edge in several where memory is short."""
+        parts, structure = self.objective.parts, self.cores.structure
+        task = partial(PairTask, self.objective.fit, self.cores, slices)
 
-            def some(first: int, last: int) -> Sums:
-                task = PairSums(objective.fit, self.cores, wishes, (first, last))
-                return add_sums(sums for (sums,) in objective.parts.map(task))
+        def sums(first: int = 0, last: int | None = None) -> list[Sums]:
+            totals = [NO_SUMS] * len(slices)
+            for results in parts.map(task(partial(sum_slices, first=first, last=last))):
+                totals = [add_sums(total, result) for total, result in zip(totals, results)]
+            return totals
 
-            def squares() -> float:
-                task = PairNorms(objective.fit, self.cores, wishes)
-                return math.fsum(norm for (norm,) in objective.parts.map(task))
+        counts = [self.objective.counts(new.edge[new.side]) for new in slices]
+        widths = [math.prod(slice_shape(structure, new.edge, new.side)[1:]) for new in slices]
+        if len(slices) == 1 and len(ranges_of(len(counts[0]), widths[0], "cpu")) > 1:
+            return [
+                add_up(
+                    widths[0],
+                    counts[0],
+                    lambda first, last: sums(first, last)[0],
+                    lambda: math.fsum(norm for (norm,) in parts.map(task(sum_squares))),
+                )
+            ]
+        return [add_up(w, c, _constant(t), lambda: 0.0) for w, c, t in zip(widths, counts, sums())]
 
-            return [ReducedSums(widths[0], counts[0], some, squares)]
-        task = PairSums(objective.fit, self.cores, wishes)
-        totals: list[Sums] = [((), None, None)] * len(wishes)
-        for parts in objective.parts.map(task):
-            totals = [add_to_sums(total, sums) for total, sums in zip(totals, parts)]
-        return [ReducedSums(w, c, _known(t), lambda: 0.0) for w, c, t in zip(widths, counts, totals)]
 
-
-def _known(sums: Sums) -> Callable[[int, int], Sums]:
+def _constant(sums: Sums) -> Callable[[int, int], Sums]:
     return lambda first, last: sums
 
 
-def _wishes(edges: Sequence[Edge], side: int, others: Slices) -> tuple[Wish, ...]:
-    return tuple(Wish(e, side, x.numpy()) for e, x in zip(edges, others))
+def _new_slices(edges: Sequence[Edge], side: int, others: Slices) -> tuple[NewSlice, ...]:
+    return tuple(NewSlice(e, side, x.numpy()) for e, x in zip(edges, others))
 
 
 def _rescale_all(slices: Slices) -> Slices:

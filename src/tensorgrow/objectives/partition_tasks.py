@@ -7,10 +7,9 @@ again: contractions with cores that have not changed, and residuals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .entries import ObservedLeastSquares
 from .entry_slices import EntryPairProblem
-from .entry_sums import SliceTable, ranges_of
+from .entry_sums import SliceSums, SliceTable
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -28,8 +27,10 @@ T_co = TypeVar("T_co", covariant=True)
 Sums = tuple[tuple[Edge, ...], Array, Array]
 """Bonds in the order of the columns, Gram matrices and right-hand sides."""
 
-Environment = tuple[SliceTable, RowSource, torch.Tensor]
-"""Entries by slice, environment rows of a slice, and the residual."""
+NO_SUMS: Sums = ((), None, None)
+
+Computation = Callable[[SliceTable, RowSource, torch.Tensor], T]
+"""Of entries by slice, their environment rows and values; pickled with its task."""
 
 # -- parts and what travels to them ------------------------------------------------------------------------
 
@@ -196,93 +197,66 @@ class Norms:
 
 
 @dataclass(frozen=True)
-class NodeSums:
-    """Normal equations of some slices of one core."""
+class NodeTask(Generic[T]):
+    """A number or sums for one core, computed from its environment."""
 
     fit: Fit
     cores: Cores
     node: int
-    first: int
-    last: int
+    compute: Computation[T]
 
-    def __call__(self, part: EntryPart) -> Sums:
+    def __call__(self, part: EntryPart) -> T:
         objective = part.objective(self.fit)
         source = part.tree(self.fit, self.cores).environment(self.node)
-        return _sums(objective.index.table(self.node), source, objective.values, self.first, self.last)
-
-
-@dataclass(frozen=True)
-class NodeNorm:
-    """Sum of the diagonals of a core's Gram matrices."""
-
-    fit: Fit
-    cores: Cores
-    node: int
-
-    def __call__(self, part: EntryPart) -> float:
-        source = part.tree(self.fit, self.cores).environment(self.node)
-        return part.objective(self.fit).index.table(self.node).squared_norm(source)
+        return self.compute(objective.index.table(self.node), source, objective.values)
 
 
 # -- edges ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A slice on one side of an edge that is wanted, and the slice on the other side."""
+class NewSlice:
+    """A slice to fit on one side of an edge, while the other side holds the slice `other`."""
 
     edge: Edge
     side: int
     other: Array
 
-    def environment(self, part: EntryPart, fit: Fit, cores: Cores) -> Environment:
-        problem = part.pair(fit, cores, self.edge)
-        other = as_tensor(self.other).to(problem.residual.device)
-        table = part.objective(fit).index.table(self.edge[self.side])
-        return table, problem.source(self.side, other), problem.residual
-
 
 @dataclass(frozen=True)
-class _PairTask:
+class PairTask(Generic[T]):
+    """The same for new slices of several edges, computed from the residual."""
+
     fit: Fit
     cores: Cores
-    wishes: tuple[Wish, ...]
+    slices: tuple[NewSlice, ...]
+    compute: Computation[T]
 
-    def environments(self, part: EntryPart) -> Iterator[Environment]:
-        for wish in self.wishes:
-            yield wish.environment(part, self.fit, self.cores)
-
-
-@dataclass(frozen=True)
-class PairSums(_PairTask):
-    """Normal equations of new slices, for several edges: of all their slices, or of a range."""
-
-    range: tuple[int, int] | None = None
-
-    def __call__(self, part: EntryPart) -> list[Sums]:
-        return [
-            _sums(table, source, residual, *(self.range or (0, table.size)))
-            for table, source, residual in self.environments(part)
-        ]
+    def __call__(self, part: EntryPart) -> list[T]:
+        index, results = part.objective(self.fit).index, []
+        for new in self.slices:
+            problem = part.pair(self.fit, self.cores, new.edge)
+            source = problem.source(new.side, as_tensor(new.other).to(problem.residual.device))
+            results.append(self.compute(index.table(new.edge[new.side]), source, problem.residual))
+        return results
 
 
-@dataclass(frozen=True)
-class PairSides(_PairTask):
-    """Right-hand sides of new slices for several edges, with the bonds in the order of the columns."""
-
-    def __call__(self, part: EntryPart) -> list[tuple[tuple[Edge, ...], Array]]:
-        return [
-            (source.edges, table.right_hand_side(source, residual).cpu().numpy())
-            for table, source, residual in self.environments(part)
-        ]
+def sum_slices(
+    table: SliceTable, source: RowSource, values: torch.Tensor, first: int = 0, last: int | None = None
+) -> Sums:
+    """Normal equations of a range of slices."""
+    gram, rhs = table.sums(source, values, first, table.size if last is None else last)
+    return source.edges, gram.cpu().numpy(), rhs.cpu().numpy()
 
 
-@dataclass(frozen=True)
-class PairNorms(_PairTask):
-    """Squared norms of the environment rows of new slices, for several edges."""
+def sum_sides(table: SliceTable, source: RowSource, values: torch.Tensor) -> tuple[tuple[Edge, ...], Array]:
+    """Right-hand sides of all slices, with the bonds in the order of the columns."""
+    return source.edges, table.right_hand_side(source, values).cpu().numpy()
 
-    def __call__(self, part: EntryPart) -> list[float]:
-        return [table.squared_norm(source) for table, source, _ in self.environments(part)]
+
+def sum_squares(table: SliceTable, source: RowSource, values: torch.Tensor) -> float:
+    """Sum of the diagonals of all Gram matrices."""
+    return table.squared_norm(source)
 
 
 @dataclass(frozen=True)
@@ -315,16 +289,13 @@ class PairGradient:
         return part.pair(self.fit, self.cores, self.edge).gradient.cpu().numpy()
 
 
-def _sums(table: SliceTable, source: RowSource, values: torch.Tensor, first: int, last: int) -> Sums:
-    gram, rhs = table.sums(source, values, first, last)
-    return source.edges, gram.cpu().numpy(), rhs.cpu().numpy()
-
-
 # -- sums over parts ---------------------------------------------------------------------------------------
 
 
-class ReducedSums:
-    """Normal equations of one core from all parts, some slices at a time.
+def add_up(
+    width: int, counts: Array, sums: Callable[[int, int], Sums], squared_norm: Callable[[], float]
+) -> SliceSums:
+    """Normal equations of one core from functions that add up those of all parts.
 
     Parameters
     ----------
@@ -333,52 +304,21 @@ class ReducedSums:
     counts
         Fitted entries of every slice.
     sums
-        Bonds, Gram matrices and right-hand sides of a run of slices.
-    squares
+        Sums of a range of slices.
+    squared_norm
         Sum of the diagonals of all Gram matrices.
     """
 
-    def __init__(
-        self,
-        width: int,
-        counts: Array,
-        sums: Callable[[int, int], Sums],
-        squares: Callable[[], float],
-    ) -> None:
-        self.width = width
-        self.size = len(counts)
-        self.filled, self.empty = (torch.from_numpy(np.flatnonzero(x)) for x in (counts > 0, counts == 0))
-        self._sums, self._squares = sums, squares
-        self._ahead: tuple[tuple[int, int], Sums] | None = None
+    def convert(first: int, last: int) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]:
+        edges, gram, rhs = sums(first, last)
+        return edges, torch.from_numpy(gram), torch.from_numpy(rhs)
 
-    @cached_property
-    def edges(self) -> tuple[Edge, ...]:
-        """Bonds in the order of the columns: known from the first sums."""
-        where = ranges_of(self.size, self.width, "cpu")[0]
-        self._ahead = where, self._sums(*where)
-        return self._ahead[1][0]
-
-    def squared_norm(self) -> float:
-        return self._squares()
-
-    def sums(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._ahead is not None and self._ahead[0] == (first, last):
-            (_, gram, rhs), self._ahead = self._ahead[1], None
-        else:
-            _, gram, rhs = self._sums(first, last)
-        return torch.from_numpy(gram), torch.from_numpy(rhs)
+    filled, empty = (torch.from_numpy(np.flatnonzero(x)) for x in (counts > 0, counts == 0))
+    return SliceSums(width, len(counts), filled, empty, convert, squared_norm)
 
 
-def add_sums(parts: Iterable[Sums]) -> Sums:
-    """Sums of all parts together, in double precision."""
-    total: Sums = ((), None, None)
-    for sums in parts:
-        total = add_to_sums(total, sums)
-    return total
-
-
-def add_to_sums(total: Sums, sums: Sums) -> Sums:
-    """Add the sums of one part; the bonds are the same for all."""
+def add_sums(total: Sums, sums: Sums) -> Sums:
+    """Add the sums of one part in double precision; the bonds are the same for all."""
     return sums[0], add_array(total[1], sums[1]), add_array(total[2], sums[2])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
 import torch
@@ -19,19 +20,22 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import SharesPasses
 from .entries import ListedLeastSquares
-from .entry_sums import CHUNK_BYTES, GRAM_BYTES, solve_core
+from .entry_sums import CHUNK_BYTES, GRAM_BYTES, SliceSums, solve_core
 from .partition_slices import PairBatch
 from .partition_tasks import (
+    NO_SUMS,
     Cores,
     Fit,
-    NodeNorm,
-    NodeSums,
+    NodeTask,
     Norms,
     PairGradient,
     Parts,
-    ReducedSums,
+    Sums,
     add_array,
     add_sums,
+    add_up,
+    sum_slices,
+    sum_squares,
 )
 from .slices import PairProblem
 
@@ -90,7 +94,7 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
         self.ridge = ridge
         self._everything = everything
         self._minus: tuple[Cores, ...] = ()
-        self._norms: dict[tuple[Cores, ...], tuple[float, float]] = {}  # the same for all ridges
+        self._norms: dict[tuple[Cores, ...], tuple[float, float | None]] = {}  # the same for all ridges
 
     @property
     def fit(self) -> Fit:
@@ -105,15 +109,14 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
     def num_held_out(self) -> int:
         return self.census.held_out
 
-    def _losses(self, *networks: Cores | None) -> list[tuple[float, float]]:
+    def _losses(self, *networks: Cores | None) -> list[tuple[float, float | None]]:
         """Losses of several networks on fitted and held-out entries: one round."""
-        found = self.parts.map(Norms(self.fit, networks))
-        return [
-            (math.sqrt(math.fsum(f)), math.sqrt(math.fsum(h))) for f, h in (zip(*one) for one in zip(*found))
-        ]
+        squares = self.parts.map(Norms(self.fit, networks))
+        both = ((math.sqrt(math.fsum(x)) for x in zip(*one)) for one in zip(*squares))
+        return [(fitted, held_out if self.num_held_out else None) for fitted, held_out in both]
 
     @property
-    def _both_norms(self) -> tuple[float, float]:
+    def _both_norms(self) -> tuple[float, float | None]:
         if self._minus not in self._norms:
             self._norms[self._minus] = self._losses(None)[0]
         return self._norms[self._minus]
@@ -124,17 +127,15 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
 
     @property
     def validation_norm(self) -> float | None:
-        return self._both_norms[1] if self.num_held_out else None
+        return self._both_norms[1]
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
-        fitted, held_out = self._losses(Cores.of(structure, arrays))[0]
-        return fitted, held_out if self.num_held_out else None
+        return self._losses(Cores.of(structure, arrays))[0]
 
     def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
         if not networks:
             return []
-        found = self._losses(*(Cores.of(n.structure, self.to_arrays(n)) for n in networks))
-        return [(fitted, held_out if self.num_held_out else None) for fitted, held_out in found]
+        return self._losses(*(Cores.of(n.structure, self.to_arrays(n)) for n in networks))
 
     def residual(self, network: TensorNetwork) -> PartitionedLeastSquares:
         cores = Cores.of(network.structure, self.to_arrays(network))
@@ -145,19 +146,20 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
     def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         explained = 0.0
         for node in leaves(best_tree(structure, rows=self.num_fitted + self.num_held_out)):
-            equations = self._node(structure, arrays, node)
+            equations = self._equations(structure, arrays, node)
             edges = structure.edges_of(node)
             arrays[node], explained = solve_core(equations, edges, arrays[node], self.ridge, ridge)
         return explained
 
-    def _node(self, structure: Structure, arrays: Sequence[Array], node: int) -> ReducedSums:
-        cores, width = Cores.of(structure, arrays), structure.bond_product(node)
-        return ReducedSums(
-            width,
-            self.counts(node),
-            lambda first, last: add_sums(self.parts.map(NodeSums(self.fit, cores, node, first, last))),
-            lambda: math.fsum(self.parts.map(NodeNorm(self.fit, cores, node))),
-        )
+    def _equations(self, structure: Structure, arrays: Sequence[Array], node: int) -> SliceSums:
+        task = partial(NodeTask, self.fit, Cores.of(structure, arrays), node)
+
+        def sums(first: int, last: int) -> Sums:
+            results = self.parts.map(task(partial(sum_slices, first=first, last=last)))
+            return reduce(add_sums, results, NO_SUMS)
+
+        width = structure.bond_product(node)
+        return add_up(width, self.counts(node), sums, lambda: math.fsum(self.parts.map(task(sum_squares))))
 
     def counts(self, node: int) -> Array:
         """Fitted entries by slice of a node; internal nodes have one slice."""
@@ -174,10 +176,7 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
 
     def residual_gradient(self, cores: Cores, edge: Edge) -> torch.Tensor:
         """What a network leaves, contracted with all its cores but two: one round."""
-        total = None
-        for gradient in self.parts.map(PairGradient(self.fit, cores, edge)):
-            total = add_array(total, gradient)
-        return torch.from_numpy(total)
+        return torch.from_numpy(reduce(add_array, self.parts.map(PairGradient(self.fit, cores, edge)), None))
 
     # -- cost ------------------------------------------------------------------------------------------
 

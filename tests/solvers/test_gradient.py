@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tensorgrow as tg
-from tensorgrow.solvers import TrainingOptions, grown_state, train
+from tensorgrow.solvers import TrainingOptions, grow_state, train
 
 DOUBLE = torch.float64
 
@@ -177,11 +177,11 @@ def test_optimiser_state_grows_with_the_core():
         "exp_avg": torch.ones(4, 2),
         "exp_avg_sq": torch.arange(8.0).reshape(4, 2),
     }
-    wider = grown_state(values, before, 0, 1)
+    wider = grow_state(values, before, 0, 1)
     assert wider["step"] == 7
     assert torch.equal(wider["exp_avg"], torch.tensor([[1.0, 1.0, 0.0]] * 4))
     assert torch.equal(wider["exp_avg_sq"][:, 2], torch.full((4,), 3.5))
-    new = grown_state(values, before, 0, 2)
+    new = grow_state(values, before, 0, 2)
     assert new["exp_avg"].shape == (4, 2, 2)
     assert torch.equal(new["exp_avg"][..., 0], torch.ones(4, 2))
     assert not new["exp_avg"][..., 1].any()

@@ -12,7 +12,7 @@ import torch
 from ..contraction import Array
 from ..data.blocks import widen
 
-# The least ridge on a core, relative to its Gram matrices: it decides what the data leaves open.
+# The least ridge on a core, relative to its Gram matrices: it settles what the data leaves open.
 LEAST_RIDGE = 1e-14
 
 
@@ -101,10 +101,11 @@ def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
         scaled *= scale[:, None]
         scaled.reshape(-1)[:: m + 1] += ridge
         flat = flat * scale
-        x = _factor_and_solve(scaled, flat).T
-        if x.size == 0:
+        x = _factor_and_solve(scaled, flat)
+        if x is None:
             right = torch.from_numpy(flat).T
-            x = _pseudo_solve(torch.from_numpy(scaled), right, is_single(rhs.dtype)).T.numpy()
+            x = _pseudo_solve(torch.from_numpy(scaled), right, is_single(rhs.dtype)).numpy()
+        x = x.T
         explained = float(np.vdot(x, flat).real) + ridge * float(np.vdot(x, x).real)
         solution = x * scale
     return solution.astype(rhs.dtype, copy=False).reshape(rhs.shape), explained
@@ -173,17 +174,15 @@ def lapack_module() -> Any:
     return lapack
 
 
-def _factor_and_solve(matrix: Array, right: Array) -> Array:
-    """Solve ``matrix x = right^T`` by Cholesky; an empty array when `matrix` is not positive definite."""
+def _factor_and_solve(matrix: Array, right: Array) -> Array | None:
+    """Solve ``matrix x = right^T`` by Cholesky; None when `matrix` is not positive definite."""
     lapack = lapack_module()
     if lapack is not None:
         solver = lapack.zposv if matrix.dtype.kind == "c" else lapack.dposv
         _, x, info = solver(matrix, right.T, lower=1)
-        return x if info == 0 else np.empty(0)
+        return x if info == 0 else None
     factor, info = torch.linalg.cholesky_ex(torch.from_numpy(matrix))
-    if int(info):
-        return np.empty(0)
-    return torch.cholesky_solve(torch.from_numpy(right).T, factor).numpy()
+    return None if int(info) else torch.cholesky_solve(torch.from_numpy(right).T, factor).numpy()
 
 
 def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:

@@ -17,12 +17,12 @@ from ..structure import Edge, Structure
 from .spectra import multiply_axis, tail_norms
 
 Cores = Sequence[torch.Tensor]
-Result = tuple[Structure, list[torch.Tensor]]
+Move = tuple[Structure, list[torch.Tensor]]
 
 
 def grow(
     structure: Structure, cores: Cores, i: int, j: int, slice_i: torch.Tensor, slice_j: torch.Tensor
-) -> Result:
+) -> Move:
     """Raise the rank of edge ``(i, j)`` by one, keeping all weights (line 8-10 of Algorithm 1).
 
     ``slice_i`` has the shape of core ``i`` without the edge's axis, and likewise ``slice_j``.
@@ -51,14 +51,14 @@ def grow_many(
     slices: Mapping[Edge, tuple[torch.Tensor, torch.Tensor]],
     *,
     passing: Collection[int] = (),
-) -> Result:
+) -> Move:
     """Raise the ranks of several edges by one each; what joins two new slices of a core is zero.
 
     The slices of an edge have the sizes that `grow` needs for it alone. Nodes in `passing` where two or more
     of the edges meet get a one at the first entry of their leg that joins all new slices: what enters along
     one edge leaves along the others.
     """
-    grown = _raise_ranks(structure, slices)
+    grown = raise_ranks(structure, slices)
     out = list(cores)
     mine: dict[int, dict[int, torch.Tensor]] = {}
     for (i, j), (left, right) in slices.items():
@@ -84,12 +84,12 @@ def grow_many(
 
 def add_term(
     structure: Structure, cores: Cores, vectors: Sequence[torch.Tensor], edges: Collection[Edge]
-) -> Result:
+) -> Move:
     """The network plus a rank-one tensor, carried by one more rank on each of `edges`, a spanning tree.
 
     `vectors` has one vector per node, of the length of its leg.
     """
-    grown = _raise_ranks(structure, edges)
+    grown = raise_ranks(structure, edges)
     out = []
     for node, (core, vector) in enumerate(zip(cores, vectors)):
         old, room, padded = _make_room(structure, grown, node, core)
@@ -101,7 +101,7 @@ def add_term(
     return grown, out
 
 
-def _raise_ranks(structure: Structure, edges: Collection[Edge]) -> Structure:
+def raise_ranks(structure: Structure, edges: Collection[Edge]) -> Structure:
     """One rank more on each of some edges."""
     ranks = dict(structure.ranks) | {(i, j): structure.rank(i, j) + 1 for i, j in edges}
     return Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
@@ -122,7 +122,7 @@ def _padding(before: Sequence[int], after: Sequence[int]) -> list[int]:
     return [n for pair in zip(reversed(before), reversed(after)) for n in pair]
 
 
-def shrink(structure: Structure, cores: Cores, i: int, j: int, keep: Sequence[int]) -> Result:
+def shrink(structure: Structure, cores: Cores, i: int, j: int, keep: Sequence[int]) -> Move:
     """Keep only the rank components `keep` of edge ``(i, j)``."""
     rank = structure.rank(i, j)
     if not keep or any(not 0 <= c < rank for c in keep) or len(set(keep)) < len(keep):
@@ -134,10 +134,10 @@ def shrink(structure: Structure, cores: Cores, i: int, j: int, keep: Sequence[in
     for node, other in ((i, j), (j, i)):
         axis = structure.axis(node, other)
         if list(keep) == list(range(len(keep))):
-            kept = cores[node].narrow(axis, 0, len(keep))
+            core = cores[node].narrow(axis, 0, len(keep))
         else:
-            kept = cores[node].index_select(axis, torch.as_tensor(keep, device=cores[node].device))
-        out[node] = kept.reshape(shrunk.core_shape(node)).contiguous()
+            core = cores[node].index_select(axis, torch.as_tensor(keep, device=cores[node].device))
+        out[node] = core.reshape(shrunk.core_shape(node)).contiguous()
     return shrunk, out
 
 
@@ -162,8 +162,8 @@ def split(
         Rank of the new edge. By default the smallest whose dropped singular values have norm at most
         `threshold` relative to all of them.
     inverse_roots, whitened
-        The core in the gauge in which singular values measure the error of the tensor, and the way back, as
-        `whiten_core` gives them. By default the core is taken as it is.
+        The core in the gauge in which singular values measure the error of the tensor, and the way back, from
+        `whiten_core`. By default the core as it is.
 
     Returns
     -------
@@ -226,20 +226,19 @@ def merge_structure(structure: Structure, target: int, absorbed: int) -> Structu
             f"node {absorbed} holds a leg of the data and cannot be absorbed; "
             f"internal nodes are {structure.order}..{structure.num_nodes - 1}"
         )
-    ranks = dict(structure.ranks)
-    ranks.pop((min(target, absorbed), max(target, absorbed)), None)
-    for k in structure.neighbours[absorbed]:
-        if k == target:
-            continue
-        old = ranks.pop((min(k, absorbed), max(k, absorbed)))
-        edge = (min(k, target), max(k, target))
-        ranks[edge] = ranks.get(edge, 1) * old
-    number = {k: k - (k > absorbed) for k in range(structure.num_nodes)}
-    renamed = {(number[a], number[b]): r for (a, b), r in ranks.items()}
-    return Structure(structure.dims, renamed, num_nodes=structure.num_nodes - 1)
+    ranks: dict[Edge, int] = {}
+    for (i, j), rank in structure.ranks.items():
+        a, b = sorted(_renumber(target if k == absorbed else k, absorbed) for k in (i, j))
+        if a != b:  # parallel edges are fused
+            ranks[a, b] = ranks.get((a, b), 1) * rank
+    return Structure(structure.dims, ranks, num_nodes=structure.num_nodes - 1)
 
 
-def merge(structure: Structure, cores: Cores, target: int, absorbed: int) -> Result:
+def _renumber(node: int, absorbed: int) -> int:
+    return node - (node > absorbed)
+
+
+def merge(structure: Structure, cores: Cores, target: int, absorbed: int) -> Move:
     """Contract internal node `absorbed` into `target`; edges to a common neighbour are fused. Exact."""
     after = merge_structure(structure, target, absorbed)
     mine = [k for k in structure.neighbours[target] if k != absorbed]
@@ -252,13 +251,11 @@ def merge(structure: Structure, cores: Cores, target: int, absorbed: int) -> Res
     else:
         joined = torch.tensordot(a, b, 0)
     # Axes: leg, mine..., theirs...; bring the two edges of a common neighbour side by side and fuse them.
-    place = {(k, 0): 1 + n for n, k in enumerate(mine)} | {
-        (k, 1): 1 + len(mine) + n for n, k in enumerate(theirs)
-    }
-    order = [place[k, side] for k in sorted({*mine, *theirs}) for side in (0, 1) if (k, side) in place]
-    number = {k: k - (k > absorbed) for k in range(structure.num_nodes)}
+    both = [*mine, *theirs]
+    order = sorted(range(len(both)), key=both.__getitem__)
     out = [c for k, c in enumerate(cores) if k != absorbed]
-    out[number[target]] = joined.permute(0, *order).reshape(after.core_shape(number[target])).contiguous()
+    new = _renumber(target, absorbed)
+    out[new] = joined.permute(0, *(1 + n for n in order)).reshape(after.core_shape(new)).contiguous()
     for k in theirs:
         # In a neighbour's core the edge to `absorbed` moves next to the edge to `target`.
         axes = list(structure.neighbours[k])
@@ -268,5 +265,6 @@ def merge(structure: Structure, cores: Cores, target: int, absorbed: int) -> Res
         else:
             without.insert(sum(x < target for x in without), absorbed)
         moved = cores[k].permute(0, *(1 + axes.index(x) for x in without))
-        out[number[k]] = moved.reshape(after.core_shape(number[k])).contiguous()
+        new = _renumber(k, absorbed)
+        out[new] = moved.reshape(after.core_shape(new)).contiguous()
     return after, out

@@ -20,10 +20,10 @@ from .program import INSTRUCTION_FLOPS
 
 Tree = int | tuple["Tree", ...]
 
-# 3^n / 2 splits: 30,000 for 10 nodes.
+# All subsets have 3^n / 2 splits: 30,000 for 10 nodes.
 ALL_SUBSETS_UP_TO = 10
 
-HALF_OCTAVE = 0.5 * np.log(2.0)
+HALF_OCTAVE = 0.5 * np.log(2.0)  # the unit of `size_class`
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
@@ -74,8 +74,8 @@ def _best_tree(
     orders = [_spectral_order(log_ranks)]
     if (log_ranks > 0).sum(1).max() > 2:  # branches: the spectrum mixes those that look alike
         orders.append(_depth_first_order(log_ranks))
-    found = [_best_in(_intervals(n), order, log_dims, log_ranks, row_class) for order in orders]
-    return min(found, key=lambda pair: pair[0])[1]
+    trees = [_best_in(_intervals(n), order, log_dims, log_ranks, row_class) for order in orders]
+    return min(trees, key=lambda pair: pair[0])[1]
 
 
 def _best_in(
@@ -132,9 +132,9 @@ def _split_cost(
         + np.where(count[rights] > 1, np.exp(dims[rights] + cut[rights]), 0.0)
     )
 
-    def gram(kept: Floats, gone: Floats, d: Floats) -> Floats:
-        joined = np.exp(2 * (kept + gone + x)) + np.exp(d + 2 * gone + 2 * x)
-        in_turn = np.exp(2 * kept + 2 * gone + d + x) + np.exp(2 * kept + gone + d + 2 * x)
+    def gram(inside: Floats, outside: Floats, d: Floats) -> Floats:
+        joined = np.exp(2 * (inside + outside + x)) + np.exp(d + 2 * outside + 2 * x)
+        in_turn = np.exp(2 * inside + 2 * outside + d + x) + np.exp(2 * inside + outside + d + 2 * x)
         cheaper: Floats = 2.0 * np.minimum(joined, in_turn)
         return cheaper
 
@@ -218,12 +218,12 @@ def _spectral_order(log_ranks: Floats) -> Ints:
 
 def _depth_first_order(log_ranks: Floats) -> Ints:
     """Order of a walk that finishes every branch before the next, strongest edges first: for trees."""
-    found: dict[int, None] = {}
+    order: dict[int, None] = {}
     waiting = list(range(len(log_ranks)))
     while waiting:
         k = waiting.pop()
-        if k not in found:
-            found[k] = None
+        if k not in order:
+            order[k] = None
             near = np.flatnonzero(log_ranks[k])
             waiting += near[np.argsort(log_ranks[k, near], kind="stable")].tolist()
-    return np.array(list(found), dtype=np.intp)
+    return np.array(list(order), dtype=np.intp)

@@ -66,26 +66,26 @@ class ProductPlan:
     def run(self, cores: Sequence[torch.Tensor], features: torch.Tensor) -> torch.Tensor:
         """Values of the classes, ``(n, classes)``, for features of shape ``(n, legs, size)``."""
         count = len(features)
-        found = cores[self.class_node].unsqueeze(0)
+        values = cores[self.class_node].unsqueeze(0)
         for (steps, bonds), axes in zip(self.pieces, self.class_axes):
             piece = _absorb(steps, cores, features)
             if not bonds:
-                found = found * piece.reshape(count, *[1] * (found.dim() - 1))
+                values = values * piece.reshape(count, *[1] * (values.dim() - 1))
                 continue
             width = piece[0].numel()
-            found = found.permute(axes)
-            rest = found.shape[1 : found.dim() - len(bonds)]
-            if found.shape[0] == 1:  # the class core itself, which all samples share
-                found = (piece.reshape(count, width) @ found.reshape(-1, width).T).reshape(count, *rest)
+            values = values.permute(axes)
+            rest = values.shape[1 : values.dim() - len(bonds)]
+            if values.shape[0] == 1:  # the class core itself, which all samples share
+                values = piece.reshape(count, width) @ values.reshape(-1, width).T
             else:
-                found = (found.reshape(count, -1, width) * piece.reshape(count, 1, width)).sum(-1)
-                found = found.reshape(count, *rest)
-        found = found.expand(count, *found.shape[1:]) if found.shape[0] == 1 else found
+                values = (values.reshape(count, -1, width) * piece.reshape(count, 1, width)).sum(-1)
+            values = values.reshape(count, *rest)
+        values = values.expand(count, *values.shape[1:])
         if self.lonely:
             stacked = torch.stack([cores[k] for k in self.lonely])
             factors = (features[:, list(self.lonely)] * stacked).sum(-1).prod(-1)
-            found = found * factors[:, None]
-        return found
+            values = values * factors[:, None]
+        return values
 
 
 def _absorb(steps: Sequence[Absorb], cores: Sequence[torch.Tensor], features: torch.Tensor) -> torch.Tensor:
@@ -134,7 +134,7 @@ def product_plan(structure: Structure) -> ProductPlan:
 def _pieces(structure: Structure, root: int) -> list[list[int]]:
     """Connected sets of nodes once the root is taken out."""
     seen = {root}
-    found = []
+    pieces = []
     for first in range(structure.num_nodes):
         if first in seen:
             continue
@@ -145,8 +145,8 @@ def _pieces(structure: Structure, root: int) -> list[list[int]]:
                 if j not in seen:
                     seen.add(j)
                     nodes.append(j)
-        found.append(nodes)
-    return found
+        pieces.append(nodes)
+    return pieces
 
 
 def _cheapest(
@@ -161,7 +161,7 @@ def _cheapest(
     # Ends of chains first, and far from the class node: `nodes` is not sorted by that, but ends are few.
     starts = sorted(nodes, key=lambda k: (degree(k), root in structure.neighbours[k]))[:6]
     orders = [_greedy(structure, mine, first, root) for first in starts]
-    return min((_compile(structure, order, root) for order in orders), key=lambda found: found[2])
+    return min((_compile(structure, order, root) for order in orders), key=lambda steps: steps[2])
 
 
 def _greedy(structure: Structure, nodes: set[int], first: int, root: int) -> list[int]:
@@ -195,26 +195,12 @@ def _compile(
         stay = [n for n in range(len(state)) if n not in shared]
         inside = [state[n][0] for n in shared]
         opened = [j for j in around if j not in inside]
-        core_axes = (
-            *(structure.axis(node, j) for j in inside),
-            0,
-            *(structure.axis(node, j) for j in opened),
-        )
+        before, after = ([structure.axis(node, j) for j in ends] for ends in (inside, opened))
         sizes = [structure.rank(*e) for e in state]
+        staying, new = tuple(sizes[n] for n in stay), tuple(structure.rank(node, j) for j in opened)
         width = math.prod(sizes[n] for n in shared)
-        new = tuple(structure.rank(node, j) for j in opened)
-        steps.append(
-            Absorb(
-                node,
-                node < root,
-                (*stay, *shared) if state else None,
-                core_axes,
-                tuple(sizes[n] for n in stay),
-                width,
-                new,
-            )
-        )
-        kept = math.prod(sizes[n] for n in stay)
-        cost += kept * width * structure.leg_dim(node) * (1 + math.prod(new))
+        state_axes = (*stay, *shared) if state else None
+        steps.append(Absorb(node, node < root, state_axes, (*before, 0, *after), staying, width, new))
+        cost += math.prod(staying) * width * structure.leg_dim(node) * (1 + math.prod(new))
         state = [state[n] for n in stay] + [(node, j) for j in opened]
     return steps, tuple(inside for inside, _ in state), cost

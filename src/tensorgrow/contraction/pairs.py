@@ -79,7 +79,7 @@ class PairPlan:
         if self.target is not None:
             values[self.target] = target
         slots = self.program.run(values)
-        found = []
+        environments = []
         for (i, j), out in self.outputs.items():
             n_i, n_j = (self.structure.bond_product(a, without=b) for a, b in ((i, j), (j, i)))
             rows, columns = self.structure.leg_dim(i) * n_i, self.structure.leg_dim(j) * n_j
@@ -91,8 +91,10 @@ class PairPlan:
             if out.gradient is not None:
                 gradient = self.program.value(slots, out.gradient).reshape(rows, columns)
             legs = None if out.gram is None else self.program.legs[out.gram]
-            found.append(PairEnvironment((i, j), gradient, gram, out.is_pair_gram, out.gram_nodes, legs))
-        return found
+            environments.append(
+                PairEnvironment((i, j), gradient, gram, out.is_pair_gram, out.gram_nodes, legs)
+            )
+        return environments
 
 
 @cached(10_000)
@@ -154,20 +156,16 @@ def compile_pairs(
             if not any((i, j) in wanted and (i, j) not in outputs for i in rest for j in rest if i < j):
                 continue
             smaller = None if rhs is None else builder.absorb_target(rhs, group, rest)
-            bonds = legs.open_bonds(rest)
-            entries = math.prod(legs.sizes[b] for b in bonds) ** 2
+            entries = math.prod(legs.sizes[b] for b in legs.open_bonds(rest)) ** 2
             limit = PAIR_GRAM_ENTRIES if len(rest) == 2 else SHARED_GRAM_ENTRIES
-            shared = None
             if grams and gram_nodes == nodes and entries <= limit:
                 mark, before = builder.mark(), program.flops
                 shared = builder.absorb_gram(gram, group)
-                if program.flops - before > SHARED_GRAM_FLOPS:
-                    builder.rollback(mark)
-                    shared = None
-            if shared is not None:
-                visit(rest, smaller, shared, rest)
-            else:
-                visit(rest, smaller, gram, gram_nodes)
+                if program.flops - before <= SHARED_GRAM_FLOPS:
+                    visit(rest, smaller, shared, rest)
+                    continue
+                builder.rollback(mark)
+            visit(rest, smaller, gram, gram_nodes)
 
     if structure.num_nodes == 2:
         # Nothing else to contract: the Gram of no node at all is 1.
@@ -179,9 +177,9 @@ def compile_pairs(
             others = tuple(k for k in everything if k not in edge)
             rhs = None if target is None else builder.absorb_target(target, others, edge)
             visit(edge, rhs, None, everything)
-    chosen = {e: outputs[e] for e in edges}
-    kept = [r for o in chosen.values() for r in (o.gradient, o.gram) if r is not None]
-    return PairPlan(program.finish(kept), tuple(builder.cores), target, chosen, structure, share)
+    outputs = {e: outputs[e] for e in edges}
+    results = [r for o in outputs.values() for r in (o.gradient, o.gram) if r is not None]
+    return PairPlan(program.finish(results), tuple(builder.cores), target, outputs, structure, share)
 
 
 @cached(20_000)

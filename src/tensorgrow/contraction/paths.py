@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from opt_einsum.paths import DynamicProgramming, greedy
+from opt_einsum.paths import DynamicProgramming, greedy, linear_to_ssa
 
 from .cache import cached
 
@@ -47,9 +47,9 @@ def find_path(
         for leg in legs:
             number.setdefault(leg, len(number))
     key = tuple(tuple(number[x] for x in legs) for legs in operands)
-    kept = tuple(sorted(number[x] for x in output if x in number))
+    open_legs = tuple(sorted(number[x] for x in output if x in number))
     classes = tuple(size_class(size_of(x)) for x in number)
-    return search_path(key, kept, classes)
+    return search_path(key, open_legs, classes)
 
 
 @cached(100_000)
@@ -71,7 +71,7 @@ def search_path(
         return tuple(_pairs(ssa, len(operands)))
     finder = DynamicProgramming(minimize=MINIMIZE) if optimal else greedy
     path = finder([frozenset(legs) for legs in operands], frozenset(output), sizes)
-    return tuple(_ssa(path, len(operands)))
+    return tuple(_pairs(linear_to_ssa(path), len(operands)))
 
 
 @lru_cache(maxsize=1)
@@ -87,18 +87,15 @@ def rust_finder() -> Any:
 def _pairs(ssa: Sequence[Sequence[int]], count: int) -> list[tuple[int, int]]:
     """Make every step a pair (finders may leave scalars alone or join three at once)."""
     out: list[tuple[int, int]] = []
-    rename = {k: k for k in range(count)}
+    rename = list(range(count))
     produced = count
-    position = count
     for step in ssa:
-        members = [rename[k] for k in step]
-        head = members[0]
-        for other in members[1:]:
+        head, *others = (rename[k] for k in step)
+        for other in others:
             out.append((head, other))
             head = produced
             produced += 1
-        rename[position] = head
-        position += 1
+        rename.append(head)
     used = {k for pair in out for k in pair}
     loose = [k for k in range(produced) if k not in used]
     while len(loose) > 1:
@@ -106,16 +103,3 @@ def _pairs(ssa: Sequence[Sequence[int]], count: int) -> list[tuple[int, int]]:
         loose = [*loose[2:], produced]
         produced += 1
     return out
-
-
-def _ssa(path: Sequence[Sequence[int]], count: int) -> list[tuple[int, int]]:
-    """Turn positions in a shrinking list into positions in a growing one."""
-    live = list(range(count))
-    steps: list[tuple[int, ...]] = []
-    produced = count
-    for step in path:
-        chosen = tuple(live[k] for k in step)
-        live = [x for k, x in enumerate(live) if k not in step] + [produced]
-        steps.append(chosen)
-        produced += 1
-    return _pairs(steps, count)

@@ -44,7 +44,6 @@ class Legs:
         self.bonds = [tuple(self.edge[e] for e in structure.edges_of(k)) for k in range(n)]
 
     def ket(self, node: int) -> tuple[int, ...]:
-        """Legs of a core."""
         return (node, *self.bonds[node])
 
     def bra(self, legs: Iterable[int]) -> tuple[int, ...]:

@@ -15,8 +15,6 @@ from .cache import cached
 
 # What becomes of a leg.
 OPEN, SET, SUMMED = "o", "r", "s"
-# Operands up to which the best order of contractions is searched for.
-OPTIMAL_OPERANDS = 14
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def partial_plan(structure: Structure, roles: str, squared: bool) -> PartialPlan
             shapes.append((*size, *structure.core_shape(node)[1:]))
     output = (batch if SET in roles else "") + "".join(leg[k] for k in range(order) if roles[k] == OPEN)
     equation = ",".join(inputs) + "->" + output
-    optimize = "dp" if len(inputs) <= OPTIMAL_OPERANDS else "auto"
+    optimize = "dp" if len(inputs) <= 14 else "auto"  # the best order, while searching for it is cheap
     path, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
     widest = max(int(info.largest_intermediate), *(math.prod(s) for s in shapes))
     return PartialPlan(structure, roles, squared, equation, path, widest)

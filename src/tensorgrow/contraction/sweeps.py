@@ -34,15 +34,12 @@ class EnvironmentBuilder:
         return self._bras[node]
 
     def forget_conjugate(self, node: int) -> None:
-        """Forget the conjugate of a core that was updated."""
         self._bras.pop(node, None)
 
     def mark(self) -> tuple[Any, ...]:
-        """A point to `rollback` to."""
         return self.program.mark(), dict(self._bras)
 
     def rollback(self, mark: tuple[Any, ...]) -> None:
-        """Forget everything emitted since `mark`."""
         self.program.rollback(mark[0])
         self._bras = mark[1]
 

@@ -35,7 +35,6 @@ class Model:
         return Structure(dims, s.ranks, num_nodes=s.num_nodes), arrays
 
     def block(self, box: Box, like: Array) -> Array:
-        """The block of the represented tensor."""
         structure, arrays = self.at(box, like)
         return dense_plan(structure, _is_complex(like), _on_gpu(like)).run(arrays)
 

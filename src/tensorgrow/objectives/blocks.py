@@ -39,14 +39,14 @@ COPIES_OF_A_BLOCK = 4
 
 
 class BlockedLeastSquares(NodeVisits, SharesPasses):
-    """``||target - network||`` for a target that never is in memory as a whole.
+    """``||target - network||`` for a target that is never in memory as a whole.
 
     Parameters
     ----------
     reducer
         Sums over the blocks of the target.
     norm
-        Norm of the target; by default one pass finds it.
+        Norm of the target; by default it takes one pass.
     minus
         Networks that are subtracted from the target.
     """
@@ -59,19 +59,19 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
         self.use_numpy = reducer.form.device is None
         self.device = reducer.form.device or "cpu"
         self._minus = minus
-        self._given_norm = norm
+        self._known_norm = norm
 
     @cached_property
     def norm(self) -> float:
-        if self._given_norm is not None:
-            return self._given_norm
-        return math.sqrt(self.reducer.reduce(SquaredResidual(self._minus)).sums["residual"])
+        return self._loss(self._minus) if self._known_norm is None else self._known_norm
 
     # -- loss ------------------------------------------------------------------------------------------
 
-    def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        models = (*self._minus, Model(structure, tuple(arrays)))
+    def _loss(self, models: tuple[Model, ...]) -> float:
         return math.sqrt(self.reducer.reduce(SquaredResidual(models)).sums["residual"])
+
+    def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
+        return self._loss((*self._minus, Model(structure, tuple(arrays))))
 
     def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
         if not networks:
@@ -152,13 +152,12 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
         return [DensePairProblem(e, shared) for e in environments]
 
     def _gradients(self, kernel: PairGradients) -> dict[Edge, Array]:
-        """Gradient matrix of every edge."""
         structure = kernel.network.structure
         sums = self.reducer.reduce(kernel).sums
         keys: dict[Edge, list[Any]] = {}
         for key in sums:
             keys.setdefault(key[0], []).append(key)
-        found: dict[Edge, Array] = {}
+        gradients: dict[Edge, Array] = {}
         for i, j in kernel.edges:
             n_i, n_j = (structure.bond_product(a, without=b) for a, b in ((i, j), (j, i)))
             whole = self._zeros((structure.leg_dim(i), n_i, structure.leg_dim(j), n_j))
@@ -167,11 +166,10 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
                 part = self._mine(sums.pop(key))  # freed at once: gradients can be the largest arrays here
                 part = part.reshape(rows[1] - rows[0], n_i, -1, n_j)
                 whole[rows[0] : rows[1], :, columns[0] : columns[1]] += part
-            found[i, j] = self._narrow(whole).reshape(whole.shape[0] * n_i, whole.shape[2] * n_j)
-        return found
+            gradients[i, j] = self._narrow(whole).reshape(whole.shape[0] * n_i, whole.shape[2] * n_j)
+        return gradients
 
     def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
-        """Gram of every node's environment, from the cores."""
         return {k: gram_plan(structure, k, self.is_complex).run(arrays) for k in range(structure.num_nodes)}
 
     # -- cost ------------------------------------------------------------------------------------------

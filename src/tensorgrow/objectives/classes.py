@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
 import torch
 
@@ -62,8 +61,8 @@ class Classification(Screening):
         share: float = 0.1,
     ) -> None:
         self.dims = (*[features.shape[2]] * features.shape[1], num_classes)
-        kept = torch.ones_like(labels, dtype=torch.bool) if held_out is None else ~held_out
-        self.features, self.labels = features[kept], labels[kept]
+        fitted = torch.ones_like(labels, dtype=torch.bool) if held_out is None else ~held_out
+        self.features, self.labels = features[fitted], labels[fitted]
         self._held = None if held_out is None else (features[held_out], labels[held_out])
         self._generator = generator
         self._ridge = ridge
@@ -83,17 +82,16 @@ class Classification(Screening):
         return order.tensor_split(self.num_batches)
 
     def loss(self, network: TensorNetwork, batch: torch.Tensor) -> torch.Tensor:
-        found = self._loss(network, self.features[batch], self.labels[batch])
+        loss = self._loss(network, self.features[batch], self.labels[batch])
         if not self._ridge:
-            return found
+            return loss
         cores = list(network.cores)
         square: torch.Tensor = inner_plan(network.structure, network.structure, False).run(cores + cores)
-        return found + self._ridge * square
+        return loss + self._ridge * square
 
     @staticmethod
     def _loss(network: TensorNetwork, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        found = product_plan(network.structure).run(network.cores, features)
-        return cross_entropy(found, labels)
+        return cross_entropy(product_plan(network.structure).run(network.cores, features), labels)
 
     def total(self, network: TensorNetwork) -> float:
         return float(cross_entropy(logits(network, self.features), self.labels))
@@ -125,30 +123,26 @@ class Classification(Screening):
         for all of them, and a few passes their leading singular vectors, without any ``M`` being formed.
         """
         batch = torch.randperm(len(self.labels), generator=generator)[:512].to(self.labels.device)
-        found: dict[Edge, tuple[float, Slices]] = {}
+        candidates: dict[Edge, tuple[float, Slices]] = {}
         for group in self._groups(network.structure, list(edges)):
-            found |= self._leading(network, group, batch, generator)
+            candidates |= self._leading(network, group, batch, generator)
         structure = network.structure
-        chosen: dict[Edge, Slices] = {}
+        growing: dict[Edge, Slices] = {}
         count = math.ceil(self._share * len(edges))
-        while found and len(chosen) < count:
+        while candidates and len(growing) < count:
             # Costs are those after the growths before: a node that many edges meet at soon gets expensive.
-            best = max(found, key=lambda e: found[e][0] ** 2 / structure.growth_cost(*e))
-            slices = found.pop(best)[1]
+            best = max(candidates, key=lambda e: candidates[e][0] ** 2 / structure.growth_cost(*e))
+            slices = candidates.pop(best)[1]
             grown = structure.with_rank(*best, structure.rank(*best) + 1)
             if max_parameters is not None and grown.num_parameters > max_parameters:
                 continue
             if is_affordable(grown):
-                structure, chosen[best] = grown, slices
-        return list(chosen), self._grown(network, chosen) if chosen else network
+                structure, growing[best] = grown, slices
+        return list(growing), self._grow(network, growing) if growing else network
 
     def _groups(self, structure: Structure, edges: list[Edge]) -> Iterator[list[Edge]]:
         """Edges that can be screened together, because the network with all of them grown is affordable."""
-        ranks = dict(structure.ranks)
-        for e in edges:
-            ranks[e] = structure.rank(*e) + 1
-        grown = Structure(structure.dims, ranks, num_nodes=structure.num_nodes)
-        if len(edges) <= 1 or product_plan(grown).cost <= MOST_COST:
+        if len(edges) <= 1 or product_plan(moves.raise_ranks(structure, edges)).cost <= MOST_COST:
             yield edges
             return
         half = len(edges) // 2
@@ -183,25 +177,20 @@ class Classification(Screening):
         }
 
     @torch.no_grad()
-    def _grown(self, network: TensorNetwork, slices: dict[Edge, Slices]) -> TensorNetwork:
+    def _grow(self, network: TensorNetwork, slices: dict[Edge, Slices]) -> TensorNetwork:
         """The network with slices of the size that lowers the loss most.
 
         Where grown edges meet at a feature, the new rank passes through: a feature can then be heard at a
         class leg that is many edges away, which no single growth brings about.
         """
-        features = range(network.structure.order - 1)
-        found = [
-            TensorNetwork(
-                *moves.grow_many(
-                    network.structure,
-                    network.cores,
-                    {e: (a * s, b * s) for e, (a, b) in slices.items()},
-                    passing=features,
-                )
-            )
-            for s in (0.003, 0.01, 0.03, 0.1, 0.3)
-        ]
-        return min(found, key=self.total)
+        structure = network.structure
+        features = range(structure.order - 1)
+
+        def grow(size: float) -> TensorNetwork:
+            scaled = {e: (a * size, b * size) for e, (a, b) in slices.items()}
+            return TensorNetwork(*moves.grow_many(structure, network.cores, scaled, passing=features))
+
+        return min(map(grow, (0.003, 0.01, 0.03, 0.1, 0.3)), key=self.total)
 
 
 def is_affordable(structure: Structure) -> bool:
@@ -215,6 +204,6 @@ def is_affordable(structure: Structure) -> bool:
 def logits(network: TensorNetwork, features: torch.Tensor) -> torch.Tensor:
     """Values of the classes for many samples, 4,096 at a time."""
     plan = product_plan(network.structure)
-    ends = [*range(0, len(features), 4_096), len(features)]
-    found = [plan.run(network.cores, features[a:b]) for a, b in pairwise(ends)]
-    return torch.cat(found) if found else network.cores[0].new_empty(0, network.structure.dims[-1])
+    if not len(features):
+        return network.cores[0].new_empty(0, network.structure.dims[-1])
+    return torch.cat([plan.run(network.cores, part) for part in torch.split(features, 4_096)])

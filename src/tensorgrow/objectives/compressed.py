@@ -48,7 +48,6 @@ class CompressedLeastSquares(LeastSquares):
         return math.hypot(self._inner.norm, self.rest)
 
     def _small(self, structure: Structure) -> Structure:
-        """The structure over the core."""
         return Structure(self._inner.dims, structure.ranks, num_nodes=structure.num_nodes)
 
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
@@ -63,7 +62,6 @@ class CompressedLeastSquares(LeastSquares):
         return self._bases[node] if node < len(self._bases) else None
 
     def _lower(self, network: TensorNetwork) -> TensorNetwork:
-        """The network in the bases."""
         cores = []
         for k, core in enumerate(network.cores):
             core = core.to(device=self.device, dtype=self.dtype)
@@ -86,8 +84,8 @@ class CompressedLeastSquares(LeastSquares):
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
-        found = self._inner.pair_problems(self._small(structure), arrays, edges)
-        return [ChangedPairProblem(p, partial(self._lift_slices, p.edge)) for p in found]
+        inner = self._inner.pair_problems(self._small(structure), arrays, edges)
+        return [ChangedPairProblem(p, partial(self._lift_slices, p.edge)) for p in inner]
 
     def _lift_slices(self, edge: Edge, fit: SliceFit) -> SliceFit:
         left, right = (_lift(x, self._basis(k)) for x, k in zip(fit[:2], edge))

@@ -62,7 +62,6 @@ class DenseLeastSquares(NodeVisits):
     # -- loss ------------------------------------------------------------------------------------------
 
     def dense(self, structure: Structure, arrays: Sequence[Array]) -> Array:
-        """The represented tensor."""
         return dense_plan(structure, self.is_complex).run(arrays)
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:

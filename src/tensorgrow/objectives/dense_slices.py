@@ -65,9 +65,10 @@ class DensePairProblem(PairProblem):
         # In single precision the Gram of a tiny slice would vanish. In double, slices keep their scale, here
         # and at the start: how it is shared between the two decides how far the next sweeps extrapolate, and
         # photographs need 3 to 7 % fewer parameters this way.
-        rescaled = rescale if is_single(self.gradient.dtype) else _as_it_is
-        found = alternate(self._improve, right, sweeps, before_left=_as_it_is, before_right=rescaled)
-        return SliceFit(*found)
+        before_right = rescale if is_single(self.gradient.dtype) else _as_it_is
+        return SliceFit(
+            *alternate(self._improve, right, sweeps, before_left=_as_it_is, before_right=before_right)
+        )
 
     def _start(self) -> Array:
         return spectral_slice(rescale(self.gradient) if is_single(self.gradient.dtype) else self.gradient)
@@ -101,7 +102,6 @@ class DensePairProblem(PairProblem):
         return self._plan(side).run(cores if env.gram is None else [*cores, env.gram])
 
     def _shape(self, side: int, piece: Array) -> Array:
-        """A slice with one axis per remaining bond."""
         return piece.reshape(slice_shape(self._context.structure, self.edge, side))
 
     # -- separable -------------------------------------------------------------------------------------
@@ -115,23 +115,18 @@ class DensePairProblem(PairProblem):
         """
         gradient = _as_torch(self.gradient)
         lower = [self._metric_factor(side) for side in (0, 1)]
-        rows, columns = ((d, gradient.shape[side] // d) for side, d in enumerate(self._dims))
 
         def whiten(side: int, vector: torch.Tensor) -> torch.Tensor:
-            shape = rows if side == 0 else columns
-            flat = vector.reshape(shape).T
+            flat = vector.reshape(self._dims[side], -1).T
             solved: torch.Tensor = torch.linalg.solve_triangular(lower[side].conj(), flat, upper=False)
             return solved.T.reshape(-1)
 
         def unwhiten(side: int, vector: torch.Tensor) -> torch.Tensor:
-            shape = rows if side == 0 else columns
-            flat = vector.reshape(shape)
-            solved: torch.Tensor
-            solved = torch.linalg.solve_triangular(lower[side], flat, upper=False, left=False)
+            flat = vector.reshape(self._dims[side], -1)
+            solved: torch.Tensor = torch.linalg.solve_triangular(lower[side], flat, upper=False, left=False)
             return solved.reshape(-1)
 
-        right = whiten(1, _as_torch(self._start()))
-        left = right
+        left = right = whiten(1, _as_torch(self._start()))
         for _ in range(10):
             right = right / torch.linalg.vector_norm(right).clamp_min(TINY)
             left = whiten(0, gradient @ unwhiten(1, right).conj())
@@ -140,10 +135,11 @@ class DensePairProblem(PairProblem):
         u, v = unwhiten(0, left), unwhiten(1, right)
         overlap = torch.dot(u.conj(), gradient @ v.conj())
         norm2 = self._slice_norm2(u, v)
-        scale = overlap / norm2
         explained = float((overlap.abs() ** 2 / norm2).real)
-        like = self.gradient
-        return SliceFit(_like(u * scale, like), _like(v, like), explained)
+        left, right = u * (overlap / norm2), v
+        if isinstance(self.gradient, np.ndarray):
+            return SliceFit(left.numpy(), right.numpy(), explained)
+        return SliceFit(left, right, explained)
 
     def _metric_factor(self, side: int) -> torch.Tensor:
         """Cholesky factor of one end's Gram, traced over the edge itself."""
@@ -180,10 +176,6 @@ class DensePairProblem(PairProblem):
 
 def _as_torch(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
-
-
-def _like(tensor: torch.Tensor, like: Array) -> Array:
-    return tensor.numpy() if isinstance(like, np.ndarray) else tensor
 
 
 def _as_it_is(array: Array) -> Array:

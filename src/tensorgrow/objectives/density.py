@@ -20,7 +20,7 @@ Kind = Literal["born", "nonnegative"]
 
 # Up to this many entries the whole tensor is cheaper than a sum over it and listed entries apart.
 DENSE_ENTRIES = 1 << 17
-# Distinct samples that one evaluation may see; with more, training goes by batches of the second number.
+# Distinct samples that one evaluation may see; with more, training uses batches of `BATCH_SAMPLES`.
 WHOLE_SAMPLES = 20_000
 BATCH_SAMPLES = 2_000
 
@@ -110,9 +110,9 @@ class DensityLoss(Sharing):
 
     def mean_nll(self, values: torch.Tensor, whole: torch.Tensor, batch: Any) -> torch.Tensor:
         """The same from entries of a network at the samples of a batch and its partition function."""
-        chosen = _size(values) if self.kind == "born" else values
+        masses = _square(values) if self.kind == "born" else values
         # Never less than what the samples alone amount to: a difference of large numbers may come out so.
-        return self._mean_of_batch(self._nll(chosen, torch.maximum(whole, chosen.sum())), batch)
+        return self._mean_of_batch(self._nll(masses, torch.maximum(whole, masses.sum())), batch)
 
     def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], SliceLoss | None]:
         unit, norms = normalise_cores(self._base(network))
@@ -141,7 +141,7 @@ class DensityLoss(Sharing):
         # The likelihood does not depend on the scale of a core, so that scales may be taken for constants.
         unit, _ = normalise_cores(self._base(network))
         values, whole = self._read(unit, samples, batch)
-        return self._nll(_size(values) if self.kind == "born" else values, whole)
+        return self._nll(_square(values) if self.kind == "born" else values, whole)
 
     def _base(self, network: TensorNetwork) -> TensorNetwork:
         """What likelihoods are made of: the network, or the one with its cores squared."""
@@ -155,17 +155,18 @@ class DensityLoss(Sharing):
         """Entries at samples, and the partition function."""
         if samples.flat is not None:
             dense = network.to_dense().reshape(-1)
-            whole = (_size(dense) if self.kind == "born" else dense).sum()
+            whole = (_square(dense) if self.kind == "born" else dense).sum()
             return dense[samples.flat if batch is None else samples.flat[batch]], whole
         self._check_size(network)
         rows = samples.rows if batch is None else samples.rows[batch]
         return network.entries_at(rows), _partition(network, self.kind)
 
-    def _nll(self, chosen: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-        tiny = torch.finfo(chosen.dtype).tiny
+    def _nll(self, masses: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        """From probabilities of samples before normalisation, and the sum of all."""
+        tiny = torch.finfo(masses.dtype).tiny
         # Samples less likely than this all cost the same: zeros have no finite logarithm.
         floor = max(1e-20 / math.prod(self.dims), 1e3 * tiny)
-        return torch.log(whole.clamp_min(tiny)) - torch.log((chosen + floor * whole).clamp_min(tiny))
+        return torch.log(whole.clamp_min(tiny)) - torch.log((masses + floor * whole).clamp_min(tiny))
 
     def _check_size(self, network: TensorNetwork) -> None:
         needed = _partition_plan(network, self.kind).program.peak_entries
@@ -211,5 +212,5 @@ def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
     return (value.real if value.is_complex() else value).reshape(())
 
 
-def _size(values: torch.Tensor) -> torch.Tensor:
+def _square(values: torch.Tensor) -> torch.Tensor:
     return (values * values.conj()).real if values.is_complex() else values * values

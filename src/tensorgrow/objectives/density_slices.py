@@ -64,16 +64,36 @@ def slice_losses(
     def loss_of(edge: Edge) -> SliceLoss | None:
         sizes = [structure.bond_product(a, without=b) for a, b in (edge, edge[::-1])]
         rows = objective.fitted.rows
+        # At most this many numbers are held for the environments of an edge at all samples.
         too_many = len(rows) * math.prod(sizes) > MOST_ENTRIES
         if max(edge) >= structure.order or too_many or (objective.kind == "born" and edge not in grams):
             return None
         opened = _Opened(structure, cores, edge, sizes)
-        if objective.kind == "born":
-            cross = _apply_gram(structure, cores, edge, sizes, grams[edge])
-            gram = grams[edge]
-        else:
-            cross, gram = opened.sums(SUMMED), None
-        return _GrownLoss(objective, values, whole, opened.at(rows), cross, gram, edge, sizes, norms)
+        gram = grams.get(edge)
+        cross = opened.sums(SUMMED) if gram is None else _apply_gram(structure, cores, edge, sizes, gram)
+        environments = opened.at(rows)
+        columns = [rows[:, k] for k in edge]
+
+        def change(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            """By how much the partition function grows."""
+            if gram is None:
+                return a.sum(0) @ cross @ b.sum(0)
+            linear = 2.0 * (a.reshape(-1) @ cross @ b.reshape(-1))
+            square = (a.T @ a.conj()).reshape(-1) @ gram @ (b.T @ b.conj()).reshape(-1)
+            total = linear + square
+            return total.real if total.is_complex() else total
+
+        def loss(a: torch.Tensor, b: torch.Tensor, batch: Any) -> torch.Tensor:
+            slices = [
+                (s * s if gram is None else s).reshape(-1, size) / norms[node]
+                for s, size, node in zip((a, b), sizes, edge)
+            ]
+            batch = slice(None) if batch is None else batch
+            left, right = (s[c[batch]] for s, c in zip(slices, columns))
+            added = (left * (environments[batch] @ right[:, :, None])[:, :, 0]).sum(1)
+            return objective.mean_nll(values[batch] + added, whole + change(*slices), batch)
+
+        return loss
 
     return loss_of
 
@@ -97,8 +117,7 @@ class _Opened:
 
     def sums(self, others: str, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Environments ``(..., n_i, n_j)``: summed over the other legs, or one for each row of these."""
-        order = self._structure.order
-        roles = "".join(OPEN if k in self._edge else others for k in range(order))
+        roles = "".join(OPEN if k in self._edge else others for k in range(self._structure.order))
         plan = partial_plan(self._structure, roles, False)
         if rows is None:
             return plan.run(self._cores)
@@ -107,52 +126,8 @@ class _Opened:
 
     def at(self, rows: torch.Tensor) -> torch.Tensor:
         """Environments at samples, ``(n, n_i, n_j)``."""
-        environments = self.sums(SET, rows) if self._structure.order > 2 else self.sums(SET)
+        environments = self.sums(SET, rows if self._structure.order > 2 else None)
         return environments.expand(len(rows), *environments.shape[-2:])
-
-
-class _GrownLoss:
-    """Mean negative log-likelihood as a function of the new slices of an edge."""
-
-    def __init__(
-        self,
-        objective: DensityLoss,
-        values: torch.Tensor,
-        whole: torch.Tensor,
-        environments: torch.Tensor,
-        cross: torch.Tensor,
-        gram: torch.Tensor | None,
-        edge: Edge,
-        sizes: Sequence[int],
-        norms: Sequence[float],
-    ) -> None:
-        self._objective, self._values, self._whole = objective, values, whole
-        self._environments, self._cross, self._gram = environments, cross, gram
-        self._sizes, self._norms = sizes, [norms[k] for k in edge]
-        self._columns = [objective.fitted.rows[:, k] for k in edge]
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, batch: Any) -> torch.Tensor:
-        slices = [
-            (s if self._gram is not None else s * s).reshape(-1, size) / norm
-            for s, size, norm in zip((a, b), self._sizes, self._norms)
-        ]
-        values, environments, columns = self._values, self._environments, self._columns
-        if batch is not None:
-            values, environments = values[batch], environments[batch]
-            columns = [c[batch] for c in columns]
-        left, right = (s[c] for s, c in zip(slices, columns))
-        grown = values + (left * (environments @ right[:, :, None])[:, :, 0]).sum(1)
-        whole = self._whole + self._change(*slices)
-        return self._objective.mean_nll(grown, whole, batch)
-
-    def _change(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """By how much the partition function grows."""
-        if self._gram is None:
-            return a.sum(0) @ self._cross @ b.sum(0)
-        linear = 2.0 * (a.reshape(-1) @ self._cross @ b.reshape(-1))
-        square = (a.T @ a.conj()).reshape(-1) @ self._gram @ (b.T @ b.conj()).reshape(-1)
-        change = linear + square
-        return change.real if change.is_complex() else change
 
 
 def _apply_gram(

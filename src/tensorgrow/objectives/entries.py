@@ -108,8 +108,8 @@ class ObservedLeastSquares(ListedLeastSquares):
         held = self.index.held_out
         return self._loss_of_zero(held) if len(held) else None
 
-    def _loss_of_zero(self, chosen: torch.Tensor) -> float:
-        return self.loss_at(torch.zeros_like(self.values[chosen]), chosen)
+    def _loss_of_zero(self, where: torch.Tensor) -> float:
+        return self.loss_at(torch.zeros_like(self.values[where]), where)
 
     @property
     def num_fitted(self) -> int:
@@ -121,14 +121,14 @@ class ObservedLeastSquares(ListedLeastSquares):
 
     # -- loss ------------------------------------------------------------------------------------------
 
-    def loss_at(self, predicted: torch.Tensor, chosen: torch.Tensor) -> float:
+    def loss_at(self, predicted: torch.Tensor, where: torch.Tensor) -> float:
         """Loss at some of the entries, where the network is `predicted`."""
-        return self.norm_at(self.values[chosen] - predicted, chosen)
+        return self.norm_at(self.values[where] - predicted, where)
 
-    def norm_at(self, values: torch.Tensor, chosen: torch.Tensor) -> float:
+    def norm_at(self, values: torch.Tensor, where: torch.Tensor) -> float:
         """Weighted norm of numbers at some of the entries."""
         if self.index.scale is not None:
-            values = values * self.index.scale[chosen]
+            values = values * self.index.scale[where]
         return float(torch.linalg.vector_norm(values, dtype=wide_dtype(values.dtype)))
 
     def predict(self, structure: Structure, arrays: Sequence[Array]) -> torch.Tensor:
@@ -173,14 +173,14 @@ class ObservedLeastSquares(ListedLeastSquares):
         return solve_core(equations, edges, core, self.ridge, numerical)
 
     def apply(
-        self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor, chosen: torch.Tensor
+        self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor, where: torch.Tensor
     ) -> torch.Tensor:
         """The network at some entries, from the environment of a node and its core."""
         moved = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(core.shape[0], -1)
         moved = moved.to(source.dtype)
         columns = self.index.entries.columns
-        rows = source.rows(chosen)
-        mine = moved if node >= len(columns) else moved.index_select(0, columns[node][chosen])
+        rows = source.rows(where)
+        mine = moved if node >= len(columns) else moved.index_select(0, columns[node][where])
         return (rows * mine).sum(1)
 
     # -- edge problems ---------------------------------------------------------------------------------
@@ -225,12 +225,10 @@ class EntryIndex:
 
     @cached_property
     def held_out_entries(self) -> Entries:
-        """The held-out entries alone."""
         columns = torch.stack(self.entries.columns, 1)
         return Entries(columns[self.held_out], self.entries.dims)
 
     def with_everything(self) -> EntryIndex:
-        """The same entries, all fitted."""
         other = EntryIndex(self.entries, None, None)
         other.scale = self.scale
         return other

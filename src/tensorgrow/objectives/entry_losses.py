@@ -48,10 +48,10 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         """What each value loses under its best prediction."""
         return self.entry_loss.least(self.values)
 
-    def loss_at(self, predicted: torch.Tensor, chosen: torch.Tensor) -> float:
-        gap = self.entry_loss.each(predicted, self.values[chosen]) - self._least[chosen]
+    def loss_at(self, predicted: torch.Tensor, where: torch.Tensor) -> float:
+        gap = self.entry_loss.each(predicted, self.values[where]) - self._least[where]
         if self.index.scale is not None:
-            gap = gap * self.index.scale[chosen] ** 2
+            gap = gap * self.index.scale[where] ** 2
         return math.sqrt(max(2.0 * float(gap.double().sum()), 0.0))
 
     # -- least squares ---------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         """The network at all entries, from the environment of a node and its core."""
         every = torch.arange(len(self.values), device=self.device)
         step = max(1, VALUE_ENTRIES[every.device.type] // source.row_entries)
-        parts = [self.apply(node, source, edges, core, chosen) for chosen in torch.split(every, step)]
+        parts = [self.apply(node, source, edges, core, where) for where in torch.split(every, step)]
         return torch.cat(parts).to(self.dtype)
 
     def residual(self, network: TensorNetwork) -> ObservedLeastSquares:

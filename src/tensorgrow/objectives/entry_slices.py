@@ -60,9 +60,7 @@ class EntryPairProblem(PairProblem):
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         start: torch.Tensor = self._start() if right is None else right
-        left, best, explained = alternate(
-            self._improve, start, sweeps, before_left=rescale, before_right=rescale
-        )
+        left, best, explained = alternate(self._improve, start, sweeps)
         if self._objective.num_held_out:
             explained = self.gain(left, best, self._objective.index.held_out)
         return SliceFit(left.reshape(-1), best.reshape(-1), explained)
@@ -81,14 +79,14 @@ class EntryPairProblem(PairProblem):
         dtype, ridge = self.residual.dtype, self._objective.ridge
         return solve_slice(equations, self._tree.structure, self.edge, side, dtype, ridge)
 
-    def gain(self, left: torch.Tensor, right: torch.Tensor, chosen: torch.Tensor) -> float:
+    def gain(self, left: torch.Tensor, right: torch.Tensor, entries: torch.Tensor) -> float:
         """By how much the slices lower the squared residual of some entries."""
         edges = slice_edges(self._tree.structure, self.edge, 1)
         piece = right.reshape(self._shape(1))
-        added = self._objective.apply(self.edge[1], self.source(1, left), edges, piece, chosen)
-        before = self.residual[chosen]
+        added = self._objective.apply(self.edge[1], self.source(1, left), edges, piece, entries)
+        before = self.residual[entries]
         after = before - added.to(before.dtype)
-        return self._objective.norm_at(before, chosen) ** 2 - self._objective.norm_at(after, chosen) ** 2
+        return self._objective.norm_at(before, entries) ** 2 - self._objective.norm_at(after, entries) ** 2
 
 
 def solve_slice(

@@ -39,7 +39,7 @@ class SliceTable:
 
     Parameters
     ----------
-    chosen
+    fitted
         The entries that are fitted.
     index
         Slice of every entry; None when all lie in one slice.
@@ -55,16 +55,16 @@ class SliceTable:
     """
 
     def __init__(
-        self, chosen: torch.Tensor, index: torch.Tensor | None, size: int, scale: torch.Tensor | None
+        self, fitted: torch.Tensor, index: torch.Tensor | None, size: int, scale: torch.Tensor | None
     ) -> None:
         self.size = size
-        self.device = chosen.device
+        self.device = fitted.device
         if index is None:
-            self.order = chosen
-            self._counts = torch.full((1,), len(chosen), device=self.device)
+            self.order = fitted
+            self._counts = torch.full((1,), len(fitted), device=self.device)
         else:
-            slices = index[chosen]
-            self.order = chosen[torch.argsort(slices, stable=True)]
+            slices = index[fitted]
+            self.order = fitted[torch.argsort(slices, stable=True)]
             self._counts = torch.bincount(slices, minlength=size)
         self.scale = None if scale is None else scale[self.order]
         self.starts = [0, *torch.cumsum(self._counts, 0).tolist()]
@@ -210,11 +210,11 @@ def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:
 
 
 def _weigh(
-    source: RowSource, values: torch.Tensor | None, chosen: torch.Tensor, scale: torch.Tensor | None
+    source: RowSource, values: torch.Tensor | None, where: torch.Tensor, scale: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Environment rows and values of some entries, by the roots of their weights."""
-    rows = source.rows(chosen)
-    y = rows[:, 0] if values is None else values[chosen].to(rows.dtype)
+    rows = source.rows(where)
+    y = rows[:, 0] if values is None else values[where].to(rows.dtype)
     if scale is None:
         return rows, y
     scale = scale.to(rows.dtype)
@@ -225,16 +225,16 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
     """A function that reads rows of entries into memory of the thread's own, valid until its next call."""
     table = source.table()
     if table is None or table[1] is None:
-        return lambda chosen: source.rows(torch.from_numpy(chosen)).contiguous().numpy()
+        return lambda where: source.rows(torch.from_numpy(where)).contiguous().numpy()
     rows, ids = table[0].numpy(), table[1].numpy()
     local = threading.local()
 
-    def read(chosen: Any) -> Any:
-        count = len(chosen)
+    def read(where: Any) -> Any:
+        count = len(where)
         held = getattr(local, "held", None)
         if held is None or len(held) < count:
             local.held = held = np.empty((count, rows.shape[1]), rows.dtype)
-        return np.take(rows, ids[chosen], axis=0, out=held[:count], mode="clip")
+        return np.take(rows, ids[where], axis=0, out=held[:count], mode="clip")
 
     return read
 

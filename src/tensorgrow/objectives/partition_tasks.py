@@ -64,7 +64,7 @@ class EntryPart:
         return columns[index.fitted].cpu().numpy(), columns[index.held_out].cpu().numpy()
 
     def objective(self, fit: Fit) -> ObservedLeastSquares:
-        """Least squares as a run asks for them."""
+        """Least squares as a run wants them."""
         objective = self._objective
         if fit.everything:
             self._everything = objective = self._everything or objective.with_everything()
@@ -79,7 +79,7 @@ class EntryPart:
         return [as_tensor(a).to(device, dtype) for a in cores.arrays]
 
     def tree(self, fit: Fit, cores: Cores) -> RowTree:
-        """Contractions at the entries; those with unchanged cores are the ones made before."""
+        """Contractions at the entries; those with unchanged cores come from the last call."""
         objective = self._objective.with_ridge(fit.ridge)
         wanted = self.arrays(cores, objective.row_dtype)
         tree = self._tree

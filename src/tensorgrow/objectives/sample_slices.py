@@ -45,9 +45,7 @@ class SamplePairProblem(PairProblem):
             return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
         if right is None:
             right = spectral_slice(rescale(self.gradient))
-        left, right, explained = alternate(
-            self._improve, right, sweeps, before_left=rescale, before_right=rescale
-        )
+        left, right, explained = alternate(self._improve, right, sweeps)
         if self._objective.held_out is not None:
             matrix, responses = self._problem(self._objective.held_out, 1, left)
             # The output node has a slice per response, any other node one row for all.

@@ -180,13 +180,13 @@ class RegressionLeastSquares(HeldOut):
 class SampleData:
     """Samples ``(n, d_1, ..., d_p)`` with their responses ``(n, q)``.
 
-    Where samples outnumber features, only a triangular factor of both is kept: least squares cannot tell it
+    Where samples outnumber features, a triangular factor of both replaces them: least squares cannot tell it
     from the samples, and a sweep over it costs the same however many there are.
 
     Attributes
     ----------
     count
-        Samples that were given.
+        Number of samples before that.
     """
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor, *, use_numpy: bool) -> None:
@@ -199,28 +199,25 @@ class SampleData:
         self._stored: dict[tuple[int, ...], Array] = {}
 
     def with_responses(self, y: Array) -> SampleData:
-        """The same samples with other responses."""
         other = copy(self)
         other.y = y
         return other
 
     @property
     def rows(self) -> int:
-        """Samples that are computed with."""
+        """Number of samples after that."""
         return int(self.x.shape[0])
 
     @property
     def num_responses(self) -> int:
-        """Responses of all samples."""
         return self.count * int(self.y.shape[1])
 
     @property
     def is_complex(self) -> bool:
-        """Whether the numbers are complex."""
         return bool(np.iscomplexobj(self.x)) if self.use_numpy else bool(self.x.is_complex())
 
     def in_order(self, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-        """Samples with their axes stored in an order, -1 for their own; kept for next time."""
+        """Samples with their axes stored in an order, -1 for their own; the last order is cached."""
         inner = tuple(k for k in order if k < len(self.dims))
         stored = self._stored.get(inner)
         if stored is None:

@@ -20,8 +20,7 @@ from ..contraction import Array
 from ..data.blocks import Box, Partial, Reducer
 from ..structure import Structure
 from .block_kernels import Model, SquaredResidual, Survey
-
-Basis = torch.Tensor | None
+from .compressed import Basis
 
 # Columns of the first sketch, and of the second one that is tried when the first leaves out too much.
 SKETCH = 48
@@ -47,7 +46,7 @@ class Sketch:
 
     def __call__(self, block: Array, box: Box) -> Partial:
         """One matrix per mode, under the mode and its range."""
-        found = Survey()(block, box)
+        partial = Survey()(block, box)
         factors = [_like(f[slice(*r)], block) for f, r in zip(self.factors, box)]
         sizes = [stop - start for start, stop in box]
         # The block as a matrix: first axes by last axes, about square, no copy.
@@ -57,12 +56,12 @@ class Sketch:
         if first:
             left = (matrix @ _products(factors[half:])).T
             for k in first:
-                found.sums["range", k, box[k]] = _but_one(left, factors[:half], k)
+                partial.sums["range", k, box[k]] = _but_one(left, factors[:half], k)
         if last:
             right = _products(factors[:half]).T @ matrix
             for k in last:
-                found.sums["range", k, box[k]] = _but_one(right, factors[half:], k - half)
-        return found
+                partial.sums["range", k, box[k]] = _but_one(right, factors[half:], k - half)
+        return partial
 
 
 def _products(factors: Sequence[Array]) -> Array:
@@ -73,12 +72,12 @@ def _products(factors: Sequence[Array]) -> Array:
     return total
 
 
-def _but_one(matrix: Array, factors: Sequence[Array], kept: int) -> Array:
+def _but_one(matrix: Array, factors: Sequence[Array], index: int) -> Array:
     """Sum over all column indices but one, weighted by the factors, row by row; that index comes first."""
     rows = matrix.shape[0]
-    for f in factors[:kept]:
+    for f in factors[:index]:
         matrix = (f.T[:, None, :] @ matrix.reshape(rows, f.shape[0], -1))[:, 0]
-    for f in factors[:kept:-1]:
+    for f in factors[:index:-1]:
         matrix = (matrix.reshape(rows, -1, f.shape[0]) @ f.T[:, :, None])[:, :, 0]
     return matrix.T
 
@@ -115,8 +114,7 @@ def _times(block: Array, basis: Array, axis: int) -> Array:
         return (block.reshape(-1, size) @ conjugate).reshape(shape)
     if before == 1:
         return (conjugate.T @ block.reshape(size, -1)).reshape(shape)
-    found = conjugate.T @ block.reshape(before, size, -1)  # one product per leading index
-    return found.reshape(shape)
+    return (conjugate.T @ block.reshape(before, size, -1)).reshape(shape)  # one product per leading index
 
 
 def _like(array: Array, block: Array) -> Array:
@@ -167,19 +165,19 @@ class Ranges:
         """Bases whose core has at most so many entries, leaving out as little as possible."""
         order = len(self.vectors)
         for share in (0.1, 0.2, 0.4, 0.8):  # of what may be left out
-            found: list[Basis] = []
+            bases: list[Basis] = []
             for vectors, tails in zip(self.vectors, self.tails):
                 if vectors is None or tails is None:
-                    found.append(None)
+                    bases.append(None)
                     continue
                 level = allowed / math.sqrt(order)
                 fine, coarse = (int((tails > x * level).sum()) for x in (share, max(share, 0.4)))
                 # Half the directions for little more left out: the others are noise.
                 needed = (coarse if 2 * (coarse + OVERSAMPLING) <= fine else fine) + OVERSAMPLING
-                found.append(vectors[:, :needed] if needed < vectors.shape[0] else None)
-            sizes = (n if u is None else u.shape[1] for n, u in zip(self.sizes, found))
+                bases.append(vectors[:, :needed] if needed < vectors.shape[0] else None)
+            sizes = (n if u is None else u.shape[1] for n, u in zip(self.sizes, bases))
             if math.prod(sizes) <= max_entries:
-                return found
+                return bases
         return None
 
 
@@ -189,16 +187,16 @@ def find_ranges(reducer: Reducer, columns: int = SKETCH) -> Ranges:
     generator = np.random.default_rng(20_240_701)
     factors = tuple(generator.standard_normal((n, columns)).astype(form.dtype) for n in shape)
     modes = tuple(k for k, n in enumerate(shape) if n > OVERSAMPLING + 1 and len(shape) > 1)
-    found = reducer.reduce(Sketch(factors, modes))
+    sketches = reducer.reduce(Sketch(factors, modes))
     vectors: list[Basis] = [None] * len(shape)
     tails: list[torch.Tensor | None] = [None] * len(shape)
-    if math.isfinite(found.largest) and found.largest > 0.0:
+    if math.isfinite(sketches.largest) and sketches.largest > 0.0:
         for k in modes:
-            pieces = {key[2]: v for key, v in found.sums.items() if key[:2] == ("range", k)}
+            pieces = {key[2]: v for key, v in sketches.sums.items() if key[:2] == ("range", k)}
             sketch = torch.cat([torch.as_tensor(pieces[r]).cpu() for r in sorted(pieces)])
             u, s, _ = torch.linalg.svd(sketch, full_matrices=False)
             vectors[k], tails[k] = u, tail_norms(s)[:-1] / torch.linalg.vector_norm(s)
-    return Ranges(vectors, tails, found, shape)
+    return Ranges(vectors, tails, sketches, shape)
 
 
 def find_core(
@@ -234,10 +232,10 @@ def find_core(
         squared = _left_out(reducer, core, bases, dtype)
     # What is weaker than what is left out already is noise, or as good as noise.
     cut = max(0.05 * allowed * norm, 0.3 * math.sqrt(squared))
-    core, kept, dropped = _truncate(core, cut)
-    found = [v if u is None else (u if v is None else u.to(v.dtype) @ v) for u, v in zip(bases, kept)]
+    core, inner, dropped = _truncate(core, cut)
+    bases = [v if u is None else (u if v is None else u.to(v.dtype) @ v) for u, v in zip(bases, inner)]
     rest = math.sqrt(squared + dropped)
-    return Compression(core, found, rest) if rest <= allowed * norm else None
+    return Compression(core, bases, rest) if rest <= allowed * norm else None
 
 
 def _left_out(reducer: Reducer, core: torch.Tensor, bases: Sequence[Basis], dtype: torch.dtype) -> float:
@@ -255,7 +253,7 @@ def _left_out(reducer: Reducer, core: torch.Tensor, bases: Sequence[Basis], dtyp
 
 def _truncate(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Basis], float]:
     """Core cut to its multilinear rank mode by mode, the bases it was cut with, and the squared norm lost."""
-    kept: list[Basis] = []
+    bases: list[Basis] = []
     lost = 0.0
     each = allowed / math.sqrt(core.dim())
     for k in range(core.dim()):
@@ -266,10 +264,10 @@ def _truncate(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Ba
         tails = tail_norms(s)
         rank = max(1, int((tails > each).sum()))
         if rank == core.shape[k]:
-            kept.append(None)
+            bases.append(None)
             continue
         basis = vh[:rank].mH.contiguous()
         lost += float(tails[rank]) ** 2
-        kept.append(basis)
+        bases.append(basis)
         core = torch.tensordot(basis.mH, moved, dims=1).movedim(0, k).contiguous()
-    return core, kept, lost
+    return core, bases, lost

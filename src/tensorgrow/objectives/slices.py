@@ -76,13 +76,18 @@ class ChangedPairProblem(PairProblem):
 # -- alternation -----------------------------------------------------------------------------------------
 
 
+def rescale(array: Array) -> Array:
+    """Divide by the largest absolute value; zero stays zero."""
+    return array / max(float(abs(array).max()), 1e-30)
+
+
 def alternate(
     improve: Callable[[int, T], tuple[T, G]],
     right: T,
     sweeps: int,
     *,
-    before_left: Callable[[T], T],
-    before_right: Callable[[T], T],
+    before_left: Callable[[T], T] = rescale,
+    before_right: Callable[[T], T] = rescale,
 ) -> tuple[T, T, G]:
     """Fit left and right slices in turn, at least once.
 
@@ -94,22 +99,12 @@ def alternate(
     right
         Right slices to start from.
     before_left, before_right
-        What is done to the slices of the other side first; usually `rescale`.
+        Applied to the slices of the other side first.
     """
     for _ in range(sweeps):
         left = before_right(improve(0, before_left(right))[0])
         right, gain = improve(1, left)
     return left, right, gain
-
-
-def largest(array: Array) -> float:
-    """Largest absolute value; never zero, so that it can be divided by."""
-    return max(float(abs(array).max()), 1e-30)
-
-
-def rescale(array: Array) -> Array:
-    """Divide by the largest absolute value."""
-    return array / largest(array)
 
 
 # -- starts ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ..algebra import moves
 from ..errors import DataError, MemoryLimitError
 from ..network import TensorNetwork
 from ..objectives import Differentiable, Screening, Sharing
-from ..solvers import TrainingOptions, grown_state, train
+from ..solvers import TrainingOptions, grow_state, train
 from ..solvers.gradient import State
 from ..steps import StopReason
 from ..structure import Edge, Structure
@@ -311,5 +311,5 @@ def grow_moments(structure: Structure, moments: State, i: int, j: int) -> State:
     """The optimiser's memory for cores with one more slice along an edge."""
     grown = list(moments)
     for node, other in ((i, j), (j, i)) if moments else ():
-        grown[node] = grown_state(moments[node], structure, node, other)
+        grown[node] = grow_state(moments[node], structure, node, other)
     return grown

@@ -62,7 +62,6 @@ class ALSFit:
 
     @property
     def num_sweeps(self) -> int:
-        """Sweeps done."""
         return len(self.losses)
 
 

@@ -43,7 +43,6 @@ class PlainStep:
         self._count = 0
 
     def __call__(self, batch: Any) -> None:
-        """Make a step."""
         self._count += 1
         self._step(batch)
 
@@ -55,7 +54,7 @@ class PlainStep:
         return mean, count
 
     def close(self) -> None:
-        """Let go of what lies on the device."""
+        """Free what lies on the device."""
 
     def _step(self, batch: Any) -> torch.Tensor:
         def closure() -> torch.Tensor:
@@ -133,8 +132,8 @@ class CapturedStep(PlainStep):
             self._shape = shape
         if self._graph is None or shape != self._shape:
             return super()._step(batch)
-        for static, given in zip(self._inputs, tensors):
-            static.copy_(given, non_blocking=True)
+        for static, tensor in zip(self._inputs, tensors):
+            static.copy_(tensor, non_blocking=True)
         return self._replay() if self._is_checked else self._check_replay(batch)
 
     def _replay(self) -> torch.Tensor:
@@ -147,11 +146,11 @@ class CapturedStep(PlainStep):
         self._inputs = [t.clone() for t in tensors]
         graph = torch.cuda.CUDAGraph()
         try:
-            # A failed recording leaves torch's generators unusable: what waits for the device is found first.
-            with self._undone(), _waiting_is_an_error():
+            # A failed recording leaves torch's generators unusable: so first see that nothing waits.
+            with self._undo(), _waiting_is_an_error():
                 self.loss(batch).backward()  # type: ignore[no-untyped-call]
             self.optimizer.zero_grad(set_to_none=True)
-            with self._undone(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with self._undo(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._value = super()._step(_like(batch, self._inputs))
         except RuntimeError:
             self.works = False
@@ -159,17 +158,13 @@ class CapturedStep(PlainStep):
             self._graph = graph
 
     def _check_replay(self, batch: Any) -> torch.Tensor:
-        """Replay, and take it back where the plain loss is another."""
-        with self._undone(), torch.no_grad():
+        """Replay, and undo it where the plain loss differs."""
+        with self._undo(), torch.no_grad():
             plain = float(self.loss(batch))
         moments = [v for leaf in self.leaves for v in self.optimizer.state[leaf].values()]
-        kept = [
-            *(v for v in moments if isinstance(v, torch.Tensor)),
-            *self.leaves,
-            *self.buffers,
-            self._total,
-        ]
-        copies = [v.detach().clone() for v in kept]
+        changed = [v for v in moments if isinstance(v, torch.Tensor)]
+        changed += [*self.leaves, *self.buffers, self._total]
+        copies = [v.detach().clone() for v in changed]
         state = torch.cuda.get_rng_state(self.leaves[0].device)
         value = self._replay()
         # Sums may be taken in another order.
@@ -177,7 +172,7 @@ class CapturedStep(PlainStep):
             self._is_checked = True
             return value
         with torch.no_grad():
-            for v, copy in zip(kept, copies):
+            for v, copy in zip(changed, copies):
                 v.copy_(copy)
         torch.cuda.set_rng_state(state, self.leaves[0].device)
         self.works = False
@@ -185,7 +180,7 @@ class CapturedStep(PlainStep):
         return super()._step(batch)
 
     @contextmanager
-    def _undone(self) -> Iterator[None]:
+    def _undo(self) -> Iterator[None]:
         """Random numbers drawn within the block are drawn again after it, and buffers are as before."""
         device = self.leaves[0].device
         state = torch.cuda.get_rng_state(device)
@@ -213,7 +208,7 @@ def _waiting_is_an_error() -> Iterator[None]:
 
 
 def _tensors(batch: Any) -> list[torch.Tensor] | None:
-    """The tensors of a batch; None where it is made of anything else, or lies elsewhere."""
+    """The tensors of a batch; None where it holds anything else, or is not on the GPU."""
     parts = [] if batch is None else list(batch) if isinstance(batch, tuple | list) else [batch]
     fit = all(isinstance(p, torch.Tensor) and p.is_cuda for p in parts)
     return parts if fit else None

@@ -1,4 +1,4 @@
-"""Training by gradients: any optimiser, early stopping, best epoch kept."""
+"""Training by gradients: any optimiser, early stopping, the best epoch wins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECOND_MOMENTS = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "exp_inf"
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a network is trained where only gradients are to be had.
+    """How a network is trained where only gradients are available.
 
     Attributes
     ----------
@@ -43,14 +43,14 @@ class TrainingOptions:
     clip
         Largest norm of the gradient; None: any.
     weight_decay
-        Of the optimiser, where it knows that.
+        Of the optimiser, where it has one.
     average
-        Measure and keep a running mean of the parameters instead of the parameters themselves; this is the
-        share of it that a step keeps, such as 0.998. 0: off.
+        Measure and return a running mean of the parameters instead of the parameters themselves; this is the
+        share of the mean that survives a step, such as 0.998. 0: off.
     patience, tolerance
-        Stop after so many epochs without a gain of this share.
+        Stop after `patience` epochs that each gained less than the share `tolerance`.
     patient_steps
-        Steps on batches that may go without a gain whatever `patience` says.
+        On batches, never stop before this many steps without a gain.
     keep_state
         Start the training after a growth from the optimiser's state before it.
     capture
@@ -117,10 +117,9 @@ class TrainingOptions:
             return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=self.weight_decay)
         kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
         if not self._captures(parameters):
-            real = all(
-                p.is_floating_point() for p in parameters
-            )  # one kernel for all of them, unless complex
-            return kind(parameters, lr=rate, weight_decay=self.weight_decay, fused=real or None)
+            # One kernel for all of them, unless some are complex.
+            fused = all(p.is_floating_point() for p in parameters) or None
+            return kind(parameters, lr=rate, weight_decay=self.weight_decay, fused=fused)
         # A graph repeats numbers of the host: the rate lies on the device, where a schedule can change it.
         return kind(
             parameters,
@@ -161,18 +160,18 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Training:
-    """What became of a training.
+    """Outcome of a training.
 
     Attributes
     ----------
     measure
-        Validation score, or loss, of the epoch that was kept.
+        Validation score, or loss, of the best epoch.
     loss
-        Mean over the batches of that epoch, each as it came; NaN where that is the state before the first.
+        Mean loss over the batches of that epoch, each before its step; NaN for the state before the first.
     epochs
         Epochs done.
     state
-        What the optimiser remembers of each parameter, empty where it is not kept by parameter.
+        What the optimiser remembers of each parameter; empty where it has no memory by parameter.
     """
 
     measure: float
@@ -206,8 +205,8 @@ def train(
     loss
         Of a batch, through the parameters.
     measure
-        What the best epoch is chosen by, lower is better; None: the last epoch is kept, and is measured by
-        the mean loss over its batches as they came.
+        Score that decides on the best epoch, lower is better; None: the last epoch wins, measured by the mean
+        loss over its batches.
     whole
         Whether there is one batch with all the data.
     state
@@ -217,7 +216,7 @@ def train(
     buffers
         What the loss changes as it is computed, such as running statistics.
     may_stay
-        Whether the state before the first epoch counts as an epoch that may be kept.
+        Whether the state before the first epoch may be the best one.
     """
     leaves = list(parameters)
     all_values = [*leaves, *buffers]
@@ -229,7 +228,7 @@ def train(
     best = math.inf if measure is None or not may_stay else measure()
     if math.isnan(best):
         best = math.inf
-    kept, kept_loss = _copies(all_values), math.nan
+    best_values, best_loss = _copies(all_values), math.nan
     stale = done = 0
     step = options.step(optimizer, leaves, loss, buffers)
     average = _Average(leaves, options.average)
@@ -252,25 +251,25 @@ def train(
         gained = now < best - options.tolerance * max(abs(best), 1e-300) or math.isinf(best)
         stale = 0 if gained else stale + 1
         if now < best or measure is None:
-            best, kept, kept_loss = now, _copies(all_values), mean
+            best, best_values, best_loss = now, _copies(all_values), mean
         average.swap()
         patient = stale < options.patience or (not whole and stale * steps < options.patient_steps)
         if not patient or time.perf_counter() > deadline:
             break
     step.close()
     with torch.no_grad():
-        for own, value in zip(all_values, kept):
+        for own, value in zip(all_values, best_values):
             own.copy_(value)
     if not math.isfinite(best):
         raise DataError(
             "the loss is not finite, neither at the start nor after an epoch: check the loss, lower the "
             "learning rate, or give an `init`"
         )
-    return Training(best, kept_loss, done, _dump_state(optimizer, leaves))
+    return Training(best, best_loss, done, _dump_state(optimizer, leaves))
 
 
 class _Average:
-    """Running mean of the values that training goes through; without one, nothing happens."""
+    """Running mean of the parameters over the steps of a training; does nothing where `share` is zero."""
 
     def __init__(self, leaves: list[torch.Tensor], share: float) -> None:
         self.leaves, self.share, self.count = leaves, share, 0
@@ -278,7 +277,7 @@ class _Average:
 
     @torch.no_grad()
     def note(self) -> None:
-        """Take the values after a step in."""
+        """Add the values after a step."""
         if self.mean:
             self.count += 1
             share = min(self.share, self.count / (self.count + 9))  # the first values do not linger
@@ -286,7 +285,7 @@ class _Average:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Put the mean where the values are, and the values where the mean was."""
+        """Exchange the mean and the values."""
         for own, other in zip(self.leaves, self.mean):
             held = own.clone()
             own.copy_(other)
@@ -324,7 +323,7 @@ def _load_state(optimizer: torch.optim.Optimizer, leaves: list[torch.Tensor], st
             }
 
 
-def grown_state(
+def grow_state(
     values: Mapping[str, torch.Tensor], before: Structure, node: int, other: int
 ) -> dict[str, torch.Tensor]:
     """What an optimiser remembers of a core, after the core's edge to `other` grew by one.

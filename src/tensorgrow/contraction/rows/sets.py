@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,7 +43,6 @@ class RowSet:
     right: torch.Tensor | None = None
 
     def of(self, entries: torch.Tensor | slice) -> torch.Tensor | None:
-        """Rows of some entries."""
         return None if self.ids is None else self.ids[entries]
 
 
@@ -66,7 +64,7 @@ class Scratch:
 
 
 class Entries:
-    """Positions of listed entries, and the row sets made from them.
+    """Positions of listed entries, and their row sets.
 
     Parameters
     ----------
@@ -86,7 +84,7 @@ class Entries:
         self.rows = self.count if rows is None else rows
         self.device = indices.device
         self.scratch = Scratch()
-        self._joins: OrderedDict[Tree, RowSet] = OrderedDict()
+        self._joins: dict[Tree, RowSet] = {}
 
     @property
     def most_rows(self) -> int:
@@ -102,15 +100,11 @@ class Entries:
     def join(self, a: RowSet, b: RowSet) -> RowSet:
         """Rows of two disjoint sets together, kept for next time."""
         key = (a.key, b.key)
-        found = self._joins.get(key)
-        if found is None:
-            found = self._join(a, b, key)
-            self._joins[key] = found
-            if len(self._joins) > KEPT_JOINS:
-                self._joins.popitem(last=False)
-        else:
-            self._joins.move_to_end(key)
-        return found
+        joined = self._joins.pop(key, None) or self._join(a, b, key)
+        self._joins[key] = joined  # now the last one used
+        if len(self._joins) > KEPT_JOINS:
+            del self._joins[next(iter(self._joins))]
+        return joined
 
     def _join(self, a: RowSet, b: RowSet, key: Tree) -> RowSet:
         if a.ids is None or b.ids is None:

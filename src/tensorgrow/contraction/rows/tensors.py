@@ -1,4 +1,4 @@
-"""Row tensors, their contraction, and environments made from them when they are asked for."""
+"""Row tensors, their contraction, and environments formed from them on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class RowTensor:
     array: torch.Tensor
 
     def size(self, edges: Sequence[Edge]) -> int:
-        """Product of the ranks of some of its edges."""
         return math.prod(self.array.shape[1 + self.edges.index(e)] for e in edges)
 
     def matrices(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
@@ -58,7 +57,7 @@ def take(array: torch.Tensor, rows: torch.Tensor | None, count: int) -> torch.Te
 def join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) -> RowTensor:
     """Contract two row tensors over the edges they share.
 
-    With `reuse` the result is overwritten by the next one that is made so.
+    With `reuse` the next result with `reuse` overwrites this one.
     """
     rows = entries.join(a.rows, b.rows)
     free_a, free_b, shared = free_and_shared(a, b)
@@ -88,7 +87,7 @@ def _all_combinations(left: torch.Tensor, right: torch.Tensor, scratch: Scratch,
 
 
 class RowSource:
-    """Environment of one node at any of the entries, until the next one is made.
+    """Environment of one node at any of the entries, valid until the next one is formed.
 
     Attributes
     ----------
@@ -109,36 +108,34 @@ class RowSource:
 
     @property
     def width(self) -> int:
-        """Number of columns."""
         return math.prod(t.size([e for e in t.edges if e in self.edges]) for t in self.parts)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Number type of the rows."""
         return self.parts[0].array.dtype
 
     @property
     def row_entries(self) -> int:
-        """Numbers held per row while rows are made."""
+        """Numbers held per row while rows are formed."""
         if len(self.parts) == 1:
             return self.width
         return self.width + sum(math.prod(t.array.shape[1:]) for t in self.parts)
 
     def table(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """All rows and the row of each entry (None: one row for all); None when rows are made when asked."""
+        """All rows and the row of each entry (None: one row for all); None if rows are formed on demand."""
         if len(self.parts) > 1:
             return None
         part = self.parts[0]
         return part.array.reshape(len(part.array), -1), part.rows.ids
 
-    def rows(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Environment of the entries `chosen`, ``(len(chosen), width)``."""
-        count = len(chosen)
+    def rows(self, entries: torch.Tensor) -> torch.Tensor:
+        """Environment of some entries, ``(len(entries), width)``."""
+        count = len(entries)
         if len(self.parts) == 1:
             part = self.parts[0]
             flat = part.array.reshape(len(part.array), -1)
-            return take(flat, part.rows.of(chosen), count)
+            return take(flat, part.rows.of(entries), count)
         a, b = self.parts
         left, right = a.matrices(self._free[0], self._shared), b.matrices(self._shared, self._free[1])
-        made = _product(take(left, a.rows.of(chosen), count), take(right, b.rows.of(chosen), count))
-        return made.reshape(count, -1)
+        rows = _product(take(left, a.rows.of(entries), count), take(right, b.rows.of(entries), count))
+        return rows.reshape(count, -1)

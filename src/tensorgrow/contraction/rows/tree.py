@@ -20,8 +20,6 @@ from .tensors import RowSource, RowTensor, free_and_shared, join, take
 
 
 class _Vertex:
-    """A set of nodes in the dimension tree."""
-
     def __init__(self, tree: Tree, parent: _Vertex | None) -> None:
         self.nodes = frozenset(leaves(tree))
         self.parent = parent
@@ -74,12 +72,12 @@ class RowTree:
         left, right = a.matrices([], shared)[:, 0], b.matrices(shared, [])[:, :, 0]
         n = self.entries.count
         step = max(1, budget // (3 * left.shape[1]))
-        found = []
+        parts = []
         for first in range(0, n, step):
             piece = slice(first, min(first + step, n))
             picked = (take(x, t.rows.of(piece), piece.stop - first) for x, t in ((left, a), (right, b)))
-            found.append(torch.mul(*picked).sum(1))
-        return torch.cat(found)
+            parts.append(torch.mul(*picked).sum(1))
+        return torch.cat(parts)
 
     def environment(self, node: int) -> RowSource:
         """Everything but one node."""
@@ -113,7 +111,7 @@ class RowTree:
 
     @property
     def entries_held(self) -> int:
-        """Numbers that the partial contractions made so far hold."""
+        """Numbers that the partial contractions hold so far."""
         return sum(t.array.numel() for t in (*self._inside.values(), *self._outside.values()) if t)
 
     def entries_needed(self) -> int:
@@ -136,35 +134,31 @@ class RowTree:
         return RowSource(self.entries, (inner,) if outer is None else (outer, inner))
 
     def _inner(self, vertex: _Vertex) -> RowTensor:
-        """The nodes of a vertex contracted."""
-        found = self._inside.get(vertex)
-        if found is None:
+        if vertex not in self._inside:
             if vertex.node is not None:
                 node = vertex.node
-                found = RowTensor(self.entries.leaf(node), self.structure.edges_of(node), self.cores[node])
+                rows = RowTensor(self.entries.leaf(node), self.structure.edges_of(node), self.cores[node])
             else:
-                found = join(self.entries, *(self._inner(child) for child in vertex.children))
-            self._inside[vertex] = found
-        return found
+                rows = join(self.entries, *(self._inner(child) for child in vertex.children))
+            self._inside[vertex] = rows
+        return self._inside[vertex]
 
     def _outer(self, vertex: _Vertex) -> RowTensor | None:
         """All nodes outside a vertex contracted; None for the root, outside which there is nothing."""
-        if vertex in self._outside:
-            return self._outside[vertex]
-        assert vertex.parent is not None
-        above, beside = self._outer(vertex.parent), self._inner(vertex.sibling)
-        found = beside if above is None else join(self.entries, above, beside)
-        self._outside[vertex] = found
-        return found
+        if vertex not in self._outside:
+            assert vertex.parent is not None
+            above, beside = self._outer(vertex.parent), self._inner(vertex.sibling)
+            self._outside[vertex] = beside if above is None else join(self.entries, above, beside)
+        return self._outside[vertex]
 
 
 def _ancestors(vertex: _Vertex | None) -> list[_Vertex]:
     """A vertex and all above it."""
-    found = []
+    above = []
     while vertex is not None:
-        found.append(vertex)
+        above.append(vertex)
         vertex = vertex.parent
-    return found
+    return above
 
 
 def _join_in_order(entries: Entries, vertex: _Vertex, own: RowTensor, other: RowTensor) -> RowTensor:

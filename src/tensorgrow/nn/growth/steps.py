@@ -11,7 +11,7 @@ from torch import nn
 
 from ...search import Context, Limits, Search, SearchState
 from ...search.state import Json
-from ...solvers import grown_state
+from ...solvers import grow_state
 from ...steps import StopReason
 from ...structure import Edge
 from ..modules import count_parameters, model_tensors
@@ -122,7 +122,7 @@ class GrowSearch(Search[GrowProblem, GrowState]):
             for node, other in (edge, edge[::-1]):
                 core = f"{name}.cores.{node}" if name else f"cores.{node}"
                 if core in memory:
-                    memory[core] = grown_state(memory[core], layer.structure, node, other)
+                    memory[core] = grow_state(memory[core], layer.structure, node, other)
             slices = None if n else candidate.slices
             layer.grow_edge(*edge, slices=slices, noise=options.slice_noise, random_state=generator)
         if not options.transfer:

@@ -21,47 +21,28 @@ from .cache import cached
 
 @dataclass(frozen=True)
 class Absorb:
-    """One node, absorbed into what there is of its piece.
-
-    Attributes
-    ----------
-    state_axes
-        Order of the state's bonds: those that stay, then those that end at the node; None at the start.
-    core_axes
-        Order of the core's axes: bonds to the state, the feature leg, bonds that open.
-    stay, shared, new
-        Sizes of the three groups of bonds.
-    """
+    """One node, absorbed into what there is of its piece, the state."""
 
     node: int
     has_feature: bool
-    state_axes: tuple[int, ...] | None
-    core_axes: tuple[int, ...]
-    stay: tuple[int, ...]
-    shared: int
-    new: tuple[int, ...]
+    state_axes: tuple[int, ...] | None  # bonds that stay, then those that end at the node; None at the start
+    core_axes: tuple[int, ...]  # bonds to the state, the feature leg, bonds that open
+    stay: tuple[int, ...]  # sizes of the bonds that stay,
+    shared: int  # of those that end at the node together,
+    new: tuple[int, ...]  # and of those that open
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How a structure whose last leg is that of the classes is applied to samples.
-
-    Attributes
-    ----------
-    lonely
-        Feature nodes without edges.
-    pieces
-        What is connected once the class node is taken out, each with the class bonds it ends in, in the order
-        of its result; pieces without any are factors.
-    cost
-        Multiplications per sample.
-    """
+    """How a structure whose last leg is that of the classes is applied to samples."""
 
     class_node: int
-    lonely: tuple[int, ...]
+    lonely: tuple[int, ...]  # feature nodes without edges
+    # What is connected once the class node is taken out, each with the class bonds it ends in, in the order
+    # of its result; pieces without any are factors.
     pieces: tuple[tuple[tuple[Absorb, ...], tuple[int, ...]], ...]
     class_axes: tuple[tuple[int, ...], ...]
-    cost: float
+    cost: float  # multiplications per sample
 
     def run(self, cores: Sequence[torch.Tensor], features: torch.Tensor) -> torch.Tensor:
         """Values of the classes, ``(n, classes)``, for features of shape ``(n, legs, size)``."""

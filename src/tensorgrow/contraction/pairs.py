@@ -35,19 +35,13 @@ class PairOutput:
 
 @dataclass
 class PairEnvironment:
-    """Environment of the pair ``edge = (i, j)`` without the edge itself.
-
-    Attributes
-    ----------
-    gradient
-        Target contracted with all other cores, ``(d_i n_i, d_j n_j)`` where ``n`` counts the other bonds.
-    gram
-        ``(n_i^2, n_j^2)`` with ket before bra in each factor when `is_pair_gram`; otherwise the Gram of the
-        nodes outside `gram_nodes` (None: of no node), to be finished by `slice_gram_plan`.
-    """
+    """Environment of the pair ``edge = (i, j)`` without the edge itself."""
 
     edge: Edge
+    # Target contracted with all other cores, ``(d_i n_i, d_j n_j)`` where ``n`` counts the other bonds.
     gradient: Array
+    # ``(n_i^2, n_j^2)`` with ket before bra in each factor when `is_pair_gram`; otherwise the Gram of the
+    # nodes outside `gram_nodes` (None: of no node), to be finished by `slice_gram_plan`.
     gram: Array | None
     is_pair_gram: bool
     gram_nodes: tuple[int, ...]
@@ -56,22 +50,14 @@ class PairEnvironment:
 
 @dataclass(frozen=True)
 class PairPlan:
-    """Environments of several pairs in one program.
-
-    Attributes
-    ----------
-    target
-        Register of the target; None in a plan of Gram matrices only.
-    shares
-        Whether pairs share partial contractions.
-    """
+    """Environments of several pairs in one program."""
 
     program: Program
     cores: tuple[int, ...]
-    target: int | None
+    target: int | None  # register of the target; None in a plan of Gram matrices only
     outputs: dict[Edge, PairOutput]
     structure: Structure
-    shares: bool
+    shares: bool  # whether pairs share partial contractions
 
     def run(self, target: Array | None, cores: list[Array]) -> list[PairEnvironment]:
         """Contract; `target` has one axis per node (size 1 for internal ones)."""

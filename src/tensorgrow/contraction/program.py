@@ -309,20 +309,12 @@ class Program:
 
 @dataclass(frozen=True)
 class ResultPlan:
-    """A program with one result.
-
-    Attributes
-    ----------
-    inputs
-        Registers to fill, in the order of the arrays that `run` takes.
-    shape
-        Shape of the result; None: one axis per leg.
-    """
+    """A program with one result."""
 
     program: Program
-    inputs: tuple[int, ...]
+    inputs: tuple[int, ...]  # registers to fill, in the order of the arrays that `run` takes
     result: int
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, ...] | None = None  # of the result; None: one axis per leg
 
     def run(self, arrays: Iterable[Array]) -> Array:
         value = self.program.value(self.program.run(dict(zip(self.inputs, arrays))), self.result)

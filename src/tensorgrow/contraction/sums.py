@@ -19,20 +19,14 @@ OPEN, SET, SUMMED = "o", "r", "s"
 
 @dataclass(frozen=True)
 class PartialPlan:
-    """Equation and path of one kind of sum.
-
-    Attributes
-    ----------
-    widest
-        Numbers per row of the largest operand, intermediate or result.
-    """
+    """Equation and path of one kind of sum."""
 
     structure: Structure
     roles: str
     squared: bool
     equation: str
     path: Any
-    widest: int
+    widest: int  # numbers per row of the largest operand, intermediate or result
 
     def run(self, cores: Sequence[torch.Tensor], rows: torch.Tensor | None = None) -> torch.Tensor:
         """The sums.

@@ -112,23 +112,13 @@ class EnvironmentBuilder:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """Updates of all nodes, or of some; partial contractions are shared through a dimension tree.
-
-    Attributes
-    ----------
-    data
-        Register of what is fitted: the target, a part of it, or samples.
-    leg_order
-        Nodes in the order of their legs among the axes of the data; no product then has to copy it.
-    shape
-        Shape of the data.
-    """
+    """Updates of all nodes, or of some; partial contractions are shared through a dimension tree."""
 
     program: Program
     cores: tuple[int, ...]
-    data: int
-    leg_order: tuple[int, ...]
-    shape: tuple[int, ...]
+    data: int  # register of what is fitted: the target, a part of it, or samples
+    leg_order: tuple[int, ...]  # nodes in the order of their legs among the axes of the data
+    shape: tuple[int, ...]  # of the data
 
     def run(self, data: Array, cores: list[Array], update: Update) -> None:
         """Visit every node once; `update` gets its Gram and right-hand side and returns its new core."""

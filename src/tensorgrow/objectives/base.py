@@ -35,21 +35,12 @@ class LeastSquares(ABC):
 
     Cores travel as *arrays*, a list in whatever form the objective computes in: NumPy on small CPU problems,
     torch elsewhere.
-
-    Attributes
-    ----------
-    dims
-        Shape of the tensor.
-    dtype, device
-        Of the numbers computed with.
-    use_numpy
-        Whether arrays are NumPy arrays.
     """
 
-    dims: tuple[int, ...]
-    dtype: torch.dtype
+    dims: tuple[int, ...]  # shape of the tensor
+    dtype: torch.dtype  # of the numbers computed with
     device: torch.device | str = "cpu"
-    use_numpy: bool = False
+    use_numpy: bool = False  # whether arrays are NumPy arrays
 
     @property
     @abstractmethod
@@ -152,15 +143,9 @@ class SharesPasses(ABC):
 
 
 class HeldOut(LeastSquares):
-    """Data of which a part may be held out of the fit, with a ridge that the held-out part decides on.
+    """Data of which a part may be held out of the fit, with a ridge that the held-out part decides on."""
 
-    Attributes
-    ----------
-    ridge
-        Weight of the penalty on every core, relative to the mean diagonal of its Gram matrices.
-    """
-
-    ridge: float
+    ridge: float  # weight of the penalty on every core, relative to the mean diagonal of its Gram matrices
 
     @property
     @abstractmethod
@@ -188,15 +173,9 @@ class HeldOut(LeastSquares):
 
 
 class Differentiable(ABC):
-    """A loss that gradients can be taken of.
+    """A loss that gradients can be taken of."""
 
-    Attributes
-    ----------
-    dims
-        Dangling legs of the network.
-    """
-
-    dims: tuple[int, ...]
+    dims: tuple[int, ...]  # dangling legs of the network
 
     @property
     def is_whole(self) -> bool:

@@ -22,19 +22,13 @@ TINY = 1e-35
 
 @dataclass
 class PairContext:
-    """What the pairs of one network share.
-
-    Attributes
-    ----------
-    may_densify
-        Whether a tensor of the size of the target may be formed.
-    """
+    """What the pairs of one network share."""
 
     structure: Structure
     arrays: list[Array]
     is_complex: bool
     compute_grams: Callable[[], dict[int, Array]]
-    may_densify: bool = True
+    may_densify: bool = True  # whether a tensor of the size of the target may be formed
 
     @cached_property
     def node_grams(self) -> dict[int, Array]:

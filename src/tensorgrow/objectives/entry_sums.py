@@ -244,28 +244,15 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class SliceSums:
-    """Normal equations of one core, a Gram matrix per slice, some slices at a time.
+    """Normal equations of one core, a Gram matrix per slice, some slices at a time."""
 
-    Attributes
-    ----------
-    width
-        Number of columns of the environment.
-    size
-        Number of slices.
-    filled, empty
-        Slices with and without entries.
-    sums
-        For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
-    squared_norm
-        Sum of the diagonals of all Gram matrices.
-    """
-
-    width: int
-    size: int
-    filled: torch.Tensor
-    empty: torch.Tensor
+    width: int  # number of columns of the environment
+    size: int  # number of slices
+    filled: torch.Tensor  # slices with entries
+    empty: torch.Tensor  # slices without
+    # For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
     sums: Callable[[int, int], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]]
-    squared_norm: Callable[[], float]
+    squared_norm: Callable[[], float]  # sum of the diagonals of all Gram matrices
 
 
 def solve_core(

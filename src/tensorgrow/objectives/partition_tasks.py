@@ -36,13 +36,7 @@ Computation = Callable[[SliceTable, RowSource, torch.Tensor], T]
 
 
 class EntryPart:
-    """Entries of one partition.
-
-    Parameters
-    ----------
-    objective
-        Least squares on them.
-    """
+    """Entries of one partition, and what the last tasks left behind."""
 
     def __init__(self, objective: ObservedLeastSquares) -> None:
         self._objective = objective
@@ -127,21 +121,13 @@ class Cores:
 
 @dataclass(frozen=True)
 class Fit:
-    """What is fitted.
+    """What is fitted."""
 
-    Attributes
-    ----------
-    ridge
-        Relative to the mean diagonal of the Gram matrices; it decides on the precision of the rows.
-    everything
-        Whether held-out entries are fitted too.
-    minus
-        Networks that are subtracted from the values.
-    """
-
-    ridge: float
-    everything: bool = False
-    minus: tuple[Cores, ...] = ()
+    ridge: (
+        float  # relative to the mean diagonal of the Gram matrices; it decides on the precision of the rows
+    )
+    everything: bool = False  # whether held-out entries are fitted too
+    minus: tuple[Cores, ...] = ()  # networks that are subtracted from the values
 
 
 class Task(Protocol[T_co]):
@@ -295,19 +281,7 @@ class PairGradient:
 def add_up(
     width: int, counts: Array, sums: Callable[[int, int], Sums], squared_norm: Callable[[], float]
 ) -> SliceSums:
-    """Normal equations of one core from functions that add up those of all parts.
-
-    Parameters
-    ----------
-    width
-        Columns of the environment.
-    counts
-        Fitted entries of every slice.
-    sums
-        Sums of a range of slices.
-    squared_norm
-        Sum of the diagonals of all Gram matrices.
-    """
+    """`SliceSums` from functions that add up those of all parts, and the fitted entries of every slice."""
 
     def convert(first: int, last: int) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]:
         edges, gram, rhs = sums(first, last)

@@ -42,22 +42,12 @@ from .slices import PairProblem
 
 @dataclass(frozen=True)
 class Census:
-    """How many entries there are.
-
-    Attributes
-    ----------
-    fitted, held_out
-        Entries of both kinds.
-    slices
-        Fitted entries by mode and slice.
-    largest_part
-        Entries of the part that has most.
-    """
+    """How many entries there are."""
 
     fitted: int
     held_out: int
-    slices: tuple[Array, ...]
-    largest_part: int
+    slices: tuple[Array, ...]  # fitted entries by mode and slice
+    largest_part: int  # entries of the part that has most
 
 
 class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):

@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 class SamplePairProblem(PairProblem):
-    """Slices of one edge: the two cores of the same network without that edge.
-
-    Parameters
-    ----------
-    objective
-        Its responses are the residual.
-    """
+    """Slices of one edge: the two cores of the same network without it, fitted to an objective's residual."""
 
     def __init__(
         self,

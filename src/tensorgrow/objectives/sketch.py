@@ -31,18 +31,10 @@ OVERSAMPLING = 6
 
 @dataclass(frozen=True)
 class Sketch:
-    """Random combinations of the fibres of every mode, with the norm and the largest entry of the data.
+    """Random combinations of the fibres of every mode, with the norm and the largest entry of the data."""
 
-    Attributes
-    ----------
-    factors
-        One Gaussian matrix per mode, ``(size, columns)``.
-    modes
-        Modes whose range is looked for.
-    """
-
-    factors: tuple[Array, ...]
-    modes: tuple[int, ...]
+    factors: tuple[Array, ...]  # one Gaussian matrix per mode, ``(size, columns)``
+    modes: tuple[int, ...]  # those whose range is looked for
 
     def __call__(self, block: Array, box: Box) -> Partial:
         """One matrix per mode, under the mode and its range."""
@@ -123,43 +115,21 @@ def _like(array: Array, block: Array) -> Array:
 
 @dataclass(frozen=True)
 class Compression:
-    """A tensor as a core in orthonormal bases.
+    """A tensor as a core in orthonormal bases."""
 
-    Attributes
-    ----------
-    core
-        The tensor in the bases, in double precision.
-    bases
-        One matrix per mode, None where the mode was not compressed.
-    rest
-        Norm of what the bases leave out.
-    """
-
-    core: torch.Tensor
-    bases: list[Basis]
-    rest: float
+    core: torch.Tensor  # the tensor in the bases, in double precision
+    bases: list[Basis]  # one matrix per mode, None where the mode was not compressed
+    rest: float  # norm of what the bases leave out
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Orthonormal directions of every mode, strongest first.
+    """Orthonormal directions of every mode, strongest first."""
 
-    Attributes
-    ----------
-    vectors
-        One matrix per mode; None where the mode is too short to gain from a basis.
-    tails
-        What is left of each sketch after so many directions, relative to its norm.
-    survey
-        Norm and largest entry of the data.
-    sizes
-        Sizes of the modes.
-    """
-
-    vectors: list[Basis]
-    tails: list[torch.Tensor | None]
-    survey: Partial
-    sizes: tuple[int, ...]
+    vectors: list[Basis]  # one matrix per mode; None where the mode is too short to gain from a basis
+    tails: list[torch.Tensor | None]  # what is left of each sketch after k directions, relative to its norm
+    survey: Partial  # norm and largest entry of the data
+    sizes: tuple[int, ...]  # of the modes
 
     def bases(self, allowed: float, max_entries: float) -> list[Basis] | None:
         """Bases whose core has at most so many entries, leaving out as little as possible."""

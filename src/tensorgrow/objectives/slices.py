@@ -39,14 +39,9 @@ class PairProblem(ABC):
     """Best new slices for one edge, everything else fixed.
 
     Slices are vectors in the order of their core's axes without the edge.
-
-    Attributes
-    ----------
-    edge
-        The edge ``(i, j)``; the left slice belongs to ``i``, the right one to ``j``.
     """
 
-    edge: Edge
+    edge: Edge  # ``(i, j)``; the left slice belongs to ``i``, the right one to ``j``
 
     @property
     @abstractmethod

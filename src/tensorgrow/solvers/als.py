@@ -21,34 +21,18 @@ from ..structure import Structure
 
 @dataclass(frozen=True)
 class ALSSettings:
-    """When and how carefully to sweep.
-
-    Attributes
-    ----------
-    max_sweeps
-        Sweeps at most.
-    tolerance
-        Stop when a sweep lowers the loss by less than this share of it.
-    absolute_tolerance
-        Stop when a sweep lowers the relative squared error by less than this (the paper's rule); off when 0.
-    ridge
-        Added to the unit diagonal of every scaled Gram.
-    balance_every
-        Sweeps between two gauge balancings.
-    accelerate
-        Start sweeps from a point beyond the last one, in the direction of the last change; a sweep that does
-        not lower the loss is undone.
-    momentum
-        How far beyond at first, as a share of the last change; it adapts.
-    """
+    """When and how carefully to sweep."""
 
     max_sweeps: int = 100
-    tolerance: float = 1e-4
+    tolerance: float = 1e-4  # stop when a sweep lowers the loss by less than this share of it
+    # Stop when a sweep lowers the relative squared error by less than this (the paper's rule); off when 0.
     absolute_tolerance: float = 0.0
-    ridge: float = 1e-14
-    balance_every: int = 5
+    ridge: float = 1e-14  # added to the unit diagonal of every scaled Gram
+    balance_every: int = 5  # sweeps between two gauge balancings
+    # Start sweeps from a point beyond the last one, in the direction of the last change; a sweep that does
+    # not lower the loss is undone.
     accelerate: bool = False
-    momentum: float = 0.5
+    momentum: float = 0.5  # how far beyond at first, as a share of the last change; it adapts
 
 
 @dataclass(frozen=True)

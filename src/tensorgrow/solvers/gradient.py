@@ -160,24 +160,13 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Training:
-    """Outcome of a training.
+    """Outcome of a training."""
 
-    Attributes
-    ----------
-    measure
-        Validation score, or loss, of the best epoch.
-    loss
-        Mean loss over the batches of that epoch, each before its step; NaN for the state before the first.
-    epochs
-        Epochs done.
-    state
-        What the optimiser remembers of each parameter; empty where it has no memory by parameter.
-    """
-
-    measure: float
+    measure: float  # validation score, or loss, of the best epoch
+    # Mean loss over the batches of that epoch, each before its step; NaN for the state before the first.
     loss: float
     epochs: int
-    state: State
+    state: State  # what the optimiser remembers of each parameter; empty where it has no memory by parameter
 
 
 def train(

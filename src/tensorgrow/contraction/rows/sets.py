@@ -22,23 +22,12 @@ KEPT_JOINS = 64
 
 @dataclass(frozen=True, eq=False)
 class RowSet:
-    """Distinct combinations of the indices of some nodes.
+    """Distinct combinations of the indices of some nodes."""
 
-    Attributes
-    ----------
-    key
-        The nested nodes it was joined from.
-    ids
-        Row of every entry; None when there is one row for all.
-    count
-        Number of rows.
-    left, right
-        For joined sets whose rows are not all combinations: the rows of both parts behind each row.
-    """
-
-    key: Tree
-    ids: torch.Tensor | None
-    count: int
+    key: Tree  # the nested nodes it was joined from
+    ids: torch.Tensor | None  # row of every entry; None when there is one row for all
+    count: int  # number of rows
+    # For joined sets whose rows are not all combinations: the rows of both parts behind each row.
     left: torch.Tensor | None = None
     right: torch.Tensor | None = None
 

@@ -84,8 +84,6 @@ class ScoreOptions(_Options):
         Size of random slices.
     slice_sweeps
         Sweeps over the two new slices while scoring.
-    score_noise
-        Log-normal noise on the scores of later starts.
     lookahead
         How many of the best-scored candidates are refitted and ranked again by the same score; 1 is off.
         None: the first growth goes without; where sweeps stay cheap and the error target is above
@@ -100,7 +98,6 @@ class ScoreOptions(_Options):
     slice_init: Literal["spectral", "random"] = "spectral"
     slice_noise: float = _number(1e-2, 0.0)
     slice_sweeps: int = _number(2, 1)
-    score_noise: float = _number(0.1, 0.0)
     lookahead: int | None = _number(None, 1, off=1, none=True)
     lookahead_sweeps: int = _number(6, 1)
 
@@ -134,8 +131,6 @@ class FitOptions(_Options):
         Sweeps between two gauge balancings.
     accelerate
         Extrapolate between sweeps where the target is not exact (near exact solutions it can degenerate).
-    exact_below
-        Error targets below this are taken for exact representations.
     """
 
     sweeps: int = _number(30, 1)
@@ -147,7 +142,6 @@ class FitOptions(_Options):
     rounding_ridge: float = _number(1e-14, 0.0)
     balance_every: int = _number(5, 1)
     accelerate: bool = _switch(True)
-    exact_below: float = _number(1e-4, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +213,8 @@ class EffortOptions(_Options):
         only made while the target looks exactly representable and the best structure is not certified. Where
         entries are missing, only where refits are cheap or `regrow_cycles` are made, and not once the fit is
         exact.
+    score_noise
+        Log-normal noise on the scores of later starts.
     overshoot
         Where held-out entries guide a search within a budget and some of it is left over at its end: grow
         this share beyond the budget and give up other ranks instead, if that helps; 0: do not.
@@ -226,16 +222,20 @@ class EffortOptions(_Options):
         Ruin-and-regrow cycles after the starts; None: until the time is spent.
     regrow_depth
         Ranks dropped per cycle at most.
+    exact_below
+        Error targets below this are taken for exact representations.
     """
 
     starts: int = _number(4, 1, off=1)
+    score_noise: float = _number(0.1, 0.0)
     overshoot: float = _number(0.0, 0.0)
     regrow_cycles: int | None = _number(0, 0, none=True)
     regrow_depth: int = _number(8, 1)
+    exact_below: float = _number(1e-4, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreedyOptions(ScoreOptions, FitOptions, GrowthOptions, ReductionOptions, EffortOptions):
+class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, ScoreOptions):
     """Everything rarer about the search. A task refuses options that its search ignores."""
 
     @classmethod
@@ -343,8 +343,9 @@ class GreedyOptions(ScoreOptions, FitOptions, GrowthOptions, ReductionOptions, E
 
 def _collect_docs(cls: type) -> None:
     """List the options of all groups where users look them up."""
-    sections = [(inspect.getdoc(group) or "").split("----------\n", 1)[-1] for group in cls.__bases__]
-    cls.__doc__ = f"{cls.__doc__}\n\nAttributes\n----------\n" + "\n".join(sections)
+    docs = [inspect.getdoc(group) or "" for group in reversed(cls.__bases__)]
+    sections = "\n".join(doc.split("----------\n", 1)[-1] for doc in docs)
+    cls.__doc__ = f"{cls.__doc__}\n\nAttributes\n----------\n{sections}"
 
 
 _collect_docs(GreedyOptions)

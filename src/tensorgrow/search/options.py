@@ -111,7 +111,7 @@ class ScoreOptions(_Options):
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(_Options):
-    """How a network is fitted.
+    """How a network is fitted, and kept from overfitting.
 
     Attributes
     ----------
@@ -127,6 +127,8 @@ class FitOptions(_Options):
         None: chosen on the held-out entries.
     rounding_ridge
         Added to the unit diagonal of every scaled Gram matrix, against rounding.
+    patience
+        Where held-out data or a loss decides: growths in a row that may fail to lower it before growth ends.
     balance_every
         Sweeps between two gauge balancings.
     accelerate
@@ -140,13 +142,14 @@ class FitOptions(_Options):
     final_tolerance: float = _number(1e-5, 0.0)
     ridge: float | None = _number(None, 0.0, none=True)
     rounding_ridge: float = _number(1e-14, 0.0)
+    patience: int = _number(8, 1)
     balance_every: int = _number(5, 1)
     accelerate: bool = _switch(True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrowthOptions(_Options):
-    """How a network grows, and when growth ends.
+    """How a network grows.
 
     Attributes
     ----------
@@ -161,8 +164,6 @@ class GrowthOptions(_Options):
     thicken_costly
         Once a sweep costs about 0.05 s or more, and 16 times that of a network of rank one, raise edges that
         exist; new ones where none of these helps.
-    patience
-        Where held-out data or a loss decides: growths in a row that may fail to lower it before growth ends.
     """
 
     transfer: bool = _switch(True)
@@ -170,7 +171,6 @@ class GrowthOptions(_Options):
     terms: bool = _switch(True)
     max_degree: int | None = _number(None, 1, none=True)
     thicken_costly: bool = _switch(True)
-    patience: int = _number(8, 1)
 
 
 @dataclass(frozen=True, kw_only=True)

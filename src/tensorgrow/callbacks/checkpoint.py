@@ -45,10 +45,10 @@ class Checkpoint:
         theirs = header["identity"]
         for name, mine in self.identity.items():
             if theirs.get(name) != mine:
-                then, now = _differing(theirs.get(name), mine)
+                then, now = _differences(theirs.get(name), mine)
                 raise OptionError(
-                    f"the checkpoint {self.path} belongs to another run: its {name} is {then!r:.200}, here it "
-                    f"is {now!r:.200}. Use another file, or delete this one to start anew"
+                    f"the checkpoint {self.path} belongs to another run: its {name} is {then!r:.200}, here "
+                    f"it is {now!r:.200}. Use another file, or delete this one to start anew"
                 )
         search.resume(header["state"], tensors)
 
@@ -72,7 +72,7 @@ class Checkpoint:
         self._next = now + WORTH_WRITING * (now - begin)
 
 
-def _differing(one: object, other: object) -> tuple[object, object]:
+def _differences(one: object, other: object) -> tuple[object, object]:
     """Of two dictionaries, such as options, the items that differ; other values as they are."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other

@@ -202,6 +202,14 @@ def test_init_with_checkpoint(tmp_path):
     assert_same(tg.decompose(x, checkpoint=file, **options), whole)
 
 
+def test_a_file_of_a_run_with_other_options_names_those_that_differ(tmp_path):
+    x, file = ring(noise=0.3), tmp_path / "run.ckpt"
+    tg.decompose(x, max_error=0.3, checkpoint=file, callbacks=StopAfter(1))
+    expected = r"its options is {'sweeps': 30, 'prune': True}, here it is {'sweeps': 7, 'prune': False}\. Use"
+    with pytest.raises(tg.OptionError, match=expected):
+        tg.decompose(x, max_error=0.3, checkpoint=file, options=GreedyOptions(sweeps=7, prune=False))
+
+
 # -- other processes ---------------------------------------------------------------------------------------
 
 CHILD = """

@@ -252,7 +252,9 @@ RUNS = {
         lambda o: make_held_out(
             SMALL, o.replace(regrow_cycles=1, overshoot=0.1, patience=2), max_parameters=40
         ),
-        lambda o: make_held_out(SMALL, o.replace(slice_init="random", patience=2)),
+        lambda o: make_held_out(
+            SMALL, o.replace(slice_init="random"), is_patient=True, max_steps=1, max_error=0.1
+        ),
     ],
     GradientSearch: [lambda o: make_gradient(SMALL, o.replace(rank_increment=2), max_parameters=30)],
 }

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
+from tensorgrow import GreedyOptions, Structure
 from tensorgrow import StopReason as Stop
-from tensorgrow import Structure
 from tensorgrow.search import pace
 from tests.oracles import dense, random_network
 from tests.search.factories import GROWTH, make_search, noisy
@@ -32,3 +34,41 @@ def test_costly_networks_get_new_edges_where_the_old_ones_do_not_help(monkeypatc
         [(0, 2), (0, 2), (1, 3)],
         [(1, 3), (0, 2), (0, 2)],
     )  # one edge to its end, then the other
+
+
+class Costs:
+    """An objective whose sweeps take some flops at rank one, and others elsewhere."""
+
+    dims = (2, 2)
+
+    def __init__(self, flops: float, at_rank_one: float = 0.0) -> None:
+        self.flops, self.at_rank_one = flops, at_rank_one
+
+    def sweep_flops(self, structure: Structure) -> float:
+        return self.flops if structure.edges else self.at_rank_one
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])  # a device nobody measured counts as a CPU
+@pytest.mark.parametrize(
+    ("flops", "cheap", "costly", "slow", "ranks"),
+    [
+        (1e8 - 1, True, False, False, 1),
+        (1e8, False, False, False, 1),
+        (5e8, False, False, False, 1),
+        (5e8 + 1, False, True, False, 1),
+        (3e9, False, True, False, 1),
+        (3e9 + 1, False, True, True, 1),
+        (1e10, False, True, True, 1),
+        (1e10 + 1, False, True, True, 3),
+    ],
+)
+def test_a_core_does_ten_billion_flops_in_a_second(flops, device, cheap, costly, slow, ranks):
+    structure, options = Structure((2, 2), {(0, 1): 18}), GreedyOptions()
+    speed = pace.Pace(Costs(flops), device)
+    assert speed.seconds(structure) == flops / 1e10
+    assert speed.is_cheap(structure) == cheap
+    assert speed.is_costly(structure) == speed.has_wide_cuts(structure) == costly
+    assert speed.is_slow(structure) == slow
+    assert speed.increment(structure, (0, 1), options) == ranks
+    assert speed.increment(structure, (0, 1), options.replace(rank_increment=4)) == 4
+    assert not pace.Pace(Costs(flops, flops / 16), device).has_wide_cuts(structure)

@@ -79,8 +79,8 @@ def states(draw) -> NetworkState:
     )
     gains = st.dictionaries(edges, st.tuples(numbers, counts), max_size=4)
     if kind is HeldOutState:
-        state.gains, state.ridge, state.kept = draw(gains), draw(st.none() | numbers), draw(fitted())
-        state.grown = draw(st.none() | st.sampled_from(StopReason))
+        state.gains, state.ridge, state.earlier = draw(gains), draw(st.none() | numbers), draw(fitted())
+        state.outcome = draw(st.none() | st.sampled_from(StopReason))
     if kind is GradientState:
         state.gains, state.moments = draw(gains), draw(moments())
     return state

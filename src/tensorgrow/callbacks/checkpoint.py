@@ -45,10 +45,10 @@ class Checkpoint:
         theirs = header["identity"]
         for name, mine in self.identity.items():
             if theirs.get(name) != mine:
+                then, now = _differences(theirs.get(name), mine)
                 raise OptionError(
-                    f"the checkpoint {self.path} belongs to another run: its {name} is "
-                    f"{theirs.get(name)!r:.200}, here it is {mine!r:.200}. Use another file, or delete this "
-                    "one to start anew"
+                    f"the checkpoint {self.path} belongs to another run: its {name} is {then!r:.200}, here "
+                    f"it is {now!r:.200}. Use another file, or delete this one to start anew"
                 )
         search.resume(header["state"], tensors)
 
@@ -70,3 +70,11 @@ class Checkpoint:
         write_file(self.path, CHECKPOINT_KIND, {"identity": self.identity, "state": state}, tensors)
         now = time.perf_counter()
         self._next = now + WORTH_WRITING * (now - begin)
+
+
+def _differences(one: object, other: object) -> tuple[object, object]:
+    """Of two dictionaries, such as options, the items that differ; other values as they are."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return one, other
+    names = [n for n in {**one, **other} if n not in one or n not in other or one[n] != other[n]]
+    return {n: one[n] for n in names if n in one}, {n: other[n] for n in names if n in other}

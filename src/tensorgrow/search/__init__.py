@@ -1,4 +1,4 @@
-"""How structures are found."""
+"""Searches for structures: their problems, options, limits, states and moves."""
 
 from .cuts import CutBounds
 from .edges import EdgePolicy, Edges

@@ -77,7 +77,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
     validation score (of the loss where there is none) per added parameter: losses may be negative, so that
     their logarithm does not serve.
 
-    An objective that can screen edges is asked instead, and several of the best grow in one step: where there
+    An objective that can screen edges does so instead, and several of the best grow in one step: where there
     are dozens of edges, training each of them, or growing one at a time, would take too long.
     """
 
@@ -123,9 +123,9 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         if isinstance(problem.objective, Screening):
             self._grow_several(problem.objective, edges)
             return
-        chosen = self._shortlist(edges)
-        shared = problem.objective.around(network, chosen) if isinstance(problem.objective, Sharing) else None
-        tried = [self._try(self.current, e, shared and shared(e)) for e in chosen]
+        edges = self._shortlist(edges)
+        shared = problem.objective.around(network, edges) if isinstance(problem.objective, Sharing) else None
+        tried = [self._try(self.current, e, shared and shared(e)) for e in edges]
         state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
         (i, j), slices, score = max(tried, key=lambda t: t[2])
         if score == -math.inf:
@@ -146,15 +146,15 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         """Grow the edges that the objective proposes, all at once."""
         state, problem = self.state, self.problem
         network = self.current.network
-        chosen, grown = objective.screen(network, edges, problem.max_parameters, self.context.generator)
-        if not chosen:
+        best, grown = objective.screen(network, edges, problem.max_parameters, self.context.generator)
+        if not best:
             self._end(StopReason.SATURATED)
             return
         structure, moments = network.structure, state.moments
-        for i, j in chosen:
+        for i, j in best:
             moments = grow_moments(structure, moments, i, j)
             structure = structure.with_rank(i, j, structure.rank(i, j) + 1)
-        self._train_and_record(grown, moments, chosen[0])
+        self._train_and_record(grown, moments, best[0])
 
     def _train_and_record(self, network: TensorNetwork, moments: State, edge: Edge) -> None:
         """Train after a growth, record it, and see whether to go on."""
@@ -286,8 +286,8 @@ def fit_by_gradient(
         state=moments if moments and len(moments) == len(leaves) else None,
         deadline=deadline,
     )
-    found = TensorNetwork(structure, [leaf.detach() for leaf in leaves])
-    return Fitted(found, objective.total(found), objective.validate(found)), done.state
+    trained = TensorNetwork(structure, [leaf.detach() for leaf in leaves])
+    return Fitted(trained, objective.total(trained), objective.validate(trained)), done.state
 
 
 def _measure(objective: Differentiable, now: Callable[[], TensorNetwork]) -> Callable[[], float] | None:

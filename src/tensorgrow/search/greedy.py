@@ -161,11 +161,11 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         """Compare with the smallest tree: before growing for exact targets, else after the first growth."""
         state, problem = self.state, self.problem
         bounds = problem.bounds
-        found = None if bounds is None or not self._may_use_trees() else smallest_tree(bounds)
+        tree = None if bounds is None or not self._may_use_trees() else smallest_tree(bounds)
         most = math.inf if problem.max_parameters is None else problem.max_parameters
-        if found is not None and found[0] <= most and (state.best is None or found[0] < state.best.size):
+        if tree is not None and tree[0] <= most and (state.best is None or tree[0] < state.best.size):
             assert bounds is not None
-            network = build_tree(bounds.target, found[1], found[2], bounds.bases)
+            network = build_tree(bounds.target, tree[1], tree[2], bounds.bases)
             network = network.to(self.start.device, self.start.dtype)
             fitted = refit(problem, network)
             if fitted.loss <= problem.target:
@@ -242,14 +242,14 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             return
         state.cycles += 1
         try:
-            found = regrow(problem, self.current, self.best)
+            trial = regrow(problem, self.current, self.best)
         except MemoryLimitError:
-            found = None
+            trial = None
         slack = 1.0 + REGROW_SLACK * float(torch.rand((), generator=self.context.generator))
-        if found is not None and self._measure(found) <= self._measure(self.current) * slack:
-            state.current = found
-        if found is not None and self._measure(found) < self._measure(self.best):
-            state.best, state.stalls = found, 0
+        if trial is not None and self._measure(trial) <= self._measure(self.current) * slack:
+            state.current = trial
+        if trial is not None and self._measure(trial) < self._measure(self.best):
+            state.best, state.stalls = trial, 0
             self._record("regrow", fitted=self.best)
         else:
             state.stalls += 1

@@ -14,12 +14,8 @@ from .state import Fitted
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
 LEAST_GAIN = 1e-9
-# For structures that may represent the target exactly, near which ALS crawls.
-PATIENT_SWEEPS = 500
-PATIENT_TOLERANCE = 1e-5
 # Where entries are missing and sweeps are cheap, refits continue until they converge.
-CHEAP_SWEEPS = 100
-CHEAP_TOLERANCE = 1e-4
+CHEAP_SWEEPS, CHEAP_TOLERANCE = 100, 1e-4
 
 
 def refit(
@@ -102,44 +98,65 @@ def _grow_one_of(
     edges: list[Edge], problem: Problem, current: Fitted, care: Care
 ) -> tuple[Fitted, Edge] | None:
     """Raise the rank of the most promising of some edges; None when none helps."""
-    o = problem.options
-    candidates = _score(problem, current, edges, care.memory)
-    helpful = [c for c in candidates if c.loss < current.measure * (1.0 - LEAST_GAIN)]
-    if problem.holds_out and not helpful:  # a refit of everything may still gain what slices alone do not
-        helpful = sorted(candidates, key=lambda c: -c.gain)[:1]
-    candidates = helpful
+    candidates = _helpful(problem, current, _score(problem, current, edges, care.memory))
     if not candidates:
         return None
-    if care.randomise:
-        candidates.sort(key=lambda c: -c.score * problem.context.noise(o.score_noise))
-    structure = current.network.structure
-    width = len(candidates) if o.scoring == "full" else (care.lookahead or problem.lookahead(structure))
-    if care.doubt:
-        candidates, width = order_by_gain(candidates), 1 + care.doubt
-    if width > 1:
-        chosen, grown = _look_ahead(problem, current, candidates[:width], care.randomise)
-    else:
-        chosen, grown = candidates[0], grown_by(current.network, candidates[0])
-    for _ in range(problem.increment(structure, chosen.edge) - 1):
-        extra = _same_edge_again(problem, grown, chosen.edge)
+    candidate, grown = _choose(problem, current, candidates, care)
+    for _ in range(problem.increment(current.network.structure, candidate.edge) - 1):
+        extra = _same_edge_again(problem, grown, candidate.edge)
         if extra is None:
             break
         grown = extra
+    _check_memory(problem, grown)
+    transfer = problem.options.transfer
+    if not transfer:
+        grown = TensorNetwork.random(
+            grown.structure, random_state=problem.context.generator, dtype=grown.dtype, device=grown.device
+        )
+    fitted = _refit_after_growth(problem, grown)
+    held_out = fitted.validation is not None  # there, a step may fail to pay at once
+    if transfer and not held_out and not fitted.loss < current.loss * (1.0 - LEAST_GAIN):
+        return None  # the gain that the slices promised was rounding
+    return fitted, candidate.edge
+
+
+def _helpful(problem: Problem, current: Fitted, candidates: list[Candidate]) -> list[Candidate]:
+    """Candidates that lower the loss.
+
+    Where data is held out and there are none, the one that gains most: a refit of everything may still gain
+    what slices alone do not.
+    """
+    helpful = [c for c in candidates if c.loss < current.measure * (1.0 - LEAST_GAIN)]
+    if problem.holds_out and not helpful:
+        return sorted(candidates, key=lambda c: -c.gain)[:1]
+    return helpful
+
+
+def _choose(
+    problem: Problem, current: Fitted, candidates: list[Candidate], care: Care
+) -> tuple[Candidate, TensorNetwork]:
+    """The candidate to grow, and the network with it: the best score, or the best of several refits."""
+    o = problem.options
+    if care.randomise:
+        candidates = sorted(candidates, key=lambda c: -c.score * problem.context.noise(o.score_noise))
+    if care.doubt:
+        candidates, width = order_by_gain(candidates), 1 + care.doubt
+    elif o.scoring == "full":
+        width = len(candidates)
+    else:
+        width = care.lookahead or problem.lookahead(current.network.structure)
+    if width > 1:
+        return _look_ahead(problem, current, candidates[:width], care.randomise)
+    return candidates[0], grown_by(current.network, candidates[0])
+
+
+def _check_memory(problem: Problem, grown: TensorNetwork) -> None:
     needed = problem.objective.memory_needed(grown.structure)
     if needed > problem.memory_limit:
         raise MemoryLimitError(
             f"growing to {grown.num_parameters:,} parameters needs about {needed / 1e9:.2f} GB, above the "
             f"limit of {problem.memory_limit / 1e9:.2f} GB"
         )
-    if not o.transfer:
-        grown = TensorNetwork.random(
-            grown.structure, random_state=problem.context.generator, dtype=grown.dtype, device=grown.device
-        )
-    fitted = _refit_after_growth(problem, grown)
-    held_out = fitted.validation is not None  # there, a step may fail to pay at once
-    if o.transfer and not held_out and not fitted.loss < current.loss * (1.0 - LEAST_GAIN):
-        return None  # the gain that the slices promised was rounding
-    return fitted, chosen.edge
 
 
 def _score(
@@ -148,8 +165,8 @@ def _score(
     """Candidate edges, best score first; all of them, or those that can still be the best."""
     network, o = current.network, problem.options
 
-    def score(chosen: list[Edge]) -> list[Candidate]:
-        return score_edges(problem.objective, network, current.measure, chosen, o, problem.context.generator)
+    def score(some: list[Edge]) -> list[Candidate]:
+        return score_edges(problem.objective, network, current.measure, some, o, problem.context.generator)
 
     if memory is None:
         return score(edges)
@@ -173,7 +190,7 @@ def _refit_after_growth(problem: Problem, grown: TensorNetwork) -> Fitted:
         return fitted
     if not problem.bounds.admits(grown.structure):
         return fitted
-    return refit(problem, fitted.network, sweeps=PATIENT_SWEEPS, tolerance=PATIENT_TOLERANCE)
+    return refit(problem, fitted.network, sweeps=500, tolerance=1e-5)
 
 
 def _look_ahead(

@@ -55,27 +55,27 @@ class HeldOutState(NetworkState):
     ----------
     cycles, stalls
         Regrow cycles, and those of them since the last gain.
-    ridge, tuned
+    ridge, tuned_size
         The ridge in use, None for the first one, and the size of the network that it was last chosen for.
     stale
         Growths since the held-out error fell.
     gains
         The last known gains of edges.
-    grown
+    outcome
         Why the growth ended.
-    kept, kept_ridge
+    earlier, earlier_ridge
         The best network of earlier starts and its ridge.
     """
 
     cycles: int = 0
     stalls: int = 0
     ridge: float | None = None
-    tuned: int = 0
+    tuned_size: int = 0
     stale: int = 0
     gains: Gains = field(default_factory=dict)
-    grown: StopReason | None = None
-    kept: Fitted | None = None
-    kept_ridge: float | None = None
+    outcome: StopReason | None = None
+    earlier: Fitted | None = None
+    earlier_ridge: float | None = None
 
 
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
@@ -95,15 +95,15 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     @property
     def answer(self) -> Fitted | None:
-        kept, now = self.state.kept, super().answer
-        return kept if kept is not None and (now is None or self._prefers(kept, now)) else now
+        earlier, now = self.state.earlier, super().answer
+        return earlier if earlier is not None and (now is None or self._prefers(earlier, now)) else now
 
     @property
     def ridge(self) -> float:
         """The ridge of the answer."""
-        is_kept = self.state.kept is not None and self.answer is self.state.kept
-        kept = self.state.kept_ridge
-        return kept if is_kept and kept is not None else self._ridge
+        state = self.state
+        is_earlier = state.earlier is not None and self.answer is state.earlier
+        return state.earlier_ridge if is_earlier and state.earlier_ridge is not None else self._ridge
 
     @property
     def patience(self) -> int | None:
@@ -201,7 +201,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _end_growth(self, reason: StopReason) -> None:
         """Continue from the network to return."""
         state = self.state
-        state.grown = reason
+        state.outcome = reason
         within_budget = reason == StopReason.MAX_PARAMETERS  # all of it may be used
         state.current = state.best if within_budget else self._smallest_of_the_best()
         state.phase = "shrink"
@@ -261,7 +261,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         """Whether a smaller network is looked for: not within a budget, nor where refits are slow."""
         problem = self.problem
         allowed = problem.options.prune and problem.holds_out
-        return allowed and self.state.grown != StopReason.MAX_PARAMETERS and not self._is_slow(self.current)
+        return allowed and self.state.outcome != StopReason.MAX_PARAMETERS and not self._is_slow(self.current)
 
     def _settle(self) -> None:
         """Keep the smallest, or a smaller network for the completed tensor; choose the ridge finely."""
@@ -279,7 +279,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         if self._another_start_pays:
             self._start_again()
         else:
-            self._end(state.grown or StopReason.TARGET_REACHED)
+            self._end(state.outcome or StopReason.TARGET_REACHED)
 
     @property
     def _another_start_pays(self) -> bool:
@@ -291,16 +291,16 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         return o.regrow_cycles != 0 or self.problem.refits_fully(self.best.network.structure)
 
     def _end(self, reason: StopReason) -> None:
-        if self.state.kept is not None and self.hit_limit:  # an earlier start met what was asked for
-            reason = self.state.grown or reason
+        if self.state.earlier is not None and self.hit_limit:  # an earlier start met what was asked for
+            reason = self.state.outcome or reason
         super()._end(reason)
 
     def _start_again(self) -> None:
         """Keep the best of all starts, and begin with another one."""
         state = self.state
-        state.kept, state.kept_ridge = self.answer, self.ridge
+        state.earlier, state.earlier_ridge = self.answer, self.ridge
         state.current = state.best = state.ridge = None
-        state.tuned = state.stale = state.cycles = state.stalls = 0
+        state.tuned_size = state.stale = state.cycles = state.stalls = 0
         state.gains = {}
         state.start += 1
         state.phase = "start"
@@ -394,6 +394,6 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _tune(self) -> None:
         """Choose the ridge again where the network has outgrown the last choice."""
         state = self.state
-        if self._ridges.is_due(self.current, state.tuned):
-            state.tuned = self.current.size
+        if self._ridges.is_due(self.current, state.tuned_size):
+            state.tuned_size = self.current.size
             state.current, state.ridge = self._ridges.choose(self.current, self._ridge)

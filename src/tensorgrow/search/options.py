@@ -84,8 +84,6 @@ class ScoreOptions(_Options):
         Size of random slices.
     slice_sweeps
         Sweeps over the two new slices while scoring.
-    score_noise
-        Log-normal noise on the scores of later starts.
     lookahead
         How many of the best-scored candidates are refitted and ranked again by the same score; 1 is off.
         None: the first growth goes without; where sweeps stay cheap and the error target is above
@@ -100,7 +98,6 @@ class ScoreOptions(_Options):
     slice_init: Literal["spectral", "random"] = "spectral"
     slice_noise: float = _number(1e-2, 0.0)
     slice_sweeps: int = _number(2, 1)
-    score_noise: float = _number(0.1, 0.0)
     lookahead: int | None = _number(None, 1, off=1, none=True)
     lookahead_sweeps: int = _number(6, 1)
 
@@ -114,7 +111,7 @@ class ScoreOptions(_Options):
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(_Options):
-    """How a network is fitted.
+    """How a network is fitted, and kept from overfitting.
 
     Attributes
     ----------
@@ -130,12 +127,12 @@ class FitOptions(_Options):
         None: chosen on the held-out entries.
     rounding_ridge
         Added to the unit diagonal of every scaled Gram matrix, against rounding.
+    patience
+        Where held-out data or a loss decides: growths in a row that may fail to lower it before growth ends.
     balance_every
         Sweeps between two gauge balancings.
     accelerate
         Extrapolate between sweeps where the target is not exact (near exact solutions it can degenerate).
-    exact_below
-        Error targets below this are taken for exact representations.
     """
 
     sweeps: int = _number(30, 1)
@@ -145,14 +142,14 @@ class FitOptions(_Options):
     final_tolerance: float = _number(1e-5, 0.0)
     ridge: float | None = _number(None, 0.0, none=True)
     rounding_ridge: float = _number(1e-14, 0.0)
+    patience: int = _number(8, 1)
     balance_every: int = _number(5, 1)
     accelerate: bool = _switch(True)
-    exact_below: float = _number(1e-4, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrowthOptions(_Options):
-    """How a network grows, and when growth ends.
+    """How a network grows.
 
     Attributes
     ----------
@@ -167,8 +164,6 @@ class GrowthOptions(_Options):
     thicken_costly
         Once a sweep costs about 0.05 s or more, and 16 times that of a network of rank one, raise edges that
         exist; new ones where none of these helps.
-    patience
-        Where held-out data or a loss decides: growths in a row that may fail to lower it before growth ends.
     """
 
     transfer: bool = _switch(True)
@@ -176,7 +171,6 @@ class GrowthOptions(_Options):
     terms: bool = _switch(True)
     max_degree: int | None = _number(None, 1, none=True)
     thicken_costly: bool = _switch(True)
-    patience: int = _number(8, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +213,8 @@ class EffortOptions(_Options):
         only made while the target looks exactly representable and the best structure is not certified. Where
         entries are missing, only where refits are cheap or `regrow_cycles` are made, and not once the fit is
         exact.
+    score_noise
+        Log-normal noise on the scores of later starts.
     overshoot
         Where held-out entries guide a search within a budget and some of it is left over at its end: grow
         this share beyond the budget and give up other ranks instead, if that helps; 0: do not.
@@ -226,16 +222,20 @@ class EffortOptions(_Options):
         Ruin-and-regrow cycles after the starts; None: until the time is spent.
     regrow_depth
         Ranks dropped per cycle at most.
+    exact_below
+        Error targets below this are taken for exact representations.
     """
 
     starts: int = _number(4, 1, off=1)
+    score_noise: float = _number(0.1, 0.0)
     overshoot: float = _number(0.0, 0.0)
     regrow_cycles: int | None = _number(0, 0, none=True)
     regrow_depth: int = _number(8, 1)
+    exact_below: float = _number(1e-4, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreedyOptions(ScoreOptions, FitOptions, GrowthOptions, ReductionOptions, EffortOptions):
+class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, ScoreOptions):
     """Everything rarer about the search. A task refuses options that its search ignores."""
 
     @classmethod
@@ -343,8 +343,9 @@ class GreedyOptions(ScoreOptions, FitOptions, GrowthOptions, ReductionOptions, E
 
 def _collect_docs(cls: type) -> None:
     """List the options of all groups where users look them up."""
-    sections = [(inspect.getdoc(group) or "").split("----------\n", 1)[-1] for group in cls.__bases__]
-    cls.__doc__ = f"{cls.__doc__}\n\nAttributes\n----------\n" + "\n".join(sections)
+    docs = [inspect.getdoc(group) or "" for group in reversed(cls.__bases__)]
+    sections = "\n".join(doc.split("----------\n", 1)[-1] for doc in docs)
+    cls.__doc__ = f"{cls.__doc__}\n\nAttributes\n----------\n{sections}"
 
 
 _collect_docs(GreedyOptions)

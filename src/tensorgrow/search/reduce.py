@@ -22,7 +22,7 @@ from .state import Fitted
 
 @dataclass(frozen=True)
 class Reduction:
-    """A smaller network, how it was made, and its loss before any refit."""
+    """A smaller network, what leads to it, and its loss before any refit."""
 
     kind: str
     edge: Edge | None
@@ -87,14 +87,14 @@ def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
     network, structure = current.network, current.network.structure
     if not _may_split(problem, structure) or problem.pace.is_costly(structure):
         return []
-    found = []
+    splits = []
     for node in _splittable(problem, network):
         for s in propose_splits(structure, network.cores, node, options_per_cut=4, threshold=0.0):
             loss = math.hypot(current.measure, s.dropped * problem.scale)
             make = partial(network.split_node, s.node, s.axes, rank=s.rank)
-            found.append(Reduction("split", None, s.saved, loss, make))
-    found.sort(key=lambda r: removal_score(r, problem.target))
-    return found[:most]
+            splits.append(Reduction("split", None, s.saved, loss, make))
+    splits.sort(key=lambda r: removal_score(r, problem.target))
+    return splits[:most]
 
 
 def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
@@ -104,13 +104,13 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
         return None
     threshold = problem.options.split_threshold * max(problem.target, 1e-5 * problem.objective.norm)
     limit = threshold / problem.objective.norm
-    found = [
+    splits = [
         s
         for node in _splittable(problem, network)
         for s in propose_splits(structure, network.cores, node, threshold=limit)
         if s.dropped <= limit
     ]
-    for s in sorted(found, key=lambda s: -s.saved)[:6]:
+    for s in sorted(splits, key=lambda s: -s.saved)[:6]:  # where these all fail, others would too
         smaller = network.split_node(s.node, s.axes, rank=s.rank)
         if not problem.policy.allows_degrees(smaller.structure):
             continue
@@ -148,7 +148,7 @@ def merge_internal(network: TensorNetwork) -> TensorNetwork:
 def removal_score(reduction: Reduction, reference: float) -> float:
     """Lowest first: how far the loss would lie above a reference, per parameter saved."""
     if reduction.loss <= reference:
-        return -1e3 * reduction.saved
+        return -1e3 * reduction.saved  # for free: before all others, the largest first
     return math.log(reduction.loss / reference) / reduction.saved
 
 

@@ -143,8 +143,8 @@ class Search(ABC, Generic[P_co, S_co]):
     def _advance(self) -> None:
         state = self.state
         if state.phase != "start":
-            made = sum(s.kind != "start" for s in state.steps)
-            limit = self.limits.stop_reason(made, self.seconds)
+            count = sum(s.kind != "start" for s in state.steps)
+            limit = self.limits.stop_reason(count, self.seconds)
             if limit is not None:
                 self.hit_limit = True
                 self._end(limit)

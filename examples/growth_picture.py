@@ -36,7 +36,7 @@ def as_picture(dense: np.ndarray) -> np.ndarray:
 
 def draw(result: tg.Result, picture: np.ndarray, path: Path) -> None:
     """Networks on the way above what they make of the photograph, and the photograph last."""
-    points = [next(p for p in result.path if p.relative_error <= error) for error in SHOWN[:-1]]
+    points = [next(p for p in result.path if p.error <= error) for error in SHOWN[:-1]]
     networks = [*(p.network for p in points), result.network]
     layout = plotting.choose_layout([n.structure for n in networks])
     figure, axes = plt.subplots(2, len(networks) + 1, figsize=(13, 5.4), layout="constrained")

@@ -50,7 +50,7 @@ assert train.num_parameters > result.num_parameters
 
 figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for name, run in (("any graph", result), ("train", train)):
-    sizes, errors = zip(*((p.num_parameters, p.relative_error) for p in run.path))
+    sizes, errors = zip(*((p.num_parameters, p.error) for p in run.path))
     axis.loglog(sizes, np.maximum(errors, 1e-16), "o-", label=name)
 axis.axvline(hidden.num_parameters, color="grey", linestyle=":", label="hidden size")
 axis.set(xlabel="parameters", ylabel="relative error")

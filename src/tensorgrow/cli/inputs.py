@@ -1,4 +1,4 @@
-"""From the command line to tensors: files, tensorisations, and which entries are known."""
+"""From the command line to tensors: files, tensorisations, known entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 class Input:
     """An array, where it came from, how it becomes a tensor, and which entries are known (None: all).
 
-    Entries that nobody knows are NaN; those that were hidden to try things out have their values.
+    Entries that are really unknown are NaN; those that ``--observed`` hides keep their values.
     """
 
     array: Array
@@ -47,7 +47,7 @@ class Input:
 
     @property
     def truth(self) -> Array | None:
-        """The tensor with entries that were hidden on purpose, to measure the error on; None without such."""
+        """The tensor with the entries that ``--observed`` hides, to measure the error; None without any."""
         if self.known is None or not (~np.isnan(self.array) & ~self.known).any():
             return None
         return np.where(self.how.apply(np.ones(self.array.shape, bool)), self.tensor, np.nan)
@@ -63,7 +63,7 @@ class Input:
 
 
 def load(options: DataOptions, max_error: float | None) -> Input:
-    """An array of which everything is known."""
+    """Read an array of which all entries are known."""
     array, source = _numbers(options)
     missing = int(np.isnan(array).sum())
     if missing:
@@ -77,13 +77,13 @@ def load(options: DataOptions, max_error: float | None) -> Input:
 def load_known(
     options: KnownOptions, *, seed: int, max_error: float | None = None, all_known: bool = False
 ) -> Input:
-    """An array of which some entries are known: not NaN, in the mask, and drawn by ``--observed``.
+    """Read an array; known are the entries that are not NaN, in the mask, and drawn by ``--observed``.
 
-    With `all_known` no entry needs to be missing.
+    An array without missing entries is refused unless `all_known`.
     """
     path = options.file
     array, source = _numbers(options)
-    if options.mask is not None:  # whatever the file has elsewhere is not the truth
+    if options.mask is not None:  # values outside the mask are not the truth
         array = np.where(_mask(options.mask, array.shape), array, np.nan)
     known = ~np.isnan(array)
     if options.observed is not None:
@@ -107,7 +107,7 @@ def load_known(
 
 
 def load_result(path: Path, *, with_history: bool = False) -> Result:
-    """The result in a file; a bare network becomes one without a history, unless that is needed."""
+    """Read a result; a bare network becomes a result without a history, or is refused `with_history`."""
     loaded = load_file(path)
     if isinstance(loaded, Result):
         return loaded

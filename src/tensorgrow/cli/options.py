@@ -1,4 +1,4 @@
-"""Options that several commands share: same name, same meaning."""
+"""Options that several commands share, with one name and one meaning."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ModeOrder(StrEnum):
 
     @property
     def literal(self) -> Layout:
-        """The name as the library takes it."""
+        """The value as the library's type."""
         return self.value
 
 
@@ -141,7 +141,7 @@ class SearchOptions:
     device: Device = "auto"
 
     def keywords(self) -> dict[str, Any]:
-        """The same as keywords of `tensorgrow.decompose` and `tensorgrow.complete`."""
+        """Keywords for `tensorgrow.decompose` and `tensorgrow.complete`."""
         return {
             "max_error": self.max_error,
             "max_parameters": self.max_parameters,
@@ -169,12 +169,12 @@ class OutputOptions:
     quiet: Quiet = False
 
     def keywords(self) -> dict[str, Any]:
-        """Progress and checkpoint as keywords of the library."""
+        """Progress and checkpoint as keywords for the library."""
         return {"progress": False if self.quiet else None, "checkpoint": self.checkpoint}
 
 
 def parse_edges(text: str) -> Any:
-    """A name of a set of edges, or the pairs themselves."""
+    """The name of a set of edges, or a list of pairs."""
     if text in ("all", "chain", "ring"):
         return text
     if not re.fullmatch(r"\d+-\d+(,\d+-\d+)*", text):

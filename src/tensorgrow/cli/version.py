@@ -1,4 +1,4 @@
-"""``tensorgrow version``: versions, for reports of problems."""
+"""``tensorgrow version``: versions, for bug reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = ("torch", "numpy", "opt_einsum", "safetensors", "cotengra", "scipy", 
 
 
 def run(as_json: opt.JsonOutput = False) -> None:
-    """Show the versions of tensorgrow and of what it builds on."""
+    """Show the versions of tensorgrow and of the packages it builds on."""
     versions = {"tensorgrow": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:

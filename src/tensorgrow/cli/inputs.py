@@ -90,20 +90,16 @@ def load_known(
         if not 0.0 < options.observed < 1.0:
             raise OptionError(f"--observed {options.observed:g} must lie between 0 and 1")
         known &= np.random.default_rng(seed).random(array.shape) < options.observed
-    if known.all() and all_known:
-        return Input(array, source, _tensorization(array, source, options, max_error))
-    if known.all():
+    if known.all() and not all_known:
         raise OptionError(
             f"all {array.size:,} entries of {path} are known; give --mask FILE or --observed SHARE, "
             "mark missing entries with NaN, or use `tensorgrow decompose`"
         )
     if not known.any():
         raise DataError(f"none of the {array.size:,} entries of {path} is known; at least one is needed")
-    if _is_auto(source, array, options):
-        how = for_missing(array.shape, None if options.order is None else options.order.literal)
-    else:
-        how = _tensorization(array, source, options, None)
-    return Input(array, source, how, known)
+    some_missing = not known.all()
+    how = _tensorization(array, source, options, max_error, some_missing)
+    return Input(array, source, how, known if some_missing else None)
 
 
 def load_result(path: Path, *, with_history: bool = False) -> Result:
@@ -148,17 +144,14 @@ def _mask(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return np.asarray(known)
 
 
-def _is_auto(source: Source, array: Array, options: DataOptions) -> bool:
-    shape = options.tensorize
-    return shape == "auto" or (shape is None and (source.is_picture or array.ndim < 3))
-
-
 def _tensorization(
-    array: Array, source: Source, options: DataOptions, max_error: float | None
+    array: Array, source: Source, options: DataOptions, max_error: float | None, some_missing: bool = False
 ) -> Tensorization:
     shape = options.tensorize
     order = None if options.order is None else options.order.literal
-    if _is_auto(source, array, options):
+    if shape == "auto" or (shape is None and (source.is_picture or array.ndim < 3)):
+        if some_missing:
+            return for_missing(array.shape, order)
         return tensorize(array, "auto", order=order, max_error=max_error or DEFAULT_ERROR)[1]
     if shape is None or shape == "none":
         return even(array.shape, order or "C", None)

@@ -59,7 +59,6 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One completion."""
     params = case.params
     x, mask = load(settings.folder("einstein")), random_mask(SHAPE, 0.1, params["seed"])
     begin = time.perf_counter()

@@ -45,7 +45,6 @@ def _params(quick: bool, target: str, method: str, seed: int) -> Row:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One run."""
     params = case.params
     options = {k: v for k, v in params.items() if k not in ("target", "method", "seed")}
     x = planted_tensor(TARGETS[params["target"]], params["seed"])

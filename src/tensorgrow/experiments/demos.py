@@ -49,7 +49,6 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One run."""
     params = case.params
     demo, method = params["demo"], params["method"]
     x, hidden = load(settings.folder(FOLDER), demo)

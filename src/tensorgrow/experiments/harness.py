@@ -86,7 +86,8 @@ def tidy(value: Any) -> Any:
 # -- environment ---------------------------------------------------------------------------------------
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """Version of an installed package; None where there is none."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -127,7 +128,7 @@ def environment(jobs: int = 1) -> Row:
         "torch": torch.__version__,
         "tensorgrow": __version__,
         "tensorgrow_source": source_hash(),
-        "optional": {name: _version(name) for name in optional},
+        "optional": {name: package_version(name) for name in optional},
     }
 
 

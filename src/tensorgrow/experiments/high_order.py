@@ -56,7 +56,6 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One run."""
     params = case.params
     structure = target(params["order"], params["seed"])
     make = planted_tensor if params["cores"] == "normal" else positive_tensor

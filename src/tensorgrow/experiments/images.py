@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,6 @@ def _case(image: str, method: str, error: float, limit: float) -> Case:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One run."""
     params = case.params
     method = params["method"]
     return run_method(
@@ -171,15 +171,17 @@ def _verdicts(compared: dict[tuple[str, float], dict[str, Known]]) -> list[str]:
 
 def at_error(rows: list[Row], error: float) -> Known | None:
     """Smallest size that runs met within an error, and the run."""
-    best: Known | None = None
     # A run for this very error is what a user would get.
     own = [r for r in rows if r["params"]["max_error"] == error]
-    for row in own or [r for r in rows if r["params"]["max_error"] < error]:
-        points = [(row["size"], row["error"]), *row["curve"]]
-        size = min((int(n) for n, e in points if e <= error * (1 + 1e-9)), default=None)
-        if best is None or (size is not None and (best[0] is None or size < best[0])):
-            best = size, row
-    return best
+    runs = own or [r for r in rows if r["params"]["max_error"] < error]
+    known = [(_smallest_size([r], error), r) for r in runs]
+    return min(known, key=lambda k: math.inf if k[0] is None else k[0], default=None)
+
+
+def _smallest_size(rows: list[Row], error: float) -> int | None:
+    """Smallest size within an error at any step of any run."""
+    points = [p for r in rows for p in ((r["size"], r["error"]), *r["curve"])]
+    return min((int(n) for n, e in points if e <= error * (1 + 1e-9)), default=None)
 
 
 def _line(image: str, error: float, method: str, known: Known, ours: list[Row]) -> Row:
@@ -190,7 +192,7 @@ def _line(image: str, error: float, method: str, known: Known, ours: list[Row]) 
         here = at_error(ours, error)
         reached, ratio = f"{size:,}", f"{size / here[0]:.2f}" if here and here[0] else None
     else:
-        there = _on_the_way(ours, row["error"])
+        there = _smallest_size(ours, row["error"])
         reached = f"not reached; {row['error']:.3f} at {row['size']:,}"
         ratio = None if there is None or method == "default" else f"{row['size'] / there:.2f} at its error"
     return {
@@ -202,12 +204,6 @@ def _line(image: str, error: float, method: str, known: Known, ours: list[Row]) 
         "s": f"{row['seconds']:.3g}{'*' if row.get('hit_limit') else ''}",
         "published": f"{published[0]:,}" if published and published[1] == error else None,
     }
-
-
-def _on_the_way(rows: list[Row], error: float) -> int | None:
-    """Smallest size within an error at any step of any run."""
-    points = [p for r in rows for p in ((r["size"], r["error"]), *r["curve"])]
-    return min((int(n) for n, e in points if e <= error * (1 + 1e-9)), default=None)
 
 
 def draw(results: Results, settings: Settings) -> list[Path]:

@@ -2,8 +2,8 @@
 Complete a photo
 ================
 
-Two fifths of the pixels of a photograph are known. `tensorgrow.complete` fills in the rest: graph, ranks
-and regularisation are chosen by pixels it holds out.
+Two fifths of the pixels of a photograph are known. `tensorgrow.complete` fills in the rest: it chooses graph,
+ranks and regularisation by the error on pixels that it holds out.
 """
 
 # %%
@@ -24,16 +24,15 @@ mask = np.random.default_rng(0).random(tensor.shape) < 0.4
 known = np.where(mask, tensor, np.nan)
 
 # %%
-# This example ends after 18 steps, before the held-out error has stopped falling. The original is passed
-# as `truth` only to measure the error on the pixels that were not seen. What a user can know is the error
-# on the held-out ones.
+# This example stops after 18 steps, before the held-out error has stopped falling. The original is passed as
+# `truth` only to measure the error on the unseen pixels. In practice only the held-out error is known.
 
 result = tg.complete(known, truth=tensor, max_steps=18, effort="fast", random_state=0)
 print(result)
 print(f"held-out error {result.validation_error:.3f}, true error {result.test_error:.3f}")
 
 # %%
-# Filling in the mean of the known pixels has a far larger error.
+# Filling in the mean of the known pixels gives a far larger error.
 
 unseen = tensor[~mask]
 mean_error = np.linalg.norm(unseen - tensor[mask].mean()) / np.linalg.norm(unseen)

@@ -2,13 +2,13 @@
 Compress a layer
 ================
 
-A small classifier is trained, the matrix of its first layer is replaced by a network, and a little more
-training brings the accuracy back.
+We train a small classifier, replace the matrix of its first layer by a network, and recover the accuracy by
+a little more training.
 """
 
 # %%
-# Made-up data: points in 64 dimensions, classes by a hidden layer of four units. Some inputs carry far
-# more power than others, as features of real data do.
+# Synthetic data: points in 64 dimensions, labelled by a network with a hidden layer of four units. Some
+# inputs have far more variance than others, as in real data.
 
 import tempfile
 from pathlib import Path
@@ -26,7 +26,7 @@ seen, test = (x[:5000], y[:5000]), (x[5000:], y[5000:])
 
 
 def train(model: nn.Module, epochs: int) -> None:
-    """Adam with a little weight decay."""
+    """Train by Adam with a little weight decay."""
     optimizer = torch.optim.Adam(model.parameters(), 3e-3, weight_decay=1e-3)
     for _ in range(epochs):
         for rows in torch.randperm(len(seen[0])).split(128):
@@ -47,9 +47,8 @@ before = accuracy(model)
 print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {before:.1%} correct")
 
 # %%
-# `tensorgrow.nn.compress` looks for truncated SVDs and networks of the weight, and takes the best within
-# a third of the parameters. With inputs to calibrate by, the error that counts is that of the layer's
-# outputs.
+# `tensorgrow.nn.compress` computes truncated SVDs and networks for the weight, and takes the best within a
+# third of the parameters. With inputs for calibration, the error that counts is that of the layer's outputs.
 
 small = tg.nn.compress(
     model, max_ratio=0.33, layers=["0"], calibration=[seen[0][:500]], max_seconds=5, random_state=0
@@ -67,11 +66,11 @@ assert sum(p.numel() for p in small.model.parameters()) <= 0.33 * sum(p.numel() 
 assert tuned > before - 0.03
 
 # %%
-# Files hold numbers and structures only; the architecture comes from a model.
+# Files hold numbers and structures only; the architecture comes from the model passed to `tensorgrow.load`.
 
 path = Path(tempfile.mkdtemp()) / "compressed.safetensors"
 small.save(path)
-again = tg.nn.load_compressed(path, model)
+again = tg.load(path, model)
 assert accuracy(again.model) == tuned
 
 # %%

@@ -2,8 +2,8 @@
 Learn with a loss of your own
 =============================
 
-Power measured once has multiplicative noise: every value is the true power times an exponential random
-number. The likelihood of that (Whittle's) is no squared error and none of the losses of
+A single measurement of power has multiplicative noise: every value is the true power times an exponential
+random number. Its likelihood (Whittle's) is neither a squared error nor one of the losses of
 `tensorgrow.complete`. `tensorgrow.learn` takes it as a function of the network.
 """
 
@@ -26,16 +26,16 @@ torch.manual_seed(0)
 power = truth.exp() * noise.sample(dims)
 
 # %%
-# The entries of the network stand for logarithms of powers. Every tenth entry is held out for the score
-# that chooses edges and says when to stop.
+# The entries of the network are logarithms of powers. A tenth of the entries is held out for the score that
+# chooses edges and decides when to stop.
 
 held_out = torch.rand(dims) < 0.1
 
 
 def whittle(log_power: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
     """Negative log-likelihood per entry; clamped, so that a bad first step cannot overflow."""
-    chosen = log_power[where].clamp(-20, 20)
-    return (chosen + power[where] * torch.exp(-chosen)).mean()
+    values = log_power[where].clamp(-20, 20)
+    return (values + power[where] * torch.exp(-values)).mean()
 
 
 result = tg.learn(
@@ -50,8 +50,8 @@ result = tg.learn(
 print(result.stop.name, result.structure)
 
 # %%
-# Logarithms of the measurements, corrected for the mean of the noise (minus Euler's constant), are the
-# estimate without a model. The network is several times closer to the truth.
+# Without a model, the estimate is the logarithm of the measurements, corrected for the mean of the noise
+# (minus Euler's constant). The network is several times closer to the truth.
 
 EULER = 0.5772156649
 plain = (power.log() + EULER - truth).square().mean().sqrt()

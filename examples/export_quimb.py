@@ -2,8 +2,8 @@
 Export to quimb
 ===============
 
-quimb, TensorLy, networkx and einsum speak of the same networks. Here a tensor is decomposed, the network
-goes to quimb, is worked on there, and comes back.
+quimb, TensorLy, networkx and einsum all describe the same networks. Here we decompose a tensor, export the
+network to quimb, modify it there, and import it again.
 """
 
 # %%
@@ -23,8 +23,8 @@ network = tg.decompose(tensor, max_error=1e-3, random_state=0).network
 print(network.structure)
 
 # %%
-# Leg k is index ``k0``, ``k1``, ... in quimb. It contracts the network with itself without forming the
-# tensor.
+# The legs are the indices ``k0``, ``k1``, ... in quimb, which contracts the network with itself without
+# forming the tensor.
 
 tn = tg.interop.to_quimb(network)
 print(tn)
@@ -33,7 +33,7 @@ print(f"norm in quimb {norm:.12f}, here {network.norm():.12f}")
 assert np.isclose(norm, network.norm(), rtol=1e-12)
 
 # %%
-# Work there: the ranks of all bonds are cut to two at most. Back here the modes are in their order.
+# In quimb, cut the ranks of all bonds to two at most. The import restores the order of the modes.
 
 compressed = tn.compress_all(max_bond=2, inplace=False)
 back = tg.interop.from_quimb(compressed)
@@ -49,14 +49,14 @@ assert again.structure == network.structure
 assert all(np.array_equal(a, b) for a, b in zip(again.cores, network.cores))
 
 # %%
-# The same as an einsum equation with operands, for opt_einsum and all that speaks einsum.
+# The same network as an einsum equation with operands, for opt_einsum and any other einsum.
 
 equation, cores = tg.interop.to_einsum(network)
 print(equation)
 assert np.allclose(opt_einsum.contract(equation, *cores), network.to_dense(), rtol=0, atol=1e-12)
 
 # %%
-# And as a graph of networkx, which can be measured and drawn.
+# And as a networkx graph, which can be analysed and drawn.
 
 graph = tg.interop.to_networkx(network)
 print("cycles:", nx.cycle_basis(graph))

@@ -1,6 +1,6 @@
 """Grow a network on a colour photograph that ships with scikit-learn, and draw its growth.
 
-Writes the picture of the README, ``docs/figures/growth.webp``, and a film and the report page into ``out/``.
+Writes the picture of the README, ``docs/figures/growth.webp``, and a film and the report page to ``out/``.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def as_picture(dense: np.ndarray) -> np.ndarray:
 
 
 def draw(result: tg.Result, picture: np.ndarray, path: Path) -> None:
-    """Networks on the way above what they make of the photograph, and the photograph last."""
-    points = [next(p for p in result.path if p.relative_error <= error) for error in SHOWN[:-1]]
+    """Draw networks on the way above their reconstructions, and the original last."""
+    points = [next(p for p in result.path if p.error <= error) for error in SHOWN[:-1]]
     networks = [*(p.network for p in points), result.network]
     layout = plotting.choose_layout([n.structure for n in networks])
     figure, axes = plt.subplots(2, len(networks) + 1, figsize=(13, 5.4), layout="constrained")
     for (above, below), network in zip(axes.T, networks):
         plotting.draw_network(network, above, layout=layout, labels=False)
-        made = as_picture(network.to_dense().numpy())
-        error = np.linalg.norm(made - picture) / np.linalg.norm(picture)
+        estimate = as_picture(network.to_dense().numpy())
+        error = np.linalg.norm(estimate - picture) / np.linalg.norm(picture)
         above.set_title(f"{network.num_parameters:,} numbers, error {error:.2f}", fontsize=11)
-        below.imshow(made.clip(0, 1))
+        below.imshow(estimate.clip(0, 1))
         below.set_axis_off()
     tg.plotting.plot_errors(result, axes[0, -1])
     axes[0, -1].legend().remove()

@@ -2,12 +2,12 @@
 Recover a hidden structure
 ==========================
 
-A tensor is made from a network that we keep secret: six edges between five modes. `tensorgrow.decompose`
-sees only the 7,776 numbers and finds the graph, the ranks and with them the number of parameters.
+A tensor is generated from a secret network with six edges between five modes. `tensorgrow.decompose` sees
+only the 7,776 numbers and recovers the graph and the ranks.
 """
 
 # %%
-# No format with a name fits this graph: it has two cycles.
+# No named format fits this graph: it has two cycles.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,8 +19,8 @@ secret = tg.TensorNetwork.random(hidden, random_state=0)
 tensor = secret.to_dense().numpy()
 
 # %%
-# An error of 1e-8 asks for a network that represents the tensor exactly. The search is greedy: it finds
-# most hidden graphs, not all of them (the results page counts the misses).
+# An error of 1e-8 asks for a network that represents the tensor exactly. The search is greedy: it recovers
+# most hidden graphs, but not all of them (the results page counts the misses).
 
 result = tg.decompose(tensor, max_error=1e-8, random_state=0)
 print(result)
@@ -29,7 +29,7 @@ print("found: ", dict(result.structure.ranks))
 assert result.structure == hidden
 
 # %%
-# The hidden network and the one that was found.
+# The hidden network and the recovered one.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
 layout = tg.plotting.choose_layout([hidden, result.structure])
@@ -39,7 +39,7 @@ for axis, name, structure in zip(axes, ("hidden", "found"), (hidden, result.stru
 plt.show()
 
 # %%
-# A tensor train can represent it too, but needs many more numbers.
+# A tensor train can represent the tensor too, but needs many more numbers.
 
 train = tg.decompose(tensor, max_error=1e-8, edges="chain", random_state=0)
 print(f"network {result.num_parameters:,}, train {train.num_parameters:,}, tensor {tensor.size:,}")
@@ -50,7 +50,7 @@ assert train.num_parameters > result.num_parameters
 
 figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for name, run in (("any graph", result), ("train", train)):
-    sizes, errors = zip(*((p.num_parameters, p.relative_error) for p in run.path))
+    sizes, errors = zip(*((p.num_parameters, p.error) for p in run.path))
     axis.loglog(sizes, np.maximum(errors, 1e-16), "o-", label=name)
 axis.axvline(hidden.num_parameters, color="grey", linestyle=":", label="hidden size")
 axis.set(xlabel="parameters", ylabel="relative error")

@@ -2,8 +2,8 @@
 Resume a run
 ============
 
-With `checkpoint` a run writes its state to a file after its steps. A run that was killed, interrupted or
-stopped goes on from there and ends with the same network as one that was never stopped.
+With `checkpoint` a run stores its state in a file. A run that was killed, interrupted or stopped can be
+resumed from there, and ends with the same network as one that was never stopped.
 """
 
 # %%
@@ -21,8 +21,8 @@ grid = np.meshgrid(*(np.linspace(0, 1, 6),) * 5, indexing="ij")
 tensor = 1.0 / (0.3 + sum(grid)) + np.sin(6 * grid[0] * grid[3])
 
 # %%
-# The first run is stopped after six steps, by a callback that answers True. Ctrl-C, a time limit or the
-# loss of the machine do as well: the file is replaced as a whole, so that there is always a good one.
+# A callback that returns True stops the first run after six steps. Ctrl-C, a time limit or a crash of the
+# machine would do as well: the file is replaced atomically, so there is always a valid one.
 
 folder = Path(tempfile.mkdtemp())
 settings = {"max_error": 1e-4, "random_state": 0}
@@ -33,7 +33,7 @@ print("stopped: ", first)
 assert first.stop.name == "CALLBACK"
 
 # %%
-# The same call goes on. The history holds the steps of both runs.
+# The same call resumes the run. The history holds the steps of both calls.
 
 second = tg.decompose(tensor, checkpoint=folder / "run.safetensors", **settings)
 print("resumed: ", second)
@@ -41,7 +41,7 @@ assert second.stop.name == "TARGET_REACHED"
 assert [s.edge for s in second.history[: len(first.history)]] == [s.edge for s in first.history]
 
 # %%
-# A run that was not stopped takes the same steps to the same network.
+# A run without a stop takes the same steps to the same network.
 
 whole = tg.decompose(tensor, **settings)
 print("at once: ", whole)
@@ -65,8 +65,8 @@ assert again.relative_error == second.relative_error
 print("loaded:  ", again)
 
 # %%
-# The error after each step. Step 1 is the smallest tree, which follows from spectra of the tensor; then come
-# two growths from rank one, each with splits of nodes once it is under the target.
+# The error after each step. Step 1 is the smallest tree, computed from spectra of the tensor. Two growths
+# from rank one follow, each with splits of nodes once the error is below the target.
 
 figure, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for name, run, style in (("resumed", second, "o-"), ("first run", first, "s")):

@@ -48,4 +48,4 @@ def test_ctrl_c_ends_a_comparison_with_what_was_found(capsys, tensor, monkeypatc
     assert run(["compare", "x.npy", "-q", "--json"]) == 130
     written = capsys.readouterr()
     assert [row["method"] for row in json.loads(written.out)["methods"]] == ["tensorgrow"]
-    assert written.err == "error: interrupted; this is what was found until then\n"
+    assert written.err == "error: interrupted; these are the results so far\n"

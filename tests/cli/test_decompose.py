@@ -77,7 +77,7 @@ def test_ctrl_c_saves_the_best_so_far(folder):
     assert process.returncode == 130, err
     found = json.loads(out)
     assert found["stop"]["name"] == "INTERRUPTED"
-    assert err.startswith("interrupted: the best network so far is kept (n.safetensors, y.npy)")
+    assert err.startswith("interrupted: the best network so far is saved (n.safetensors, y.npy)")
     result = tg.load("n.safetensors")
     assert result.num_parameters == found["num_parameters"]
     assert np.array_equal(np.load("y.npy"), result.to_array().numpy())

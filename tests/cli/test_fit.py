@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tensorgrow.cli import run
 from tests.cli.conftest import document
 
 pytest.importorskip("typer")
@@ -16,6 +17,16 @@ def test_fit(capsys, tensor, structure):
         assert found["relative_error"] < 1e-3
         again = document(capsys, "fit", "x.npy", "--structure", "x.safetensors", "-o", "y.safetensors")
         assert again["structure"] == found["structure"]
+
+
+def test_fit_resumes_from_its_checkpoint(capsys, tensor):
+    command = ("fit", "x.npy", "-s", "ring", "--rank", "2", "-q", "--checkpoint", "run.safetensors")
+    first = document(capsys, *command)
+    assert first["checkpoint"] == "run.safetensors"
+    again = document(capsys, *command)
+    assert again["relative_error"] == first["relative_error"]
+    assert run(["fit", "x.npy", "-s", "train", *command[4:]]) == 2
+    assert "run.safetensors" in capsys.readouterr().err
 
 
 def test_fit_to_known_entries(capsys, tensor):

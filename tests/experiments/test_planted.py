@@ -45,7 +45,7 @@ def test_the_ablation_in_small(tmp_path, monkeypatch):
     assert "| weights kept | 1 | 1 |" in done.text
 
 
-def test_a_demo_tensor_is_read_and_found(tmp_path, monkeypatch):
+def test_a_demo_tensor_is_read_and_recovered(tmp_path, monkeypatch):
     hidden = tg.Structure((2,) * 4, {(0, 1): 2, (2, 3): 2})
     ranks = torch.zeros(4, 4, dtype=torch.int64)
     ranks[0, 1], ranks[2, 3] = 2, 2

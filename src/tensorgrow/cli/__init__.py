@@ -1,7 +1,7 @@
 """The command line `tensorgrow`: thin commands over the library.
 
-Bad input ends with exit code 2 and one line on standard error; Ctrl-C with 130, after the best network so far
-is saved. Results go to standard output, progress and notes to standard error.
+Bad input ends with exit code 2 and one line on standard error. Ctrl-C ends with 130, after saving the best
+network so far. Results go to standard output, progress and notes to standard error.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ __all__ = ["ExitCode", "main", "run"]
 
 
 class ExitCode(IntEnum):
-    """How a command ended, where not with 0."""
+    """Exit codes other than 0."""
 
     INCOMPLETE = 1
     """Cases of an experiment failed, or experiments were left out."""
     BAD_INPUT = 2
     INTERRUPTED = 130
-    """Ctrl-C, as shells number it: 128 and the signal."""
+    """Ctrl-C, as shells number it: 128 plus the signal."""
 
 
 def main() -> None:
     """Entry point of the script."""
     code = run(sys.argv[1:])
-    # Ctrl-C inside code that a library runs from a string leaves a flag in CPython, which ends `python -m` by
-    # the signal even though it was caught here; running another string clears it (run_eval_code_obj).
+    # Ctrl-C inside code that a library runs from a string leaves a flag in CPython that makes `python -m` die
+    # by the signal although it was caught here; running another string clears the flag (run_eval_code_obj).
     exec("")
     sys.exit(code)
 
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     from .app import command
     from .console import fail, note
 
-    # Newer versions of Typer have a copy of click inside: this finds the errors of usage of either.
+    # Newer versions of Typer contain a copy of click: this finds the usage error of either.
     usage_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     with warnings.catch_warnings():
         warnings.simplefilter("default", DataWarning)

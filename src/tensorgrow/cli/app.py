@@ -14,7 +14,7 @@ from .options import spread
 
 
 def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
-    """Typer ends silently on Ctrl-C that no search has caught; one line says so."""
+    """Report a Ctrl-C that no search has caught; Typer would exit silently."""
 
     @wraps(run)
     def wrapper(*arguments: Any, **options: Any) -> None:

@@ -20,14 +20,14 @@ from .inputs import Input, load
 from .outputs import describe_structure
 
 NAME = "compare"
-# What runs beside our search.
+# Rivals of our search, in the order they run.
 METHODS = ("TT-SVD, stored order", "TT-SVD, interleaved", "Tucker", "CP")
 
 
 def run(
     data: opt.DataOptions,
     max_error: Annotated[
-        float, typer.Option("--max-error", "-e", help="Relative error that all must reach.")
+        float, typer.Option("--max-error", "-e", help="Relative error that every method must reach.")
     ] = 0.1,
     max_seconds: Annotated[
         float, typer.Option(help="Longest time for each method.", rich_help_panel="Search")
@@ -84,20 +84,20 @@ def run(
         _print(source, rows, max_error)
         out.print(f"our edges: {describe_structure(ours.structure)}")
     if interrupted:
-        raise typer.Exit(fail("interrupted; this is what was found until then", ExitCode.INTERRUPTED))
+        raise typer.Exit(fail("interrupted; these are the results so far", ExitCode.INTERRUPTED))
 
 
 def run_rival(
     name: str, data: Input, max_error: float, max_seconds: float, seed: int, progress: bool | None
 ) -> Result | None:
-    """One of `METHODS` at an error; None where it does not apply."""
+    """Run one of `METHODS`; None where it does not apply."""
     from ..baselines import cp, hosvd, tt_svd
 
     x = data.tensor
-    if name == "Tucker":  # a rank for every mode; one rank for all would be far larger
+    if name == "Tucker":  # HOSVD: a rank for every mode; one rank for all would be far larger
         return hosvd(x, max_error=max_error, progress=progress)
     if name == "CP":
-        if x.ndim < 2:  # a vector is its own
+        if x.ndim < 2:  # a vector has no CP decomposition but itself
             return None
         return cp(x, max_error=max_error, max_seconds=max_seconds, random_state=seed, progress=progress)
     stored, interleaved = _chains(data)
@@ -108,7 +108,7 @@ def run_rival(
 
 
 def _chains(data: Input) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Modes axis after axis, and scale after scale; modes that hold several axes go by their first."""
+    """The modes axis by axis, and scale by scale; a mode of several axes is sorted by its first."""
     how = data.how
     modes = range(len(how.modes))
     stored = sorted(modes, key=lambda m: how.modes[m][0] if how.modes[m] else (-1, -1))

@@ -1,4 +1,4 @@
-"""``tensorgrow complete``: fill in what is missing."""
+"""``tensorgrow complete``: fill in missing entries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(
         bool,
         typer.Option(
             "--keep-observed/--predict-all",
-            help="Whether known entries keep their values in what is written.",
+            help="Whether known entries keep their values in the output.",
             rich_help_panel="Output",
         ),
     ] = True,
@@ -49,7 +49,7 @@ def run(
 
 
 def _default_outputs(file: Path) -> list[Path]:
-    """The network, and the completed array in the format it came in unless that changes numbers."""
+    """The network, and the completed array in the format of the input unless that format is lossy."""
     suffix = file.suffix.lower()
     if suffix not in WRITABLE:
         suffix = ".npy"

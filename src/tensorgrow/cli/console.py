@@ -1,4 +1,4 @@
-"""What is written to the terminal, and how."""
+"""Output to the terminal."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-# Results, and everything else. Both look up the stream when they write.
+# Results go to `out`, everything else to `err`. Both look up the stream when they write.
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
 def fail(message: str, code: int) -> int:
-    """Say in one line what is wrong; returns the exit code."""
+    """Print an error as one line; returns the exit code."""
     err.print(f"[bold red]error:[/] {escape(_line(message))}", soft_wrap=True)
     return code
 
 
 def note(message: str) -> None:
-    """Say in one line what the user should know."""
+    """Print a note as one line."""
     err.print(f"[yellow]note:[/] {escape(_line(message))}", soft_wrap=True)
 
 
 def emit_json(document: dict[str, Any]) -> None:
-    """Write the result for programs: one JSON document on standard output."""
+    """Write one JSON document to standard output."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 

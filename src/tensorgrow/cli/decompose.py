@@ -1,4 +1,4 @@
-"""``tensorgrow decompose``: a small network for an array."""
+"""``tensorgrow decompose``: find a small network for an array."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NAME = "decompose"
 def run(data: opt.DataOptions, search: opt.SearchOptions, output: opt.OutputOptions) -> None:
     """Find a small network for an array.
 
-    Without a limit the relative error 0.1 is aimed at. The network goes to NAME.safetensors unless -o says
-    otherwise.
+    Without a limit the target is a relative error of 0.1. The network goes to NAME.safetensors unless -o
+    says otherwise.
 
     Example: [cyan]tensorgrow decompose photo.png --max-error 0.05 --report photo.html[/]
     """

@@ -1,4 +1,4 @@
-"""``tensorgrow fit``: a format or structure that is already known."""
+"""``tensorgrow fit``: fit a format or structure that you already have."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def run(
             help="train, ring, tucker or tree with --rank, or a .safetensors file whose structure to take.",
         ),
     ],
+    output: opt.OutputOptions,
     rank: Annotated[
         str | None, typer.Option(help="One rank for all edges, or one each: [cyan]2,3,4[/].")
     ] = None,
@@ -41,15 +42,11 @@ def run(
     max_seconds: opt.MaxSeconds = None,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    files: opt.Outputs = None,
-    report: opt.Report = None,
-    as_json: opt.JsonOutput = False,
 ) -> None:
     """Fit a format or structure you already have.
 
     Example: [cyan]tensorgrow fit x.npy --structure ring --rank 4[/]
     """
-    output = opt.OutputOptions(files, report, as_json=as_json)
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")])
     source = load_known(data, seed=seed, max_error=max_error, all_known=True)
     result = fit(
@@ -61,6 +58,7 @@ def run(
         max_seconds=max_seconds,
         random_state=seed,
         device=device,
+        **output.keywords(),
     )
     finish(NAME, result, source, output, seed=seed)
 

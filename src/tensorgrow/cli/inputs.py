@@ -1,4 +1,4 @@
-"""From the command line to tensors: files, tensorisations, and which entries are known."""
+"""From the command line to tensors: files, tensorisations, known entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 class Input:
     """An array, where it came from, how it becomes a tensor, and which entries are known (None: all).
 
-    Entries that nobody knows are NaN; those that were hidden to try things out have their values.
+    Entries that are really unknown are NaN; those that ``--observed`` hides keep their values.
     """
 
     array: Array
@@ -47,7 +47,7 @@ class Input:
 
     @property
     def truth(self) -> Array | None:
-        """The tensor with entries that were hidden on purpose, to measure the error on; None without such."""
+        """The tensor with the entries that ``--observed`` hides, to measure the error; None without any."""
         if self.known is None or not (~np.isnan(self.array) & ~self.known).any():
             return None
         return np.where(self.how.apply(np.ones(self.array.shape, bool)), self.tensor, np.nan)
@@ -63,7 +63,7 @@ class Input:
 
 
 def load(options: DataOptions, max_error: float | None) -> Input:
-    """An array of which everything is known."""
+    """Read an array of which all entries are known."""
     array, source = _numbers(options)
     missing = int(np.isnan(array).sum())
     if missing:
@@ -77,37 +77,33 @@ def load(options: DataOptions, max_error: float | None) -> Input:
 def load_known(
     options: KnownOptions, *, seed: int, max_error: float | None = None, all_known: bool = False
 ) -> Input:
-    """An array of which some entries are known: not NaN, in the mask, and drawn by ``--observed``.
+    """Read an array; known are the entries that are not NaN, in the mask, and drawn by ``--observed``.
 
-    With `all_known` no entry needs to be missing.
+    An array without missing entries is refused unless `all_known`.
     """
     path = options.file
     array, source = _numbers(options)
-    if options.mask is not None:  # whatever the file has elsewhere is not the truth
+    if options.mask is not None:  # values outside the mask are not the truth
         array = np.where(_mask(options.mask, array.shape), array, np.nan)
     known = ~np.isnan(array)
     if options.observed is not None:
         if not 0.0 < options.observed < 1.0:
             raise OptionError(f"--observed {options.observed:g} must lie between 0 and 1")
         known &= np.random.default_rng(seed).random(array.shape) < options.observed
-    if known.all() and all_known:
-        return Input(array, source, _tensorization(array, source, options, max_error))
-    if known.all():
+    if known.all() and not all_known:
         raise OptionError(
             f"all {array.size:,} entries of {path} are known; give --mask FILE or --observed SHARE, "
             "mark missing entries with NaN, or use `tensorgrow decompose`"
         )
     if not known.any():
         raise DataError(f"none of the {array.size:,} entries of {path} is known; at least one is needed")
-    if _is_auto(source, array, options):
-        how = for_missing(array.shape, None if options.order is None else options.order.literal)
-    else:
-        how = _tensorization(array, source, options, None)
-    return Input(array, source, how, known)
+    some_missing = not known.all()
+    how = _tensorization(array, source, options, max_error, some_missing)
+    return Input(array, source, how, known if some_missing else None)
 
 
 def load_result(path: Path, *, with_history: bool = False) -> Result:
-    """The result in a file; a bare network becomes one without a history, unless that is needed."""
+    """Read a result; a bare network becomes a result without a history, or is refused `with_history`."""
     loaded = load_file(path)
     if isinstance(loaded, Result):
         return loaded
@@ -148,17 +144,14 @@ def _mask(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return np.asarray(known)
 
 
-def _is_auto(source: Source, array: Array, options: DataOptions) -> bool:
-    shape = options.tensorize
-    return shape == "auto" or (shape is None and (source.is_picture or array.ndim < 3))
-
-
 def _tensorization(
-    array: Array, source: Source, options: DataOptions, max_error: float | None
+    array: Array, source: Source, options: DataOptions, max_error: float | None, some_missing: bool = False
 ) -> Tensorization:
     shape = options.tensorize
     order = None if options.order is None else options.order.literal
-    if _is_auto(source, array, options):
+    if shape == "auto" or (shape is None and (source.is_picture or array.ndim < 3)):
+        if some_missing:
+            return for_missing(array.shape, order)
         return tensorize(array, "auto", order=order, max_error=max_error or DEFAULT_ERROR)[1]
     if shape is None or shape == "none":
         return even(array.shape, order or "C", None)

@@ -1,15 +1,15 @@
-"""Options that several commands share: same name, same meaning."""
+"""Options that several commands share, with one name and one meaning."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -35,21 +35,11 @@ class ModeOrder(StrEnum):
 
     @property
     def literal(self) -> Layout:
-        """The name as the library takes it."""
+        """The value as the library's type."""
         return self.value
 
 
-def _data(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Data", **more)
-
-
-def _search(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Search", **more)
-
-
-def _output(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Output", **more)
-
+_data, _search, _output = (partial(typer.Option, rich_help_panel=p) for p in ("Data", "Search", "Output"))
 
 NetworkFile = Annotated[Path, typer.Argument(metavar="NETWORK", help="A .safetensors file.")]
 Seed = Annotated[int, _search("--seed", help="Seed of all random numbers.", min=0, max=2**63 - 1)]
@@ -141,7 +131,7 @@ class SearchOptions:
     device: Device = "auto"
 
     def keywords(self) -> dict[str, Any]:
-        """The same as keywords of `tensorgrow.decompose` and `tensorgrow.complete`."""
+        """Keywords for `tensorgrow.decompose` and `tensorgrow.complete`."""
         return {
             "max_error": self.max_error,
             "max_parameters": self.max_parameters,
@@ -169,12 +159,12 @@ class OutputOptions:
     quiet: Quiet = False
 
     def keywords(self) -> dict[str, Any]:
-        """Progress and checkpoint as keywords of the library."""
+        """Progress and checkpoint as keywords for the library."""
         return {"progress": False if self.quiet else None, "checkpoint": self.checkpoint}
 
 
 def parse_edges(text: str) -> Any:
-    """A name of a set of edges, or the pairs themselves."""
+    """The name of a set of edges, or a list of pairs."""
     if text in ("all", "chain", "ring"):
         return text
     if not re.fullmatch(r"\d+-\d+(,\d+-\d+)*", text):
@@ -186,33 +176,23 @@ def parse_edges(text: str) -> Any:
 
 def spread(run: Callable[..., None]) -> Callable[..., None]:
     """Replace every parameter of `run` that is one of the dataclasses above by its fields, for Typer."""
-    hints = get_type_hints(run, include_extras=True)
     groups: dict[str, tuple[Any, list[str]]] = {}
-    options: list[tuple[str, Any, Any]] = []
-    for name, parameter in inspect.signature(run).parameters.items():
-        kind = hints[name]
-        if is_dataclass(kind):
-            inner = get_type_hints(kind, include_extras=True)
-            groups[name] = kind, [field.name for field in fields(kind)]
-            options += [(field.name, field.default, inner[field.name]) for field in fields(kind)]
+    options: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(run, eval_str=True).parameters.items():
+        group: Any = parameter.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            members = inspect.signature(group, eval_str=True).parameters
+            groups[name] = group, list(members)
+            options |= members
         else:
-            options.append((name, parameter.default, kind))
-    no_default = inspect.Parameter.empty
-    parameters = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=no_default if default is MISSING else default,
-            annotation=hint,
-        )
-        for name, default, hint in options
-    ]
+            options[name] = parameter
 
     @wraps(run)
     def wrapper(**values: Any) -> None:
         grouped = {name: kind(**{n: values.pop(n) for n in names}) for name, (kind, names) in groups.items()}
         run(**values, **grouped)
 
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in options.values()]
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapper

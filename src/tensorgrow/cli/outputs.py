@@ -33,7 +33,7 @@ NETWORK_SUFFIX = ".safetensors"
 def check_outputs(
     outputs: Sequence[Path], *, report: Path | None = None, checkpoint: Path | None = None
 ) -> None:
-    """Refuse names that cannot be written, before any time is spent."""
+    """Refuse paths that cannot be written, before any time is spent."""
     endings = (NETWORK_SUFFIX, *WRITABLE)
     for path in outputs:
         if path.suffix.lower() not in endings:
@@ -51,14 +51,14 @@ def check_outputs(
 
 
 def prepare_outputs(output: OutputOptions, default: Sequence[Path]) -> OutputOptions:
-    """The options with `default` as the files to write where none were named; checks that all can be."""
+    """Fill in `default` where no files were named, and check that all files can be written."""
     files = output.output or list(default)
     check_outputs(files, report=output.report, checkpoint=output.checkpoint)
     return replace(output, output=files)
 
 
 def make_folder(path: Path) -> None:
-    """Make sure there is a folder to write to."""
+    """Make sure that a folder exists and can be written to."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -70,7 +70,7 @@ def make_folder(path: Path) -> None:
 def finish(
     command: str, result: Result, data: Input, output: OutputOptions, *, seed: int, keep_observed: bool = True
 ) -> None:
-    """Save everything, print the result, and leave with 130 if the run was interrupted."""
+    """Save everything, print the result, and exit with 130 if the run was interrupted."""
     info = {**result.info, "source": data.source.to_dict(), "seed": seed}
     result = replace(result, tensorization=data.how, info=info)
     estimate = result.to_array().cpu().numpy()
@@ -94,17 +94,15 @@ def finish(
     else:
         print_facts(_facts(document))
     if result.stop is StopReason.INTERRUPTED:
-        saved = ", ".join(written) or "nothing was asked to be saved"
-        err.print(
-            f"[bold yellow]interrupted:[/] the best network so far is kept ({escape(saved)})", soft_wrap=True
-        )
+        saved = escape(", ".join(written))
+        err.print(f"[bold yellow]interrupted:[/] the best network so far is saved ({saved})", soft_wrap=True)
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
 def write_report(
     result: Result, path: Path, data: Input | None = None, *, saved_as: str | None = None
 ) -> None:
-    """The page about a run; pictures are shown as such."""
+    """Write the page about a run, with images where the data is a picture."""
     how = result.tensorization
     source = result.info.get("source") or {}
     options: dict[str, Any] = {"title": source.get("name"), "saved_as": saved_as}
@@ -118,7 +116,7 @@ def write_report(
 
 
 def _measure(data: Input, estimate: Any) -> dict[str, float]:
-    """Errors on the array, padding left out, where it is known as a whole."""
+    """Errors on the array without padding, where all of it is known."""
     truth = data.array
     if not np.isfinite(truth).all():
         return {}
@@ -139,7 +137,7 @@ def describe_result(
     files: Sequence[str] = (),
     checkpoint: Path | None = None,
 ) -> dict[str, Any]:
-    """The document behind ``--json``; docs/command-line.md says what is in it."""
+    """The document behind ``--json``; docs/command-line.md describes its fields."""
     how = result.tensorization
     return {
         "schema": "tensorgrow.result/1",
@@ -214,7 +212,7 @@ def describe_structure(structure: Structure) -> str:
 
 @contextmanager
 def _delay_interrupt() -> Iterator[None]:
-    """Ctrl-C waits until everything is written."""
+    """Ignore Ctrl-C until everything is written."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""``tensorgrow reconstruct``: from a network back to the array or picture."""
+"""``tensorgrow reconstruct``: turn a network back into the array or picture."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def run(
     max_parameters: opt.MaxParameters = None,
     as_json: opt.JsonOutput = False,
 ) -> None:
-    """Write the array that a network stands for.
+    """Write the array that a network represents.
 
-    With --max-error or --max-parameters, that of a smaller network that the search passed.
+    With --max-error or --max-parameters, use a smaller network from the path of the search.
 
     Example: [cyan]tensorgrow reconstruct photo.safetensors -o back.png[/]
     """
@@ -63,5 +63,5 @@ def run(
         )
     else:
         sizes = "x".join(map(str, array.shape))
-        written = f"[green]{escape(str(output))}[/]"
-        out.print(f"{sizes} from {result.num_parameters:,} parameters: {written}", soft_wrap=True)
+        target = f"[green]{escape(str(output))}[/]"
+        out.print(f"{sizes} from {result.num_parameters:,} parameters: {target}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``tensorgrow reproduce``: experiments of the paper, with what the paper says beside what was measured."""
+"""``tensorgrow reproduce``: the experiments of the paper, measured results beside the paper's."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def run(
 ) -> None:
     """Run an experiment of the paper again, or resume one that was stopped.
 
-    Cases that are in the folder already are not run again. "all" leaves out what lacks its data. Ends with 1
-    where cases failed or experiments were left out.
+    Cases that are already in the folder are not run again. "all" skips experiments without their data. The
+    exit code is 1 if cases failed or experiments were skipped.
     """
     names = list(EXPERIMENTS) if name == ALL else [name]
     if unknown := [n for n in names if n not in EXPERIMENTS]:
@@ -75,7 +75,7 @@ def run(
     if as_json:
         emit_json({"schema": "tensorgrow.reproduce/1", "experiments": written, "skipped": skipped})
     elif skipped:
-        # Repeated where it cannot be missed: the notes are far up by now.
+        # Repeated at the end, where it cannot be missed.
         note(f"left out for lack of data: {', '.join(s['name'] for s in skipped)}")
     if skipped or any(w["failures"] for w in written):
         raise typer.Exit(ExitCode.INCOMPLETE)

@@ -1,4 +1,4 @@
-"""``tensorgrow show``: what is in a file."""
+"""``tensorgrow show``: describe a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "show"
 
 
 def run(network: opt.NetworkFile, as_json: opt.JsonOutput = False) -> None:
-    """Show what is in a file: structure, sizes, errors, and how it was found."""
+    """Show the contents of a file: structure, sizes, errors, and the run it came from."""
     result = load_result(network)
     if as_json:
         document = describe_result(NAME, result, files=[str(network)])

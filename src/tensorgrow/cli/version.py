@@ -1,13 +1,13 @@
-"""``tensorgrow version``: versions, for reports of problems."""
+"""``tensorgrow version``: versions, for bug reports."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 
 import torch
 
 from .._version import __version__
+from ..experiments.harness import package_version
 from . import options as opt
 from .console import emit_json, out
 
@@ -16,13 +16,9 @@ PACKAGES = ("torch", "numpy", "opt_einsum", "safetensors", "cotengra", "scipy", 
 
 
 def run(as_json: opt.JsonOutput = False) -> None:
-    """Show the versions of tensorgrow and of what it builds on."""
+    """Show the versions of tensorgrow and of the packages it builds on."""
     versions = {"tensorgrow": __version__, "python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "not installed"
+    versions |= {name: package_version(name) or "not installed" for name in PACKAGES}
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     if as_json:
         emit_json({"schema": "tensorgrow.version/1", **versions, "gpus": gpus})

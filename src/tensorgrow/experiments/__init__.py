@@ -1,4 +1,4 @@
-"""Every experiment of the paper by one call: resumable, in parallel, with what the paper says beside it."""
+"""The experiments of the paper: resumable, in parallel, reported beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import OptionError
-from . import ablation, completion, decomposition, demos, high_order, images, mnist, timing
+from . import ablation, completion, decomposition, demos, high_order, images, iteration_time, mnist
 from .experiment import Experiment, Settings, draw_figures, run_experiment
 from .harness import Say
 
@@ -17,7 +17,7 @@ __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
     {
         module.EXPERIMENT.name: module.EXPERIMENT
-        for module in (decomposition, ablation, timing, high_order, demos, images, completion, mnist)
+        for module in (decomposition, ablation, iteration_time, high_order, demos, images, completion, mnist)
     }
 )
 
@@ -31,7 +31,7 @@ class Reproduction:
     text
         The report, in Markdown; also in `report`.
     failures
-        Cases that raised an exception; they are tried again next time.
+        Cases that raised an exception; the next run tries them again.
     """
 
     name: str
@@ -52,7 +52,7 @@ def reproduce(
     fresh: bool = False,
     say: Say = lambda text: None,
 ) -> Reproduction:
-    """Run an experiment of the paper, or resume one.
+    """Run an experiment of the paper, or resume it.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ def reproduce(
     quick
         A few minutes on two cores.
     folder
-        Where JSON, report and figures go. Cases that are there already are not run again.
+        Where JSON, report and figures go. Cases that are already there are not run again.
     processes
-        Cases run at the same time, each in a process of its own.
+        Cases to run at the same time, each in its own process.
     data
-        Folder of real data, for the experiments that need it; by default TENSORGROW_DATA.
+        Folder of the real data that some experiments need; by default TENSORGROW_DATA.
     fresh
-        Forget what is there.
+        Discard earlier results.
     say
-        Told what happens, line by line.
+        Called with each line of the log.
     """
     if name not in EXPERIMENTS:
         raise OptionError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")

@@ -17,12 +17,12 @@ from .targets import DIMS, PLANTED_ERROR, planted_tensor
 TRAIN = Structure.tensor_train(DIMS, (6, 3, 6, 5))
 BUDGET = 1500  # parameters, nearly three times those of the target
 SIZES = (100, 200, 300, 400, TRAIN.num_parameters, 800, 1200)
-# In a full and in a quick run.
+# Targets in a full and in a quick run.
 RUNS = {False: 50, True: 3}
 
 
 def cases(settings: Settings) -> list[Case]:
-    """The same targets with weights kept and with random starts."""
+    """Each target with weights transferred and with random starts."""
     limit = {"max_seconds": 20.0 if settings.quick else 300.0}
     return [
         Case(
@@ -81,12 +81,12 @@ def report(results: Results) -> Report:
     lines = [
         {
             "start of each fit": name,
-            "runs": len(found),
-            "reached": sum(r["reached"] for r in found),
-            "median size": median(r["size"] for r in found if r["reached"]),
-            "median s": median(r["seconds"] for r in found),
+            "runs": len(runs),
+            "reached": sum(r["reached"] for r in runs),
+            "median size": median(r["size"] for r in runs if r["reached"]),
+            "median s": median(r["seconds"] for r in runs),
         }
-        for name, found in (("weights kept", transferred), ("random", random))
+        for name, runs in (("weights kept", transferred), ("random", random))
     ]
     out.tabulate_rows(f"Whole runs, to error {PLANTED_ERROR:g} or {BUDGET:,} parameters", lines)
     return out

@@ -16,7 +16,7 @@ from .harness import Case, Results, Row
 from .methods import LABELS, random_mask, run_rival
 
 SHAPE = (6, 10, 10, 6, 10, 10, 3)
-# Error on the whole image (relative Frobenius norm) and parameters.
+# By method and parameters: relative Frobenius error on the whole image.
 PAPER = {("default", 21_375): 0.0945, ("default", 10_096): 0.1060, ("tr_als", 17_820): 0.1083}
 # The paper raises ranks by one up to 25,000 parameters; a few rungs show the same curve.
 RANKS = {
@@ -27,6 +27,9 @@ RANKS = {
 }
 QUICK_RANKS = {"tt_als": (3,), "tr_als": (3,), "cp": (10,), "tucker": (2,)}
 _ORDER = ("default", *RANKS)
+ABOUT = """\
+Paper: Greedy 9.45 % with 21,375 parameters and 10.60 % with 10,096, TR-ALS 10.83 % with 17,820 at best;
+Greedy lies below CP, Tucker, TT and TR at every size. Its mask is not available; ours are drawn by seed."""
 
 
 def load(folder: Path) -> np.ndarray:
@@ -39,7 +42,7 @@ def load(folder: Path) -> np.ndarray:
 
 def cases(settings: Settings) -> list[Case]:
     """Ours at the paper's sizes on several masks, rivals at some ranks on the first."""
-    settings.folder("einstein")  # refused before anything is run
+    settings.folder("einstein")  # fails here, before anything runs
     common: Row = {"max_seconds": 90.0 if settings.quick else 3600.0}
     sizes = (1_500,) if settings.quick else (21_375, 10_096)
     cases = [
@@ -56,7 +59,6 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One completion."""
     params = case.params
     x, mask = load(settings.folder("einstein")), random_mask(SHAPE, 0.1, params["seed"])
     begin = time.perf_counter()
@@ -85,11 +87,7 @@ def _complete(x: np.ndarray, mask: np.ndarray, params: Row) -> Result:
 def report(results: Results) -> Report:
     """Errors on the whole image beside the paper's."""
     out = Report("Completion of the Einstein image from 10 % of its entries")
-    out.say(
-        "Paper: Greedy 9.45 % with 21,375 parameters and 10.60 % with 10,096, TR-ALS 10.83 % with 17,820 at "
-        "best; Greedy lies below CP, Tucker, TT and TR at every size. Its mask is not available; ours are "
-        "drawn by seed."
-    )
+    out.say(ABOUT)
     lines: list[Row] = []
     for (method,), rows in sorted(results.groups("method").items(), key=lambda g: _ORDER.index(g[0][0])):
         for row in sorted(rows, key=lambda r: (r["size"], r["params"]["seed"])):
@@ -120,8 +118,8 @@ def draw(results: Results, settings: Settings) -> list[Path]:
     plt = pyplot()
     rows = results.groups("method")
     figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
-    for (method,), found in rows.items():
-        points = sorted((r["size"], 100 * r["error"]) for r in found)
+    for (method,), runs in rows.items():
+        points = sorted((r["size"], 100 * r["error"]) for r in runs)
         axis.plot(*zip(*points), "o" if method == "default" else ".-", label=_label(method))
     for (method, size), error in PAPER.items():
         axis.plot(size, 100 * error, "kx" if method == "default" else "k+", label=None)

@@ -16,12 +16,12 @@ from .targets import PLANTED_ERROR, TARGETS, planted_tensor
 BUDGET = 3000  # parameters: where the curves of the paper end
 BASELINES = ("tt", "tucker", "cp", "random_walk")
 METHODS = ("default", "greedy", "greedy_int", *BASELINES)
-# The paper's absolute tolerance ends fits a little above 1e-6; such a structure has been found all the same.
+# The paper's absolute tolerance ends fits a little above 1e-6; such a structure still counts as recovered.
 NEARLY = 1e-5
 # Sizes at which mean errors are compared and drawn.
 GRID = [int(n) for n in np.unique(np.geomspace(35, BUDGET, 80).astype(int))]
 SIZES = (100, 200, 400, 800, 1600, 3000)
-# In a full and in a quick run.
+# Runs per target and method in a full and in a quick run.
 RUNS = {False: 20, True: 2}
 CP_RANKS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 28, 38, 52, 70, 85)
 NAMES = {"tt": "TT 2,3,6,5", "tr": "TR 2,3,4,5,5", "tucker": "Tucker 2,3,4,3,2", "triangle": "triangle"}
@@ -45,7 +45,6 @@ def _params(quick: bool, target: str, method: str, seed: int) -> Row:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One run."""
     params = case.params
     options = {k: v for k, v in params.items() if k not in ("target", "method", "seed")}
     x = planted_tensor(TARGETS[params["target"]], params["seed"])
@@ -65,12 +64,12 @@ def report(results: Results) -> Report:
     out.tabulate(
         f"Networks within relative error {PLANTED_ERROR:g} and {BUDGET:,} parameters",
         ["target (true size)", "method", "runs", "reached", "median size", "exact size", "median s"],
-        [_size_row(target, method, found) for (target, method), found in _sort(rows)],
+        [_size_row(target, method, runs) for (target, method), runs in _sort(rows)],
     )
     out.tabulate(
         "Mean relative error (standard deviation) within so many parameters",
         ["target", "method", *(f"{n:,}" for n in SIZES)],
-        [[NAMES[t], LABELS[m], *(_error_cell(found, n) for n in SIZES)] for (t, m), found in _sort(rows)],
+        [[NAMES[t], LABELS[m], *(_error_cell(runs, n) for n in SIZES)] for (t, m), runs in _sort(rows)],
     )
     for text in _verdicts(rows):
         out.say(text)
@@ -92,38 +91,38 @@ def _size_row(target: str, method: str, rows: list[Row]) -> list[Any]:
 
 
 def _error_cell(rows: list[Row], size: int) -> str:
-    found = mean_and_deviation(best_error(r, size) for r in rows)
-    return "-" if found is None else f"{found[0]:.2g} ({found[1]:.1g})"
+    statistics = mean_and_deviation(best_error(r, size) for r in rows)
+    return "-" if statistics is None else f"{statistics[0]:.2g} ({statistics[1]:.1g})"
 
 
 def _verdicts(rows: dict[tuple[Any, ...], list[Row]]) -> list[str]:
-    """What of the paper's description holds, in words."""
+    """Sentences that say what of the paper's description holds."""
     out = []
     for target, structure in TARGETS.items():
         size = structure.num_parameters
-        found = {m: rows.get((target, m), []) for m in METHODS}
-        if not found["greedy"]:
+        runs = {m: rows.get((target, m), []) for m in METHODS}
+        if not runs["greedy"]:
             continue
         parts = [
-            f"{LABELS[m]} {_where_above(m, found)}, ends at the true size ({size}) or below in "
-            f"{_exact(found[m], size)} of {len(found[m])} runs (median {_median_size(found[m])}) and passes "
-            f"through it with an error of at most {NEARLY:g} in {sum(_meets(r, size) for r in found[m])}"
+            f"{LABELS[m]} {_where_above(m, runs)}, ends at the true size ({size}) or below in "
+            f"{_exact(runs[m], size)} of {len(runs[m])} runs (median {_median_size(runs[m])}) and passes "
+            f"through it with an error of at most {NEARLY:g} in {sum(_meets(r, size) for r in runs[m])}"
             for m in ("greedy", "greedy_int")
-            if found[m]
+            if runs[m]
         ]
-        if ours := found["default"]:
+        if ours := runs["default"]:
             parts.append(f"the default ends there in {_exact(ours, size)} of {len(ours)}")
         out.append(f"{NAMES[target]}: {'; '.join(parts)}.")
     return out
 
 
-def _where_above(method: str, found: dict[str, list[Row]]) -> str:
-    """Sizes at which the mean error of some baseline is lower; errors below the one asked for are equal."""
+def _where_above(method: str, runs: dict[str, list[Row]]) -> str:
+    """Name the sizes at which a baseline has a lower mean error; errors below the target are equal."""
     above: dict[str, list[int]] = {}
     for n in GRID:
-        ours = mean_and_deviation(best_error(r, n) for r in found[method])
+        ours = mean_and_deviation(best_error(r, n) for r in runs[method])
         for m in BASELINES:
-            theirs = mean_and_deviation(best_error(r, n) for r in found[m])
+            theirs = mean_and_deviation(best_error(r, n) for r in runs[m])
             # Means within 2 % of each other are the same.
             if ours and theirs and max(theirs[0], PLANTED_ERROR) < 0.98 * ours[0]:
                 above.setdefault(m, []).append(n)
@@ -134,7 +133,7 @@ def _where_above(method: str, found: dict[str, list[Row]]) -> str:
 
 
 def _ranges(sizes: list[int]) -> str:
-    """Runs of neighbours on the grid of sizes, as text."""
+    """Name sizes as intervals of the grid."""
     runs: list[list[int]] = []
     for n in sizes:
         if runs and GRID.index(n) == GRID.index(runs[-1][-1]) + 1:

@@ -1,4 +1,4 @@
-"""The demo tensors that the authors of TNGA and TNLS publish with their code: who finds the planted graph."""
+"""The demo tensors that the authors of TNGA and TNLS publish with their code: who recovers the graph?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = "tn_demo"
 FILES = {"TNGA 2^4": "tnga_demo_2pow4.npz", "TNLS 3^6": "tnls_demo_3pow6.npz"}
 MAX_ERROR = 1e-3  # the tensors are stored in single precision
 OURS = ("default", "thorough")
-# Options of each search: ranks up to those of the target, and its own weight of the error.
+# Options of each search: ranks up to those of the target, and the weight of the error it was published with.
 OPTIONS: dict[str, dict[str, Row]] = {
     "TNGA 2^4": {
         "genetic": {"rank": 2, "population": 20, "generations": 12, "density": 0.3, "error_weight": 200.0},
@@ -23,14 +23,14 @@ OPTIONS: dict[str, dict[str, Row]] = {
         "tnale": {"max_rank": 2, "template": "complete"},
         "svd_ins_tn": {"max_rank": 2},
     },
-    # TNGA has one rank for all edges, which this ring does not have; what it finds has surplus ranks.
+    # Without TNGA: it has one rank for all edges, which this ring does not have.
     "TNLS 3^6": {"tnls": {"max_rank": 4}, "tnale": {"max_rank": 4}, "svd_ins_tn": {"max_rank": 4}},
 }
-SECONDS = 20.0  # of `thorough`, which would search on
+SECONDS = 20.0  # for `thorough`, which searches until its time is up
 
 
 def load(folder: Path, demo: str) -> tuple[np.ndarray, Structure]:
-    """A tensor and the structure it was made of."""
+    """A tensor and the structure it was generated from."""
     data = np.load(folder / FILES[demo])
     x, ranks = data["goal"].astype(float), data["adj_matrix"]
     pairs = zip(*np.nonzero(np.triu(ranks, 1)))
@@ -38,8 +38,8 @@ def load(folder: Path, demo: str) -> tuple[np.ndarray, Structure]:
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Ours and the searches that can hold the target."""
-    settings.folder(FOLDER)  # refused before anything is run
+    """Ours and the searches that can represent the target."""
+    settings.folder(FOLDER)  # fails here, before anything runs
     return [
         Case(f"{demo}/{method}/seed{seed}", {"demo": demo, "method": method, "seed": seed})
         for demo in FILES
@@ -49,7 +49,6 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One run."""
     params = case.params
     demo, method = params["demo"], params["method"]
     x, hidden = load(settings.folder(FOLDER), demo)

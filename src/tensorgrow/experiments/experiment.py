@@ -1,4 +1,4 @@
-"""What an experiment is, how it is run, and what is reported."""
+"""What an experiment is, how it runs, and what it reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .harness import Case, Results, Row, Say, run_cases, table
 
 @dataclass(frozen=True)
 class Settings:
-    """How an experiment is run.
+    """How an experiment runs.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Settings:
     figures
         Folder of the figures.
     threads
-        BLAS and torch threads; None: as they are.
+        BLAS and torch threads; None leaves them as they are.
     """
 
     quick: bool = False
@@ -38,7 +38,7 @@ class Settings:
     threads: int | None = None
 
     def folder(self, name: str) -> Path:
-        """A folder of the data, which must exist."""
+        """Path of a folder of the data; raises DataError where it does not exist."""
         home = self.data or os.environ.get("TENSORGROW_DATA")
         folder = None if home is None else Path(home) / name
         if folder is None or not folder.is_dir():
@@ -51,18 +51,16 @@ class Settings:
 
 @dataclass
 class Report:
-    """What was measured, as Markdown; `summary` goes into the JSON of the results."""
+    """The measurements as Markdown; `summary` goes into the JSON of the results."""
 
     title: str
     parts: list[str] = field(default_factory=list)
     summary: Row | None = None
 
     def say(self, text: str) -> None:
-        """Add a paragraph."""
         self.parts.append(text + "\n")
 
     def tabulate(self, title: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Add a table."""
         self.parts.append(f"**{title}**\n\n{table(head, rows)}")
 
     def tabulate_rows(self, title: str, rows: Sequence[Row]) -> None:
@@ -72,22 +70,21 @@ class Report:
 
     @property
     def text(self) -> str:
-        """Everything."""
         return "\n".join([f"# {self.title}\n", *self.parts])
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: its cases, the function that runs one, and what is told and drawn of the results.
+    """Cases, the function that runs one, and how the results are reported and drawn.
 
     Attributes
     ----------
     title
         What it measures, in one line.
     work
-        Runs a case. The parameters of the case are written to the results, the settings are not.
+        Runs a case. The results record the parameters of the case, not the settings.
     draw
-        Writes figures to the folder of the settings and returns their paths.
+        Writes figures to the folder in the settings and returns their paths.
     follow_up
         Cases that depend on the rows of the first ones.
     """
@@ -113,16 +110,16 @@ def run_experiment(
     max_seconds: float = math.inf,
     say: Say = lambda text: None,
 ) -> tuple[Results, Report]:
-    """Run the cases of an experiment that are not in a results file yet; the results and their report.
+    """Run the cases of an experiment that are not in a results file yet; return results and report.
 
     Parameters
     ----------
     fresh
-        Forget the rows that share the first two words of their key with a case.
+        First discard the rows whose key shares its first two words with a case.
     match
-        Words that the key of a case must have.
+        Words that the key of a case must contain.
     max_seconds
-        Start no case after so many seconds.
+        Start no case after this many seconds.
     """
     deadline = time.perf_counter() + max_seconds
     cases = [] if report_only else experiment.cases(settings)
@@ -147,7 +144,7 @@ def _work(work: Callable[[Case, Settings], Row], settings: Settings, case: Case)
 
 
 def draw_figures(experiment: Experiment, results: Results, settings: Settings) -> list[Path]:
-    """The figures of an experiment; none without rows or without matplotlib."""
+    """Draw the figures of an experiment; none without rows or without matplotlib."""
     if experiment.draw is None or not results.finished() or find_spec("matplotlib") is None:
         return []
     return experiment.draw(results, settings)

@@ -11,9 +11,6 @@ import numpy as np
 from .harness import Row
 from .methods import best_error, mean_and_deviation
 
-# Errors below are drawn there: logarithmic axes have no zero.
-_LEAST = 1e-8
-
 
 def pyplot() -> Any:
     """Matplotlib without a display."""
@@ -26,7 +23,7 @@ def pyplot() -> Any:
 
 
 def save_figure(figure: Any, path: Path, *, dpi: int = 120) -> list[Path]:
-    """Write a figure and close it; its path."""
+    """Write a figure, close it, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=dpi)
     pyplot().close(figure)
@@ -34,12 +31,13 @@ def save_figure(figure: Any, path: Path, *, dpi: int = 120) -> list[Path]:
 
 
 def plot_mean_error(axis: Any, rows: Sequence[Row], sizes: Sequence[int], color: str, label: str) -> None:
-    """The mean of the smallest errors within each size, and a band of one deviation."""
+    """Plot the mean over runs of the smallest error within each size, and a band of one deviation."""
     stats = [(n, mean_and_deviation(best_error(r, n) for r in rows)) for n in sizes]
     known = [(n, *s) for n, s in stats if s is not None]
     if not known:
         return
     size, mean, deviation = (np.array(v, dtype=float) for v in zip(*known))
-    mean = np.maximum(mean, _LEAST)
+    least = 1e-8  # smaller errors are drawn here: a logarithmic axis has no zero
+    mean = np.maximum(mean, least)
     axis.plot(size, mean, color, label=label)
-    axis.fill_between(size, np.maximum(mean - deviation, _LEAST), mean + deviation, color=color, alpha=0.15)
+    axis.fill_between(size, np.maximum(mean - deviation, least), mean + deviation, color=color, alpha=0.15)

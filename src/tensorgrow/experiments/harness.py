@@ -1,4 +1,4 @@
-"""Cases that are run once, in parallel, and stored in a JSON file from which a run can be resumed.
+"""Run each case once, in parallel, and store it in a JSON file from which a run can be resumed.
 
 Used by the experiments of `reproduce` and by ``python -m benchmarks``.
 """
@@ -36,26 +36,28 @@ Say = Callable[[str], None]
 
 
 def median(values: Iterable[float]) -> float | None:
-    """Median, None of nothing."""
-    numbers = list(values)
-    return statistics.median(numbers) if numbers else None
+    """Median; None without values."""
+    return _summarise(statistics.median, values)
 
 
 def mean(values: Iterable[float]) -> float | None:
-    """Mean, None of nothing."""
-    numbers = list(values)
-    return statistics.fmean(numbers) if numbers else None
+    """Mean; None without values."""
+    return _summarise(statistics.fmean, values)
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """Geometric mean, None of nothing."""
+    """Geometric mean; None without values."""
+    return _summarise(statistics.geometric_mean, values)
+
+
+def _summarise(function: Callable[[list[float]], float], values: Iterable[float]) -> float | None:
     numbers = list(values)
-    return statistics.geometric_mean(numbers) if numbers else None
+    return function(numbers) if numbers else None
 
 
 @dataclass
 class Stopwatch:
-    """Wall and CPU seconds of a block; CPU time tells when the machine was busy with something else."""
+    """Wall and CPU seconds of a block of code; they differ where the machine was busy with other work."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -63,7 +65,7 @@ class Stopwatch:
 
 @contextmanager
 def stopwatch() -> Iterator[Stopwatch]:
-    """Time a block."""
+    """Time a block of code."""
     watch = Stopwatch()
     wall, cpu = time.perf_counter(), time.process_time()
     yield watch
@@ -71,7 +73,7 @@ def stopwatch() -> Iterator[Stopwatch]:
 
 
 def tidy(value: Any) -> Any:
-    """JSON-friendly copy: NumPy numbers become Python's, floats keep six digits, tuples become lists."""
+    """Copy for JSON: NumPy numbers become Python numbers, floats keep six digits, tuples become lists."""
     if isinstance(value, Mapping):
         return {str(k): tidy(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -84,7 +86,8 @@ def tidy(value: Any) -> Any:
 # -- environment ---------------------------------------------------------------------------------------
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """Version of an installed package; None where there is none."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -125,13 +128,13 @@ def environment(jobs: int = 1) -> Row:
         "torch": torch.__version__,
         "tensorgrow": __version__,
         "tensorgrow_source": source_hash(),
-        "optional": {name: _version(name) for name in optional},
+        "optional": {name: package_version(name) for name in optional},
     }
 
 
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
-    """Limit BLAS and torch to so many threads; None changes nothing. BLAS needs threadpoolctl."""
+    """Limit BLAS (if threadpoolctl is installed) and torch to `threads` threads; None changes nothing."""
     if threads is None:
         yield
         return
@@ -157,7 +160,7 @@ class Case:
     """One measurement: a key of words separated by slashes, and the plain values its work needs.
 
     A stored row answers a case only if it has the same values. A case that is timed runs `alone`, never
-    beside others. `threads` are BLAS and torch threads where they are not those of the whole run.
+    beside others. `threads` overrides the BLAS and torch threads of the run.
     """
 
     key: str
@@ -173,7 +176,7 @@ class Case:
     def is_done(self, row: Row | None) -> bool:
         """Whether a stored row answers this case.
 
-        A raised time limit does not invalidate a run that ended before the old one.
+        A higher time limit does not invalidate a run that ended before the old limit.
         """
         if row is None or "failed" in row or "skipped" in row:
             return False
@@ -186,7 +189,7 @@ Work = Callable[[Case], Row]
 
 
 class Results:
-    """A JSON file of finished cases, rewritten atomically after each one; rows under `forget` are dropped."""
+    """A JSON file of finished cases, rewritten atomically after each; drops rows that start with `forget`."""
 
     def __init__(
         self,
@@ -216,7 +219,7 @@ class Results:
             say(f"note: {path.name} holds cases of another version of the library; --fresh redoes them")
 
     def _number_environments(self) -> None:
-        """Drop the environments that no case names any more."""
+        """Drop the environments that no case refers to, and renumber the others."""
         old: list[Row] = self.document["environments"]
         used = sorted({r["environment"] for r in self.cases.values()})
         self.document["environments"] = [old[k] for k in used]
@@ -238,7 +241,7 @@ class Results:
         }
 
     def rows(self, prefix: str = "") -> list[Row]:
-        """What `finished` has, without the keys."""
+        """Finished rows without their keys."""
         return list(self.finished(prefix).values())
 
     def groups(self, *names: str) -> dict[tuple[Any, ...], list[Row]]:
@@ -249,7 +252,7 @@ class Results:
         return out
 
     def failures(self, prefix: str = "") -> int:
-        """How many cases under `prefix` raised an exception."""
+        """Number of cases whose key starts with `prefix` and that raised an exception."""
         return sum(k.startswith(prefix) and "failed" in r for k, r in self.cases.items())
 
     def put(self, case: Case, row: Row) -> None:
@@ -264,7 +267,7 @@ class Results:
                 "params": case.params,
                 **row,
                 "environment": known.index(here),
-                "load": round(os.getloadavg()[0], 1),  # above the number of jobs, timings were disturbed
+                "load": round(os.getloadavg()[0], 1),  # above `jobs`, other work disturbed the timings
                 "date": datetime.now(UTC).date().isoformat(),
             }
         )
@@ -276,7 +279,7 @@ class Results:
         self.write()
 
     def write(self) -> None:
-        """Write everything; a reader sees the old file or the new one, never half of it."""
+        """Write the file; a reader sees the old one or the new one, never a part."""
         lines = [f"  {json.dumps(k)}: {json.dumps(self.cases[k])}" for k in sorted(self.cases)]
         head = {k: v for k, v in self.document.items() if k != "cases"}
         text = json.dumps(head, indent=1)[:-2] + ',\n "cases": {\n' + ",\n".join(lines) + "\n }\n}\n"
@@ -290,7 +293,7 @@ class Results:
 
 
 def _attempt(work: Work, case: Case, threads: int | None) -> Row:
-    """A case that raises is a result too: it is recorded, reported and tried again next time."""
+    """Run a case; an exception becomes a row too, which is reported, and tried again by the next run."""
     try:
         with limit_threads(case.threads or threads):
             return work(case)
@@ -301,7 +304,7 @@ def _attempt(work: Work, case: Case, threads: int | None) -> Row:
 def run_cases(results: Results, cases: Sequence[Case], work: Work, *, deadline: float = math.inf) -> None:
     """Run the cases that are not finished yet, in ``results.jobs`` processes, and store each as it ends.
 
-    After `deadline`, by `time.perf_counter`, no case is started any more.
+    No case starts after `deadline`, in seconds of `time.perf_counter`.
     """
     todo = [c for c in cases if not c.is_done(results.cases.get(c.key))]
     if len(todo) < len(cases):
@@ -331,8 +334,8 @@ def run_cases(results: Results, cases: Sequence[Case], work: Work, *, deadline: 
 
 # -- output --------------------------------------------------------------------------------------------
 
-# What is said about a row when a case ends, where it has them.
-_TOLD = (
+# Values of a row that are logged when its case ends, where it has them.
+_LOGGED = (
     "size",
     "parameters",
     "observations",
@@ -348,10 +351,10 @@ _TOLD = (
 
 
 def describe_row(row: Row) -> str:
-    """The numbers of a row that most experiments have, in one line."""
+    """One line with the values of a row that most experiments have."""
     if reason := row.get("failed") or row.get("skipped"):
         return str(reason)
-    shown = [f"{n} {_cell(row[n])}" for n in _TOLD if row.get(n) is not None]
+    shown = [f"{n} {_cell(row[n])}" for n in _LOGGED if row.get(n) is not None]
     shown += [f"{row['seconds']:.3g} s"] if row.get("seconds") is not None else []
     shown += [f"{k} ({describe_row(v)})" for k, v in row.items() if isinstance(v, dict) and "seconds" in v]
     shown += ["NOT REACHED"] if row.get("reached") is False else []

@@ -23,9 +23,15 @@ PUBLISHED = {
 }
 METHODS = ("fast", "default", "svd_ins_tn", "greedy", "genetic")
 CORES = ("normal", "positive")
-# Targets by method and, for rivals, seconds: a multiple of what ours takes, a part of what was published.
+# Targets by method; and seconds for rivals: a multiple of what ours takes, a fraction of what was published.
 RUNS = {"fast": 5, "default": 5, "svd_ins_tn": 2, "greedy": 3, "genetic": 2}
 LIMITS = {"svd_ins_tn": 60.0, "greedy": 180.0, "genetic": 180.0}
+ABOUT = f"""\
+Mode sizes 7 or 8, 6 to 10 edges drawn at random (connected), ranks 2 or 3, error 0.01; cores of standard
+normal numbers, or of uniform ones from 0 to 1. The published targets are not available: sizes are compared
+with the true size of ours, and with the published ones only roughly. Rivals had a time limit:
+{", ".join(f"{LABELS[m]} {s:g} s" for m, s in LIMITS.items())}.
+Targets with positive cores are close to rank one, so fewer parameters than the true ones reach the error."""
 
 
 def target(order: int, seed: int) -> Structure:
@@ -50,7 +56,6 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One run."""
     params = case.params
     structure = target(params["order"], params["seed"])
     make = planted_tensor if params["cores"] == "normal" else positive_tensor
@@ -64,18 +69,12 @@ def work(case: Case, settings: Settings) -> Row:
 def report(results: Results) -> Report:
     """Sizes relative to the data and to the truth, and seconds."""
     out = Report("High-order synthetic tensors")
-    out.say(
-        "Mode sizes 7 or 8, 6 to 10 edges drawn at random (connected), ranks 2 or 3, error 0.01; cores of "
-        "standard normal numbers, or of uniform ones from 0 to 1. The published targets are not available, "
-        "so that sizes compare with the true size of ours, and with the published ones only roughly. Rivals "
-        f"had a limit of time: {', '.join(f'{LABELS[m]} {s:g} s' for m, s in LIMITS.items())}. Targets with "
-        "positive cores are close to rank one, so that fewer parameters than the true ones reach the error."
-    )
+    out.say(ABOUT)
     rows = results.groups("order", "cores", "method")
-    found = sorted(rows.items(), key=lambda g: (*g[0][:2], METHODS.index(g[0][2])))
+    groups = sorted(rows.items(), key=lambda g: (*g[0][:2], METHODS.index(g[0][2])))
     title = "Mean size of the runs that reached the error, and median seconds of all"
-    out.tabulate_rows(title, [_line(order, cores, method, runs) for (order, cores, method), runs in found])
-    for (order, cores, method), runs in found:
+    out.tabulate_rows(title, [_line(order, cores, method, runs) for (order, cores, method), runs in groups])
+    for (order, cores, method), runs in groups:
         if method in ("fast", "default"):
             exact = sum(bool(r["reached"]) and r["size"] <= r["true_size"] for r in runs)
             wall, cpu = (max(r[n] for r in runs) for n in ("seconds", "cpu_seconds"))

@@ -1,7 +1,8 @@
-"""The paper's table 1: networks of 256x256 grey images as 4^8, against the genetic search and its heirs."""
+"""The paper's table 1: networks for 256x256 grey images as 4^8, beside TNGA and its successors."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ PUBLISHED = {
 }
 RIVALS = ("tt_svd", "tt_svd_interleaved", "greedy", "genetic6", "genetic7", "tnls", "tnale", "svd_ins_tn")
 SEARCHES = ("tnale", "tnls", "genetic6", "genetic7", "svd_ins_tn")
-# Those with one run for all errors: sizes at larger errors are on the way.
+# Run once, for the smallest error; sizes at larger errors come from the steps on the way.
 ONE_RUN = ("greedy", *SEARCHES)
-# Those that run before the searches on every image.
+# Run on every image before the searches.
 FIRST = ("default", "tt_svd", "tt_svd_interleaved", "greedy")
 OPTIONS: dict[str, Row] = {
     "genetic6": {"error_weight": 5.0, "population": 100, "density": 0.2},
@@ -40,8 +41,15 @@ OPTIONS: dict[str, Row] = {
     "tnale": {"error_weight": 5.0, "max_rank": 12},
     "svd_ins_tn": {"max_rank": 3},
 }
-# Seconds: ours; rivals on A and C; rivals on the other images; anything in a quick run.
-OURS, LONG, SHORT, QUICK = 900.0, 180.0, 60.0, 40.0
+# Time limits in seconds: ours; rivals on A and C; rivals on the other images.
+OURS, LONG, SHORT = 900.0, 180.0, 60.0
+ABOUT = """\
+Table 1 of the paper prints logarithms of compression ratios: natural ones for Greedy, decimal ones for GA,
+without saying so. The table here has parameters. The paper's preset, TNGA, TNLS, TnALE and SVDinsTN ran
+once per image, for the smallest error; their sizes at larger errors are the smallest they met there. For
+ours and the preset, "structures fitted" counts the steps of the search, each of which scores all edges. A
+rival that did not reach the error is compared with ours at the error it had. A run that ended at its time
+limit (*) shows the best it had by then."""
 
 
 @lru_cache(maxsize=16)
@@ -57,10 +65,10 @@ def load(data: Path, image: str) -> np.ndarray:
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Every method on every image; those that leave a front on their way run for the smallest error only."""
-    settings.folder("bsd_tnga4")  # refused before anything is run
+    """Every method on every image; those of `ONE_RUN` for the smallest error only."""
+    settings.folder("bsd_tnga4")  # fails here, before anything runs
     if settings.quick:
-        return [_case("C", method, 0.087, QUICK) for method in ("default", *RIVALS)]
+        return [_case("C", method, 0.087, 40.0) for method in ("default", *RIVALS)]
     cases = []
     for image in ("C", "A"):
         for method in (*FIRST, *SEARCHES):
@@ -78,7 +86,6 @@ def _case(image: str, method: str, error: float, limit: float) -> Case:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One run."""
     params = case.params
     method = params["method"]
     return run_method(
@@ -92,16 +99,9 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 def report(results: Results) -> Report:
-    """Sizes at equal errors; who did not reach the error says so."""
+    """Sizes at equal errors."""
     out = Report("Images")
-    out.say(
-        "Table 1 of the paper prints logarithms of compression ratios: natural ones for Greedy, decimal ones "
-        "for GA, without saying so. Here are parameters. The paper's preset, TNGA, TNLS, TnALE and SVDinsTN "
-        "ran once per image, for the smallest error; their sizes at larger ones are the smallest they met "
-        "there. Structures fitted are, for ours and the preset, the steps of the search, each of which "
-        "scores all edges. A rival that did not reach the error is compared with ours at the error it had. A "
-        "run that ended at its time limit (*) shows the best it had by then."
-    )
+    out.say(ABOUT)
     rows = results.groups("image", "method")
     compared = _compare(rows)
     lines = [
@@ -119,7 +119,7 @@ Known = tuple[int | None, Row]  # smallest size within the error, None where the
 
 
 def _compare(rows: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[str, float], dict[str, Known]]:
-    """What every method needed, by image and error."""
+    """Parameters of every method by image and error."""
     out: dict[tuple[str, float], dict[str, Known]] = {}
     # A and C first: the paper's table.
     for image in sorted({image for image, _ in rows}, key=lambda i: (i.isdigit(), i)):
@@ -132,7 +132,7 @@ def _compare(rows: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[str, float], 
 
 
 def _verdicts(compared: dict[tuple[str, float], dict[str, Known]]) -> list[str]:
-    """Who needs fewer parameters than ours, and who is faster, in words."""
+    """Sentences about who needs fewer parameters than ours, and who is faster."""
     ratios: list[float] = []
     smaller: list[str] = []
     faster: list[str] = []
@@ -171,26 +171,28 @@ def _verdicts(compared: dict[tuple[str, float], dict[str, Known]]) -> list[str]:
 
 def at_error(rows: list[Row], error: float) -> Known | None:
     """Smallest size that runs met within an error, and the run."""
-    best: Known | None = None
-    # Where a run was made for this very error, that is what a user would get.
+    # A run for this very error is what a user would get.
     own = [r for r in rows if r["params"]["max_error"] == error]
-    for row in own or [r for r in rows if r["params"]["max_error"] < error]:
-        points = [(row["size"], row["error"]), *row["curve"]]
-        size = min((int(n) for n, e in points if e <= error * (1 + 1e-9)), default=None)
-        if best is None or (size is not None and (best[0] is None or size < best[0])):
-            best = size, row
-    return best
+    runs = own or [r for r in rows if r["params"]["max_error"] < error]
+    known = [(_smallest_size([r], error), r) for r in runs]
+    return min(known, key=lambda k: math.inf if k[0] is None else k[0], default=None)
+
+
+def _smallest_size(rows: list[Row], error: float) -> int | None:
+    """Smallest size within an error at any step of any run."""
+    points = [p for r in rows for p in ((r["size"], r["error"]), *r["curve"])]
+    return min((int(n) for n, e in points if e <= error * (1 + 1e-9)), default=None)
 
 
 def _line(image: str, error: float, method: str, known: Known, ours: list[Row]) -> Row:
-    """A rival that missed the error is compared with what ours had on its way at the error it reached."""
+    """A rival that missed the error is compared with ours at the error that the rival reached."""
     size, row = known
     published = PUBLISHED.get((image, method))
     if size:
         here = at_error(ours, error)
         reached, ratio = f"{size:,}", f"{size / here[0]:.2f}" if here and here[0] else None
     else:
-        there = _on_the_way(ours, row["error"])
+        there = _smallest_size(ours, row["error"])
         reached = f"not reached; {row['error']:.3f} at {row['size']:,}"
         ratio = None if there is None or method == "default" else f"{row['size'] / there:.2f} at its error"
     return {
@@ -204,31 +206,25 @@ def _line(image: str, error: float, method: str, known: Known, ours: list[Row]) 
     }
 
 
-def _on_the_way(rows: list[Row], error: float) -> int | None:
-    """Smallest size within an error that any of the runs met, whatever it was asked for."""
-    points = [p for r in rows for p in ((r["size"], r["error"]), *r["curve"])]
-    return min((int(n) for n, e in points if e <= error * (1 + 1e-9)), default=None)
-
-
 def draw(results: Results, settings: Settings) -> list[Path]:
     """Sizes of the rivals in units of ours, at equal error."""
     plt = pyplot()
     compared = _compare(results.groups("image", "method"))
-    found = {k: (sizes, ours) for k, sizes in compared.items() if (ours := sizes.get("default", (None,))[0])}
-    if not found:
+    pairs = {k: (sizes, ours) for k, sizes in compared.items() if (ours := sizes.get("default", (None,))[0])}
+    if not pairs:
         return []
-    figure, axis = plt.subplots(figsize=(9, 0.42 * len(found) + 2), layout="constrained")
+    figure, axis = plt.subplots(figsize=(9, 0.42 * len(pairs) + 2), layout="constrained")
     for number, (method, marker) in enumerate(zip(RIVALS, "oDs^v<>P")):
         points = [
             (size / ours, row)
-            for row, (sizes, ours) in enumerate(found.values())
+            for row, (sizes, ours) in enumerate(pairs.values())
             if method in sizes and (size := sizes[method][0])
         ]
         if points:
             axis.scatter(*zip(*points), marker=marker, color=f"C{number}", label=LABELS[method])
     known = [
         (size / ours, row)
-        for row, ((image, error), (_, ours)) in enumerate(found.items())
+        for row, ((image, error), (_, ours)) in enumerate(pairs.items())
         for (i, _), (size, e) in PUBLISHED.items()
         if (i, e) == (image, error)
     ]
@@ -236,8 +232,8 @@ def draw(results: Results, settings: Settings) -> list[Path]:
         axis.scatter(*zip(*known), marker="x", color="k", label="published")
     axis.axvline(1.0, color="k", linewidth=1)
     axis.axvline(1.5, color="k", linewidth=1, linestyle=":")
-    labels = [f"{i} at {e}: {ours:,}" for (i, e), (_, ours) in found.items()]
-    axis.set_yticks(range(len(found)), labels)
+    labels = [f"{i} at {e}: {ours:,}" for (i, e), (_, ours) in pairs.items()]
+    axis.set_yticks(range(len(pairs)), labels)
     axis.set(xscale="log", xlabel="parameters / those of tensorgrow (given at the left), at equal error")
     ticks = (1, 1.5, 2, 3, 4, 6, 8)
     axis.set_xticks(ticks, [f"{t:g}" for t in ticks])

@@ -1,4 +1,4 @@
-"""Methods by name: ours, the baselines and rivals, their labels, and what is compared of their runs."""
+"""Methods by name: ours, baselines and rivals, their labels, and the values their runs are compared by."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LABELS = {
     "svd_ins_tn": "SVDinsTN",
 }
 _EFFORTS: dict[str, Effort] = {"default": "balanced", "fast": "fast", "thorough": "thorough"}
-# Baselines behind names that imply options.
+# Names of methods that stand for a baseline with options.
 _IMPLIED: dict[str, tuple[str, Row]] = {
     "greedy": ("greedy", {"split_nodes": False}),
     "greedy_int": ("greedy", {"split_nodes": True}),
@@ -47,7 +47,7 @@ _IMPLIED: dict[str, tuple[str, Row]] = {
 
 
 def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
-    """Run ours or a baseline on a dense tensor; the result and a row of plain numbers."""
+    """Run ours or a baseline on a dense tensor; return the result and a row of plain numbers."""
     with stopwatch() as watch:
         if method in _EFFORTS:
             result = decompose(x, effort=_EFFORTS[method], progress=False, **options)
@@ -57,7 +57,7 @@ def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
     limit, seconds = options.get("max_seconds"), result.info.get("seconds")
     row = {
         **describe_run(result, options.get("max_error")),
-        # A search that had reached the error by then stops for that reason.
+        # By time, not by `stop`: a search that has reached the error by then names that reason.
         "hit_limit": limit is not None and seconds is not None and seconds >= limit,
         "seconds": seconds,
         "cpu_seconds": watch.cpu,
@@ -69,7 +69,7 @@ def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
 
 
 def describe_run(result: Result, max_error: float | None) -> Row:
-    """What every run of a dense tensor has."""
+    """The values that every run on a dense tensor has."""
     return {
         "size": result.num_parameters,
         "error": result.relative_error,
@@ -86,7 +86,7 @@ def run_rival(method: str, x: np.ndarray, mask: np.ndarray, rank: int, **options
 
 
 def random_mask(shape: tuple[int, ...], share: float, seed: int) -> np.ndarray:
-    """Exactly this share of the entries, uniformly at random."""
+    """A mask of exactly this share of the entries, drawn uniformly."""
     size = int(np.prod(shape))
     mask = np.zeros(size, dtype=bool)
     mask[np.random.default_rng(seed).permutation(size)[: round(share * size)]] = True
@@ -97,7 +97,7 @@ def random_mask(shape: tuple[int, ...], share: float, seed: int) -> np.ndarray:
 
 
 def front(points: Iterable[tuple[int, float]]) -> list[list[float]]:
-    """Sizes and errors that no other point beats in both, by size."""
+    """The points that no other point beats in both size and error, sorted by size."""
     best: list[list[float]] = []
     for size, error in sorted(points):
         if not best or error < best[-1][1]:
@@ -106,11 +106,11 @@ def front(points: Iterable[tuple[int, float]]) -> list[list[float]]:
 
 
 def best_error(row: Row, size: float) -> float | None:
-    """Smallest error a run saw with at most this many parameters."""
+    """Smallest error of a run with at most this many parameters."""
     return min((e for n, e in row["curve"] if n <= size), default=None)
 
 
 def mean_and_deviation(values: Iterable[float | None]) -> tuple[float, float] | None:
-    """Mean and standard deviation of the values there are."""
+    """Mean and standard deviation of the values that are not None; None without any."""
     known = [v for v in values if v is not None]
     return (float(np.mean(known)), float(np.std(known))) if known else None

@@ -1,4 +1,4 @@
-"""The paper's MNIST experiment: a 1024 x 1024 layer over 16^5 that grows while it is trained, and trains."""
+"""The paper's MNIST experiment: a 1024 x 1024 layer over 16^5 grown while training, beside tensor trains."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from .figures import pyplot, save_figure
 from .harness import Case, Results, Row
 
 HELD_OUT = 5_000  # of 60,000 training images, as in the paper
-BATCH = 256  # of the paper
-# Epochs of a tensor train, in those of one growth: a grown model has been trained after every growth.
+# Epochs of a tensor train per epoch of one growth: a grown model is trained after every growth.
 TRAIN_EPOCHS = 4
-# The paper's optimiser, and what does better here; the second also trains on all images at the end.
+# The paper's optimiser, and one that does better here and also trains on all images at the end.
 RECIPES: dict[str, Row] = {
     "greedy": {"learning_rate": 1e-3},
     "default": {"learning_rate": 3e-3, "schedule": "cosine", "average": 0.998},
@@ -31,13 +30,24 @@ GROWN = {"greedy": "grown, paper's protocol", "default": "grown, default"}
 TRAINS = {"greedy": "tensor train, paper's optimiser", "default": "tensor train, default"}
 # Parameters of the whole model and test accuracy.
 PAPER = {"greedy": {12_266: 0.9846, 15_050: 0.9874}, "tt": {14_602: 0.9846}}
+ABOUT = f"""\
+Paper (parameters of the whole model): Greedy 98.46 % at 12,266 and 98.74 % at 15,050, tensor train 98.46 %
+at 14,602. The full run needs a GPU; quick trains on 4,000 images for 3 epochs and only shows that it
+works.
+
+The paper's protocol: Adam at 1e-3, edges and epochs chosen by the held-out loss, no training after the
+last growth. The default differs: Adam from 3e-3 with a cosine decay within each training, a running mean
+of the parameters (0.998) measured and kept, edges and epochs chosen by the held-out accuracy, and at the
+end the best model on the held-out images is trained on these and the training images together, twice as
+long as after a growth (all images). Tensor trains get the same optimiser and final training, and
+{TRAIN_EPOCHS} times the epochs of one growth."""
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def cases(settings: Settings) -> list[Case]:
     """By each recipe: growth to the paper's size, and tensor trains of several ranks."""
-    settings.folder("mnist")  # refused before anything is run
+    settings.folder("mnist")  # fails here, before anything runs
     common: Row = {"seed": 0}
     if settings.quick:
         common |= {"images": 4_000, "epochs": 3, "candidate_epochs": 1, "max_parameters": 11_700}
@@ -84,7 +94,7 @@ def work(case: Case, settings: Settings) -> Row:
         patience=None,
         training=options,
         final_epochs=params["final_epochs"],
-        batch_size=BATCH,
+        batch_size=256,  # as in the paper
         random_state=params["seed"],
         callbacks=watcher,
         progress=False,
@@ -101,7 +111,7 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 class Watcher:
-    """Notes size and test accuracy after every step; the test images choose nothing."""
+    """Records size and test accuracy after every step; no choice depends on the test images."""
 
     def __init__(self, test: Pair) -> None:
         self.test = test
@@ -111,7 +121,7 @@ class Watcher:
         """Part of the protocol."""
 
     def on_step(self, run: Any, step: Any) -> None:
-        """Note a point."""
+        """Record a point."""
         self.points.append([step.num_parameters, accuracy(run.model, self.test), step.seconds])
 
     def on_end(self, run: Any) -> None:
@@ -183,20 +193,7 @@ def accuracy(model: nn.Module, pair: Pair) -> float:
 def report(results: Results) -> Report:
     """Accuracies at sizes, beside the paper's."""
     out = Report("MNIST: a 1024 x 1024 layer as a network over 16^5")
-    out.say(
-        "Paper (parameters of the whole model): Greedy 98.46 % at 12,266 and 98.74 % at 15,050, tensor train "
-        "98.46 % at 14,602. Needs a GPU for the full run; quick trains on 4,000 images for 3 epochs and only "
-        "shows that it works."
-    )
-    out.say(
-        "The paper's protocol: Adam at 1e-3, edges and epochs chosen by the held-out loss, no training after "
-        "the last growth. The default differs: Adam from 3e-3 with a cosine decay within each training, a "
-        "running mean of the parameters (0.998) measured and kept, edges and epochs chosen by the held-out "
-        "accuracy, and at the end the best model on the held-out images is trained on these and the training "
-        "images together, twice as long as after a growth (all images). Tensor trains get the same optimiser "
-        "and final training, and "
-        f"{TRAIN_EPOCHS} times the epochs of one growth."
-    )
+    out.say(ABOUT)
     lines: list[list[Any]] = []
     for recipe in RECIPES:
         grown, trains = _rows(results, recipe)
@@ -212,7 +209,7 @@ def report(results: Results) -> Report:
 
 
 def _rows(results: Results, recipe: str) -> tuple[list[Row], list[Row]]:
-    """The growth and the trains of a recipe that did not fail, by size."""
+    """The finished growth and trains of a recipe, sorted by size."""
     rows = [r for r in results.rows() if r["params"]["recipe"] == recipe]
     rows.sort(key=lambda r: r["size"])
     grown = [r for r in rows if r["params"]["method"] == "grown"]
@@ -220,14 +217,14 @@ def _rows(results: Results, recipe: str) -> tuple[list[Row], list[Row]]:
 
 
 def _final(name: str, method: str, row: Row) -> list[list[Any]]:
-    """A line for what the final training gave, if there was one."""
+    """A line about the final training, if there was one."""
     if not row["params"]["final_epochs"]:
         return []
     return [[name, row["size"], *_compare(method, row["size"], row["accuracy"])]]
 
 
 def _compare(method: str, size: int, right: float) -> tuple[str, str | None]:
-    """An accuracy, and what the paper has at or below the size."""
+    """An accuracy, and the paper's at or below the size."""
     known = [(n, a) for n, a in PAPER[method].items() if n <= size]
     return f"{100 * right:.2f} %", None if not known else f"{100 * max(known)[1]:.2f} % ({max(known)[0]:,})"
 

@@ -11,7 +11,7 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
 DIMS = (7,) * 5
-# Relative error at which a planted tensor counts as found, as in the paper.
+# Relative error at which a planted tensor counts as recovered, as in the paper.
 PLANTED_ERROR = 1e-6
 # The four targets of the paper.
 TARGETS = {

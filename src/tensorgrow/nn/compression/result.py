@@ -25,7 +25,7 @@ COMPRESSED_KIND = "compressed model"
 @packable
 @dataclass(frozen=True)
 class LayerSearch(Record):
-    """What was found for a layer.
+    """The forms of a layer that its search found.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class LayerSearch(Record):
         "layer".
     index, count
         Which of how many layers.
-    num_parameters, loss, relative_error
+    loss, relative_error, num_parameters
         Of the smallest form, without the bias.
     name
         Of the layer.

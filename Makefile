@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test lint bench docs clean
+.PHONY: install demo test lint golden bench docs clean
 
 install: $(STAMP)
 
@@ -25,6 +25,9 @@ lint: install
 
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal
+
+golden: install
+	$(BIN)/python -m tests.golden
 
 bench: install
 	$(BIN)/python -m benchmarks decomposition images scaling

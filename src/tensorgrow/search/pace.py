@@ -13,10 +13,11 @@ from ..objectives import LeastSquares
 from ..structure import Edge, Structure
 from .options import GrowthOptions
 
-# What sweeps reach in double precision: one core of a Xeon or EPYC makes 8 to 20 GFlop/s. The figure is
-# nominal, so that a run can be repeated on another machine of the same kind. Devices without an entry count
-# as CPUs: their searches then make the same choices.
-FLOPS_PER_SECOND = {"cpu": 1e10}
+# What sweeps reach in double precision. The figures are nominal, so that a run can be repeated on another
+# machine of the same kind. One core of a Xeon or EPYC makes 8 to 20 GFlop/s. A GPU reaches more in large
+# networks, but starts a kernel per product in small ones: of 1e10, 1e11 and 1e12 the second gave the best
+# errors for the time on an H200 (five completions and an image, the changelog has the numbers).
+FLOPS_PER_SECOND = {"cpu": 1e10, "cuda": 1e11}
 # Seconds of a sweep. Cheap: a refit may continue until it converges, as held-out data guards against too many
 # sweeps. Costly: refitting several candidates takes longer than another growth. Slow: only edges that may win
 # are scored. Very slow: ranks grow by several at once.

@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,24 +28,12 @@ _DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, zip
 
 @dataclass(frozen=True)
 class Source:
-    """Where an array came from.
+    """Where an array came from."""
 
-    Attributes
-    ----------
-    name
-        Name of the file, without its folder.
-    kind
-        "array" or "picture".
-    levels
-        Of a picture: the value of white in the file. The array itself goes from 0 to 1.
-    key
-        Name of the array inside the file, where that holds several.
-    """
-
-    name: str
-    kind: str = "array"
-    levels: int | None = None
-    key: str | None = None
+    name: str  # of the file, without its folder
+    kind: Literal["array", "picture"] = "array"
+    levels: int | None = None  # of a picture: the value of white in the file; the array goes from 0 to 1
+    key: str | None = None  # name of the array inside the file, where that holds several
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form."""
@@ -96,11 +84,8 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]
 def write_array(path: str | Path, array: Array, *, levels: int | None = None) -> None:
     """Write one array; the ending says how.
 
-    Parameters
-    ----------
-    levels
-        Value of white in a picture, for an array from 0 to 1. Without it, the array is stretched so that its
-        smallest value is black and its largest white.
+    `levels` is the value of white in a picture, for an array from 0 to 1. Without it, the array is stretched
+    so that its smallest value is black and its largest white.
     """
     path = Path(path)
     suffix = path.suffix.lower()

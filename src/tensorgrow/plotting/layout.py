@@ -18,21 +18,11 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Placement:
-    """Positions for one structure, in units of the distance between neighbouring legs.
+    """Positions for one structure, in units of the distance between neighbouring legs."""
 
-    Attributes
-    ----------
-    nodes
-        One position per node, y upwards.
-    legs
-        For each node, the direction its dangling leg points to: a unit vector.
-    labels
-        How far along each edge, from its lower to its higher node, the label of its rank stands.
-    """
-
-    nodes: tuple[Point, ...]
-    legs: tuple[Point, ...]
-    labels: dict[Edge, float]
+    nodes: tuple[Point, ...]  # y upwards
+    legs: tuple[Point, ...]  # for each node, the unit vector along which a leg points
+    labels: dict[Edge, float]  # how far along each edge, from its lower to its higher node, its rank stands
 
 
 @dataclass(frozen=True)

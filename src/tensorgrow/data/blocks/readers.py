@@ -74,7 +74,6 @@ class Blocks:
 
     @cached_property
     def source(self) -> BlockSource:
-        """What reads blocks of `x`."""
         return as_source(self.x)
 
     @property
@@ -91,14 +90,8 @@ class Blocks:
     def open(self, form: Form, limit: float, copies: int) -> Reducer:
         """Choose who sums over the blocks, and how large these are.
 
-        Parameters
-        ----------
-        form
-            The form in which kernels get blocks.
-        limit
-            Bytes that this process, and every worker, may use.
-        copies
-            Blocks that computing with one takes, itself included.
+        This process and every worker may use `limit` bytes; computing with a block takes `copies` of it,
+        itself included.
         """
         source, client, threads = self.source, self.client, self.threads
         if client is None and threads is None and type(source) is not ArraySource:

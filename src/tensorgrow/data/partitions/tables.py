@@ -121,13 +121,7 @@ class PartitionedObservations:
         return len(self.pieces)
 
     def roles(self, weights: Any, validation: Any) -> Columns:
-        """Assign the columns.
-
-        Parameters
-        ----------
-        weights, validation
-            Names of the columns of weights and of what is held out, where the user of a task passed some.
-        """
+        """Assign the columns; those of weights and of what is held out may come from the user of a task."""
         for name, column in (("weights", weights), ("validation", validation)):
             if column is not None and not isinstance(column, str):
                 raise OptionError(f"{name} of entries in partitions must be the name of a column")

@@ -50,7 +50,7 @@ class DataWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning] = DataWarning) -> None:
-    """Warn, with the line outside this package that called into it as the place."""
+    """Warn, pointing to the line outside this package that called into it."""
     package = __name__.partition(".")[0]
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:

@@ -70,7 +70,7 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]
     try:
         if suffix == ".npy":
             return _read_npy(path), Source(path.name)
-        array, name = _readers()[suffix](path, key)
+        array, name = _READERS[suffix](path, key)
     except (FileFormatError, MissingPackageError):
         raise
     except _DAMAGED as error:
@@ -108,18 +108,6 @@ def write_array(path: str | Path, array: Array, *, levels: int | None = None) ->
 
 
 # -- one reader per format ---------------------------------------------------------------------------------
-
-_Reader = Callable[[Path, str | None], tuple[Array, str]]
-
-
-def _readers() -> Mapping[str, _Reader]:
-    return {
-        ".npz": _read_npz,
-        ".mat": _read_mat,
-        ".zarr": _read_zarr,
-        **dict.fromkeys(HDF5, _read_hdf5),
-        **dict.fromkeys(NETCDF, _read_netcdf),
-    }
 
 
 def _read_npy(path: Path) -> Array:
@@ -190,6 +178,15 @@ def _read_netcdf(path: Path, key: str | None) -> tuple[Array, str]:
     with xarray.open_dataset(path) as data:
         name = _choose(path, key, {k: v.shape for k, v in data.data_vars.items() if v.dtype.kind in "biufc"})
         return data[name].to_numpy(), name
+
+
+_READERS: dict[str, Callable[[Path, str | None], tuple[Array, str]]] = {
+    ".npz": _read_npz,
+    ".mat": _read_mat,
+    ".zarr": _read_zarr,
+    **dict.fromkeys(HDF5, _read_hdf5),
+    **dict.fromkeys(NETCDF, _read_netcdf),
+}
 
 
 def _choose(path: Path, key: str | None, shapes: Mapping[str, tuple[int, ...]]) -> str:

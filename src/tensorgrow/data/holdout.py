@@ -55,7 +55,7 @@ class Split:
         `x` is what the user passed: a mask may go with its entries.
         """
         if self.share is None:
-            return self._listed(seen, x)
+            return self._read_mask(seen, x)
         if self.share == 0.0:
             return None
         if len(seen) >= self.fewest:
@@ -147,8 +147,8 @@ class Split:
             raise OptionError("the validation mask holds out every sample; leave some to fit")
         return held
 
-    def _listed(self, seen: Observations, x: Any) -> torch.Tensor:
-        """Observations that a mask holds out: of the tensor's shape, or with one value per entry of `x`."""
+    def _read_mask(self, seen: Observations, x: Any) -> torch.Tensor:
+        """Find what a mask holds out; it has the shape of the tensor, or one value per entry of `x`."""
         mask = self.mask if isinstance(self.mask, torch.Tensor) else np.asarray(self.mask)
         if mask.dtype not in (torch.bool, np.dtype(bool)):
             raise OptionError(f"validation must be a share, a boolean mask, or False, not {self.mask!r:.80}")

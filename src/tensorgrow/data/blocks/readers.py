@@ -20,15 +20,15 @@ from .sources import ArraySource, BlockSource, as_source
 
 Method = Literal["auto", "compress", "stream"]
 
-# Share of the memory that is for blocks.
+# Share of the memory limit that blocks may fill.
 BLOCK_SHARE = 0.5
-# Entries of a block where chunks allow it: what is read stays in the cache until it is computed with.
+# Entries of a block where chunks allow it: what is read is still in the cache when it is computed with.
 BLOCK_ENTRIES = 1 << 21
-# Bytes of a block on a GPU, where starting kernels takes longer than small blocks are read; offsets within it
-# fit in 32 bits. Blocks on their way to a GPU are smaller: work begins when the first has arrived.
+# Bytes of a block on a GPU: there small blocks take less time than starting kernels, and offsets within a
+# block must fit in 32 bits. Blocks sent to a GPU are smaller: work begins when the first has arrived.
 DEVICE_BLOCK_BYTES = 1 << 30
 SENT_BLOCK_BYTES = 1 << 27
-# Threads that fill the memory that a GPU copies from: about what it takes to keep up with its bus.
+# Threads that fill the memory that a GPU copies from: about as many as keep up with its bus.
 SENDING_THREADS = 8
 
 

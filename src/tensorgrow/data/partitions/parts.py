@@ -1,4 +1,4 @@
-"""Partitions that stay where they are computed with: in this process, or with the workers of a cluster."""
+"""Partitions that stay where the work is done: in this process, or with the workers of a cluster."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
         return {"start": self._advance_round, "explore": self._advance_round}
 
     def _advance_round(self) -> None:
-        """Go on to the next new outcome, or to the end of the round."""
+        """Advance to the next new outcome, or to the end of the round."""
         if self._round is None:
             try:
                 # The first value sent to a generator that has just started must be None.
@@ -160,7 +160,7 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
             self._end(StopReason.MAX_SECONDS)
 
     def _evaluate(self, proposals: list[Proposal | Outcome]) -> Iterator[tuple[Outcome, bool]]:
-        """Outcomes in order, fewer where a limit is met; and whether each is new."""
+        """Outcomes in order and whether each is new; a limit may leave some out."""
         state, problem = self.state, self.problem
         to_fit = self._select(proposals)
         fits = iter(problem.map(problem.fit, (self._task(p) for p in to_fit)))
@@ -186,7 +186,7 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
                 return
 
     def _select(self, proposals: list[Proposal | Outcome]) -> list[Proposal]:
-        """Those to fit now: new ones, once each, as many as are allowed; the others become known."""
+        """Those to fit now: new ones, once each, as many as allowed; too large ones become known."""
         selected: list[Proposal] = []
         seen: set[Structure] = set()
         most = self.problem.max_evaluations

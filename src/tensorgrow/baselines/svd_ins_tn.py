@@ -22,7 +22,7 @@ from .exploration import Outcome, Proposal, Strategy
 from .inner_fit import Fit
 
 # Sparsity weights that are tried, strongest first, where the user sets none.
-LADDER = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
+LADDER: tuple[float, ...] = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # Flops that a first sweep may take: a complete graph of high rank is out of reach.
 MAX_FLOPS = 1e9
 # Sweeps before the penalties begin: random cores have nearly nothing in common with the data.
@@ -83,7 +83,11 @@ def svd_ins_tn(
     """
     if max_rank < 2 or iterations < 1 or min(ridge, proximal, tolerance, warm_up, refinements) < 0:
         raise OptionError("max_rank must be at least 2, iterations at least 1, and no other number negative")
-    weights = _weights(sparsity)
+    weights = LADDER
+    if sparsity is not None:
+        weights = tuple(sparsity) if isinstance(sparsity, Iterable) else (sparsity,)
+        if not weights or not all(0 < v < 1 for v in weights):
+            raise OptionError(f"sparsity={sparsity!r} must be numbers between 0 and 1")
 
     def strategy(setting: Setting) -> Strategy:
         if setting.target.is_complex():
@@ -121,15 +125,6 @@ def svd_ins_tn(
     return explore(x, "svd_ins_tn", strategy, common, fit=fit, needs_goal=sparsity is None)
 
 
-def _weights(sparsity: float | Iterable[float] | None) -> tuple[float, ...]:
-    if sparsity is None:
-        return LADDER
-    values = tuple(sparsity) if isinstance(sparsity, Iterable) else (sparsity,)
-    if not values or not all(0 < v < 1 for v in values):
-        raise OptionError(f"sparsity={sparsity!r} must be numbers between 0 and 1")
-    return values
-
-
 @dataclass
 class Factors:
     """Cores, and a diagonal for every edge; the network has each diagonal in the core of its first node."""
@@ -151,7 +146,6 @@ class Factors:
         return scale
 
     def arrays(self) -> list[torch.Tensor]:
-        """Cores of the network."""
         return [core * self.scale(k) for k, core in enumerate(self.cores)]
 
     def normalise(self) -> None:
@@ -182,7 +176,7 @@ class Factors:
         for edge, diagonal in self.diagonals.items():
             alive = (diagonal != 0).nonzero()[:, 0]
             if not len(alive):
-                # What is left is rank 1, whose scale is the cores' business: a zero would kill them all.
+                # What is left has rank 1, and its scale lies in the cores: a zero would kill them all.
                 alive = self._strongest(edge)
                 self.diagonals[edge] = torch.ones_like(diagonal)
             living[edge] = alive

@@ -23,10 +23,6 @@ from .inner_fit import Fit
 
 # Sparsity weights that are tried, strongest first, where the user sets none.
 LADDER: tuple[float, ...] = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
-# Flops that a first sweep may take: a complete graph of high rank is out of reach.
-MAX_FLOPS = 1e9
-# Sweeps before the penalties begin: random cores have nearly nothing in common with the data.
-SETTLING = 5
 # What takes the place of a norm or a diagonal entry that is zero.
 TINY = 1e-300
 
@@ -213,7 +209,8 @@ class Descent:
         factors = _start(objective, setting, max_rank)
         previous, calm = math.inf, 0
         for sweep in range(self.iterations):
-            share = min(1.0, max(0.0, (sweep + 1 - SETTLING) / (self.warm_up + 1)))
+            # No penalties in the first sweeps: random cores have next to nothing in common with the data.
+            share = min(1.0, max(0.0, (sweep + 1 - 5) / (self.warm_up + 1)))
             self._sweep(objective, factors, sparsity * share)
             is_cut = factors.cut()
             loss = objective.loss(factors.structure, factors.arrays())
@@ -299,7 +296,7 @@ def _start(objective: DenseLeastSquares, setting: Setting, max_rank: int) -> Fac
     def fits(cut: float) -> bool:
         structure = structure_above(cut)
         is_small = structure.num_parameters <= structure.num_entries
-        return is_small and objective.sweep_flops(structure) < MAX_FLOPS
+        return is_small and objective.sweep_flops(structure) < 1e9  # flops that the first sweep may take
 
     # The last cut leaves no edges, which always fits.
     structure = structure_above(cuts[bisect_left(cuts[:-1], True, key=fits)])

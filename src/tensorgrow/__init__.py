@@ -81,7 +81,7 @@ __all__ = [
     "tracking",
 ]
 
-# Loaded when first asked for, because they need scikit-learn. Not in __all__: a star import must not need it.
+# Loaded when first used, because they need scikit-learn. Not in __all__: a star import must not need it.
 _ESTIMATORS = ("TNClassifier", "TNRegressor")
 
 

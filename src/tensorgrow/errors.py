@@ -50,7 +50,7 @@ class DataWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning] = DataWarning) -> None:
-    """Warn, with the line outside this package that called into it as the place."""
+    """Warn, pointing to the line outside this package that called into it."""
     package = __name__.partition(".")[0]
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
@@ -74,10 +74,7 @@ def check_kind(name: str, value: Any, kind: type) -> None:
 def check_whole(name: str, value: Any, least: int = 1, *, more: str = "") -> int:
     """Return a whole number of at least `least` as an int, or raise `OptionError`.
 
-    Parameters
-    ----------
-    more
-        What to say after "must be a whole number of at least ...", for example ", or None".
+    `more` is what else the message allows, for example ", or None".
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise OptionError(f"{name}={value!r} must be a whole number of at least {least}{more}")
@@ -85,14 +82,9 @@ def check_whole(name: str, value: Any, least: int = 1, *, more: str = "") -> int
 
 
 def check_positive(name: str, value: Any, *, finite: bool = False, more: str = "") -> float:
-    """Return a number above zero as a float, or raise `OptionError`.
+    """Return a number above zero, and below infinity if `finite`, as a float, or raise `OptionError`.
 
-    Parameters
-    ----------
-    finite
-        Whether to refuse infinity.
-    more
-        What to say after "must be a positive number", for example " of bytes".
+    `more` is what the message says of the number, for example " of bytes".
     """
     number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     if not number > 0 or (finite and number == math.inf):
@@ -101,12 +93,9 @@ def check_positive(name: str, value: Any, *, finite: bool = False, more: str = "
 
 
 def import_package(name: str, message: str) -> Any:
-    """Import a module of a package that is not required.
+    """Import a module of an optional package.
 
-    Parameters
-    ----------
-    message
-        What needs the package, and how to install it; the text of the error where it is missing.
+    `message` says what needs it and how to install it, for the error where it is missing.
     """
     try:
         importlib.import_module(name.split(".")[0])

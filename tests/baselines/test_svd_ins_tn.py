@@ -18,9 +18,9 @@ def test_svd_ins_tn_cuts_the_complete_graph_down_to_the_planted_train():
     assert r.structure == hidden
     assert r.stop == tg.StopReason.TARGET_REACHED
     sizes = [s.num_parameters for s in r.history]
-    found = sizes.index(hidden.num_parameters)
-    assert sizes[0] < sizes[found]  # from sparse to dense
-    assert all(s.relative_error > 1e-4 for s in r.history[found + 2 :])  # nothing between the two weights
+    first = sizes.index(hidden.num_parameters)
+    assert sizes[0] < sizes[first]  # from sparse to dense
+    assert all(s.relative_error > 1e-4 for s in r.history[first + 2 :])  # nothing between the two weights
 
 
 def test_svd_ins_tn_starts_small_where_the_complete_graph_is_too_large():

@@ -215,9 +215,9 @@ def test_scikit_learn_agrees():
     training = tg.TrainingOptions(learning_rate=0.03, epochs=10, patience=3, patient_steps=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about data that is meant to be bad
-        found = check_estimator(quick(max_steps=1, training=training), on_fail=None)
-    assert len(found) > 40
-    assert [r["check_name"] for r in found if r["status"] not in ("passed", "skipped")] == []
+        checks = check_estimator(quick(max_steps=1, training=training), on_fail=None)
+    assert len(checks) > 40
+    assert [r["check_name"] for r in checks if r["status"] not in ("passed", "skipped")] == []
 
 
 def test_the_example_of_the_page_runs_and_says_the_truth():

@@ -162,9 +162,9 @@ def test_scikit_learn_agrees():
     # No check is expected to fail; two are skipped where pandas or array-API support is not installed.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about data that is meant to be bad
-        found = check_estimator(tg.TNRegressor(), on_fail=None)
-    assert len(found) > 40
-    assert [r["check_name"] for r in found if r["status"] not in ("passed", "skipped")] == []
+        checks = check_estimator(tg.TNRegressor(), on_fail=None)
+    assert len(checks) > 40
+    assert [r["check_name"] for r in checks if r["status"] not in ("passed", "skipped")] == []
 
 
 def test_the_example_of_the_page_runs_and_says_the_truth(capsys):

@@ -21,9 +21,6 @@ from .formats import capped_train
 from .rank_search import RankProblem, RankTask
 from .svd import train_of_ranks
 
-# A zero-filled tensor of more entries is not formed for the start: half a gigabyte in double precision.
-SPECTRAL_ENTRIES = 1 << 26
-
 
 class EntryKeywords(Common, total=False):
     """Keywords of completions by ALS; they mean what they mean for `fit` where entries are missing."""
@@ -115,7 +112,8 @@ def _raise_rank(
 
 def _spectral(seen: Observations, structure: Structure, seed: int) -> TensorNetwork | None:
     """SVDs of the zero-filled tensor divided by the share of observed entries; noise where they give none."""
-    if structure.num_entries > SPECTRAL_ENTRIES or not bool(seen.values.any()):
+    # Beyond half a gigabyte in double precision the zero-filled tensor is not formed.
+    if structure.num_entries > 1 << 26 or not bool(seen.values.any()):
         return None
     filled = seen.values.new_zeros(math.prod(seen.shape)).reshape(seen.shape)
     filled[tuple(seen.indices.T)] = seen.values / seen.density

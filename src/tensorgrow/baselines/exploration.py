@@ -126,41 +126,39 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
         self, problem: ExplorationProblem, limits: Limits, strategy: Strategy, context: Context
     ) -> None:
         super().__init__(problem, limits, ExplorationState(), context)
-        self._strategy = strategy
         self._known: dict[Structure, Outcome] = {}
-        self._round: Iterator[tuple[Outcome, bool]] | None = None
-        self._outcomes: list[Outcome] | None = None  # of the round under way
+        self._moves = self._explore(strategy)
 
     @property
     def _phases(self) -> Mapping[str, Callable[[], None]]:
         # Limits do not end the first phase: it lasts until there is a network to return.
-        return {"start": self._advance_round, "explore": self._advance_round}
+        return {"start": self._moves.__next__, "explore": self._moves.__next__}
 
-    def _advance_round(self) -> None:
-        """Go on to the next new outcome, or to the end of the round."""
-        if self._round is None:
-            try:
-                # The first value sent to a generator that has just started must be None.
-                proposals = self._strategy.send(self._outcomes)  # type: ignore[arg-type]
-            except StopIteration:
-                self._end(StopReason.FINISHED)
-                return
-            self._outcomes, self._round = [], self._evaluate(list(proposals))
-        assert self._outcomes is not None
-        for outcome, is_new in self._round:
-            self._outcomes.append(outcome)
-            if is_new and outcome.network is not None:
-                self._note(outcome, outcome.network)
-                return
-        self._round = None
+    def _explore(self, strategy: Strategy) -> Iterator[None]:
+        """The moves: one to every new outcome, one to the end of every round."""
+        outcomes: list[Outcome] | None = None  # what a generator that has not started yet must be sent
         most = self.problem.max_evaluations
-        if most is not None and self.state.evaluations >= most:
-            self._end(StopReason.MAX_EVALUATIONS)
-        elif self.context.is_out_of_time:
-            self._end(StopReason.MAX_SECONDS)
+        while True:
+            try:
+                proposals = list(strategy.send(outcomes))  # type: ignore[arg-type]
+            except StopIteration:
+                break
+            outcomes = []
+            for outcome, is_new in self._evaluate(proposals):
+                outcomes.append(outcome)
+                if is_new and outcome.network is not None:
+                    self._note(outcome, outcome.network)
+                    yield
+            if most is not None and self.state.evaluations >= most:
+                self._end(StopReason.MAX_EVALUATIONS)
+            elif self.context.is_out_of_time:
+                self._end(StopReason.MAX_SECONDS)
+            yield
+        self._end(StopReason.FINISHED)
+        yield
 
     def _evaluate(self, proposals: list[Proposal | Outcome]) -> Iterator[tuple[Outcome, bool]]:
-        """Outcomes in order, fewer where a limit is met; and whether each is new."""
+        """Outcomes in order and whether each is new; a limit may leave some out."""
         state, problem = self.state, self.problem
         to_fit = self._select(proposals)
         fits = iter(problem.map(problem.fit, (self._task(p) for p in to_fit)))
@@ -186,7 +184,7 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
                 return
 
     def _select(self, proposals: list[Proposal | Outcome]) -> list[Proposal]:
-        """Those to fit now: new ones, once each, as many as are allowed; the others become known."""
+        """Those to fit now: new ones, once each, as many as allowed; too large ones become known."""
         selected: list[Proposal] = []
         seen: set[Structure] = set()
         most = self.problem.max_evaluations

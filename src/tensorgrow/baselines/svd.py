@@ -116,7 +116,7 @@ def _chains(order: Orders, tries: int, setting: Setting) -> list[tuple[int, ...]
 
 
 def _bisect(setting: Setting, truncate: Callable[[float], TensorNetwork]) -> Outcome:
-    """The best outcome met while the threshold is bisected, on the error where the user set one."""
+    """The best outcome while the threshold is bisected, on the error where the user set one."""
     goal, norm = setting.goal, float(torch.linalg.vector_norm(setting.double))
     best: Outcome | None = None
     for may_drop_more, least in _aims(goal, setting.order):

@@ -22,11 +22,7 @@ from .exploration import Outcome, Proposal, Strategy
 from .inner_fit import Fit
 
 # Sparsity weights that are tried, strongest first, where the user sets none.
-LADDER = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
-# Flops that a first sweep may take: a complete graph of high rank is out of reach.
-MAX_FLOPS = 1e9
-# Sweeps before the penalties begin: random cores have nearly nothing in common with the data.
-SETTLING = 5
+LADDER: tuple[float, ...] = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # What takes the place of a norm or a diagonal entry that is zero.
 TINY = 1e-300
 
@@ -83,7 +79,11 @@ def svd_ins_tn(
     """
     if max_rank < 2 or iterations < 1 or min(ridge, proximal, tolerance, warm_up, refinements) < 0:
         raise OptionError("max_rank must be at least 2, iterations at least 1, and no other number negative")
-    weights = _weights(sparsity)
+    weights = LADDER
+    if sparsity is not None:
+        weights = tuple(sparsity) if isinstance(sparsity, Iterable) else (sparsity,)
+        if not weights or not all(0 < v < 1 for v in weights):
+            raise OptionError(f"sparsity={sparsity!r} must be numbers between 0 and 1")
 
     def strategy(setting: Setting) -> Strategy:
         if setting.target.is_complex():
@@ -121,15 +121,6 @@ def svd_ins_tn(
     return explore(x, "svd_ins_tn", strategy, common, fit=fit, needs_goal=sparsity is None)
 
 
-def _weights(sparsity: float | Iterable[float] | None) -> tuple[float, ...]:
-    if sparsity is None:
-        return LADDER
-    values = tuple(sparsity) if isinstance(sparsity, Iterable) else (sparsity,)
-    if not values or not all(0 < v < 1 for v in values):
-        raise OptionError(f"sparsity={sparsity!r} must be numbers between 0 and 1")
-    return values
-
-
 @dataclass
 class Factors:
     """Cores, and a diagonal for every edge; the network has each diagonal in the core of its first node."""
@@ -151,7 +142,6 @@ class Factors:
         return scale
 
     def arrays(self) -> list[torch.Tensor]:
-        """Cores of the network."""
         return [core * self.scale(k) for k, core in enumerate(self.cores)]
 
     def normalise(self) -> None:
@@ -182,7 +172,7 @@ class Factors:
         for edge, diagonal in self.diagonals.items():
             alive = (diagonal != 0).nonzero()[:, 0]
             if not len(alive):
-                # What is left is rank 1, whose scale is the cores' business: a zero would kill them all.
+                # What is left has rank 1, and its scale lies in the cores: a zero would kill them all.
                 alive = self._strongest(edge)
                 self.diagonals[edge] = torch.ones_like(diagonal)
             living[edge] = alive
@@ -219,7 +209,8 @@ class Descent:
         factors = _start(objective, setting, max_rank)
         previous, calm = math.inf, 0
         for sweep in range(self.iterations):
-            share = min(1.0, max(0.0, (sweep + 1 - SETTLING) / (self.warm_up + 1)))
+            # No penalties in the first sweeps: random cores have next to nothing in common with the data.
+            share = min(1.0, max(0.0, (sweep + 1 - 5) / (self.warm_up + 1)))
             self._sweep(objective, factors, sparsity * share)
             is_cut = factors.cut()
             loss = objective.loss(factors.structure, factors.arrays())
@@ -305,7 +296,7 @@ def _start(objective: DenseLeastSquares, setting: Setting, max_rank: int) -> Fac
     def fits(cut: float) -> bool:
         structure = structure_above(cut)
         is_small = structure.num_parameters <= structure.num_entries
-        return is_small and objective.sweep_flops(structure) < MAX_FLOPS
+        return is_small and objective.sweep_flops(structure) < 1e9  # flops that the first sweep may take
 
     # The last cut leaves no edges, which always fits.
     structure = structure_above(cuts[bisect_left(cuts[:-1], True, key=fits)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Unpack
 
@@ -17,9 +16,6 @@ from ..structure import Structure
 from .common import DenseKeywords, Setting, explore, require
 from .exploration import Goal, Outcome, Proposal, Strategy
 from .inner_fit import Fit
-
-# A generation is fitted in this many parts: the earlier ones show which of the later cannot have children.
-PARTS = 8
 
 
 def genetic(
@@ -70,15 +66,23 @@ def genetic(
     ``info`` holds the number of fits. The published text leaves the exact probabilities open; the defaults
     are ours.
     """
-    settings = Evolution(population, generations, elites, removed, mutation, density)
+    if population < 2 or generations < 1 or not 0 <= elites < population:
+        raise OptionError(
+            f"population={population}, generations={generations}, elites={elites}: at least 2 individuals, "
+            "1 generation and fewer elites than individuals are needed"
+        )
+    if not (0 <= removed < 1 and 0 <= mutation <= 1 and 0 <= density <= 1):
+        raise OptionError("removed must lie in [0, 1), mutation and density in [0, 1]")
     if rank < 2:
         raise OptionError(f"rank={rank} gives no edges; at least 2 is needed")
+    parents = max(1, round((1.0 - removed) * population))
 
     def strategy(setting: Setting) -> Strategy:
         setting.refuse_vectors("genetic")
         pairs = list(combinations(range(setting.order), 2))
-        algorithm = settings.algorithm(len(pairs), setting.rng)
-        for _ in range(settings.generations):
+        first = setting.rng.random((population, len(pairs))) < density
+        algorithm = _algorithm(first, generations, elites, parents, mutation, setting.rng)
+        for _ in range(generations):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of pymoo's own dependencies
                 children = algorithm.ask()
@@ -87,7 +91,7 @@ def genetic(
                 Structure(setting.dims, {e: rank for e, there in zip(pairs, bits) if there})
                 for bits in genomes
             ]
-            fitness = yield from _generation(structures, setting.goal, settings.parents)
+            fitness = yield from _generation(structures, setting.goal, parents)
             children.set("F", np.array([[f] for f in fitness]))
             for child in children:
                 child.evaluated.add("F")
@@ -108,7 +112,7 @@ def _generation(
     most = [goal.fitness(Outcome(s, 1.0)) for s in structures]
     values: dict[int, float] = {}
     order = sorted(range(len(structures)), key=lambda k: least[k])
-    step = math.ceil(len(order) / PARTS)
+    step = math.ceil(len(order) / 8)  # the earlier parts show which of the later cannot have children
     for begin in range(0, len(order), step):
         known = sorted(values.values())
         bound = known[parents - 1] if len(known) >= parents else math.inf
@@ -119,56 +123,33 @@ def _generation(
     return [values.get(k, most[k]) for k in range(len(structures))]
 
 
-@dataclass(frozen=True)
-class Evolution:
-    """Selection, crossover, mutation and survival as pymoo operators."""
+def _algorithm(
+    first: np.ndarray, generations: int, elites: int, parents: int, mutation: float, rng: np.random.Generator
+) -> Any:
+    """Set up a pymoo algorithm that starts with some genomes and is driven by `ask` and `tell`."""
+    population, bits = first.shape
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        core = require("pymoo.core.problem", "genetic")
+        from pymoo.algorithms.base.genetic import GeneticAlgorithm
+        from pymoo.operators.crossover.ux import UniformCrossover
+        from pymoo.operators.mutation.bitflip import BitflipMutation
 
-    population: int
-    generations: int
-    elites: int
-    removed: float
-    mutation: float
-    density: float
-
-    def __post_init__(self) -> None:
-        if self.population < 2 or self.generations < 1 or not 0 <= self.elites < self.population:
-            raise OptionError(
-                f"population={self.population}, generations={self.generations}, elites={self.elites}: at "
-                "least 2 individuals, 1 generation and fewer elites than individuals are needed"
-            )
-        if not (0 <= self.removed < 1 and 0 <= self.mutation <= 1 and 0 <= self.density <= 1):
-            raise OptionError("removed must lie in [0, 1), mutation and density in [0, 1]")
-
-    @property
-    def parents(self) -> int:
-        """Number of individuals that may have children."""
-        return max(1, round((1.0 - self.removed) * self.population))
-
-    def algorithm(self, bits: int, rng: np.random.Generator) -> Any:
-        """Set up a pymoo algorithm that is driven by `ask` and `tell`."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            Problem = require("pymoo.core.problem", "genetic").Problem
-            from pymoo.algorithms.base.genetic import GeneticAlgorithm
-            from pymoo.operators.crossover.ux import UniformCrossover
-            from pymoo.operators.mutation.bitflip import BitflipMutation
-
-            algorithm = GeneticAlgorithm(
-                pop_size=self.population,
-                n_offsprings=self.population - self.elites,
-                sampling=rng.random((self.population, bits)) < self.density,
-                selection=_selection(self.parents),
-                crossover=UniformCrossover(),
-                mutation=BitflipMutation(prob=1.0, prob_var=self.mutation),
-                survival=_survival(self.elites),
-                eliminate_duplicates=False,
-                advance_after_initial_infill=True,
-            )
-            problem = Problem(n_var=bits, n_obj=1, xl=0, xu=1, vtype=bool)
-            algorithm.setup(
-                problem, seed=int(rng.integers(2**31)), termination=("n_gen", self.generations), verbose=False
-            )
-        return algorithm
+        algorithm = GeneticAlgorithm(
+            pop_size=population,
+            n_offsprings=population - elites,
+            sampling=first,
+            selection=_selection(parents),
+            crossover=UniformCrossover(),
+            mutation=BitflipMutation(prob=1.0, prob_var=mutation),
+            survival=_survival(elites),
+            eliminate_duplicates=False,
+            advance_after_initial_infill=True,
+        )
+        problem = core.Problem(n_var=bits, n_obj=1, xl=0, xu=1, vtype=bool)
+        seed = int(rng.integers(2**31))
+        algorithm.setup(problem, seed=seed, termination=("n_gen", generations), verbose=False)
+    return algorithm
 
 
 def _selection(parents: int) -> Any:

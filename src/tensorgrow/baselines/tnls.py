@@ -45,7 +45,7 @@ def tnls(
     width, shrink
         Standard deviation of the noise on ranks at first, and its factor per iteration.
     swaps
-        Mean number of transpositions per sample at first; shrinks alike.
+        Mean number of transpositions per sample at first; shrinks by the same factor.
     fit
         "als", or "adam" as published, or `FitOptions`.
 

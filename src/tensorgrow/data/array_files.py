@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,24 +28,12 @@ _DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, zip
 
 @dataclass(frozen=True)
 class Source:
-    """Where an array came from.
+    """Where an array came from."""
 
-    Attributes
-    ----------
-    name
-        Name of the file, without its folder.
-    kind
-        "array" or "picture".
-    levels
-        Of a picture: the value of white in the file. The array itself goes from 0 to 1.
-    key
-        Name of the array inside the file, where that holds several.
-    """
-
-    name: str
-    kind: str = "array"
-    levels: int | None = None
-    key: str | None = None
+    name: str  # of the file, without its folder
+    kind: Literal["array", "picture"] = "array"
+    levels: int | None = None  # of a picture: the value of white in the file; the array goes from 0 to 1
+    key: str | None = None  # name of the array inside the file, where that holds several
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form."""
@@ -82,7 +70,7 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]
     try:
         if suffix == ".npy":
             return _read_npy(path), Source(path.name)
-        array, name = _readers()[suffix](path, key)
+        array, name = _READERS[suffix](path, key)
     except (FileFormatError, MissingPackageError):
         raise
     except _DAMAGED as error:
@@ -96,11 +84,8 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]
 def write_array(path: str | Path, array: Array, *, levels: int | None = None) -> None:
     """Write one array; the ending says how.
 
-    Parameters
-    ----------
-    levels
-        Value of white in a picture, for an array from 0 to 1. Without it, the array is stretched so that its
-        smallest value is black and its largest white.
+    `levels` is the value of white in a picture, for an array from 0 to 1. Without it, the array is stretched
+    so that its smallest value is black and its largest white.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -123,18 +108,6 @@ def write_array(path: str | Path, array: Array, *, levels: int | None = None) ->
 
 
 # -- one reader per format ---------------------------------------------------------------------------------
-
-_Reader = Callable[[Path, str | None], tuple[Array, str]]
-
-
-def _readers() -> Mapping[str, _Reader]:
-    return {
-        ".npz": _read_npz,
-        ".mat": _read_mat,
-        ".zarr": _read_zarr,
-        **dict.fromkeys(HDF5, _read_hdf5),
-        **dict.fromkeys(NETCDF, _read_netcdf),
-    }
 
 
 def _read_npy(path: Path) -> Array:
@@ -205,6 +178,15 @@ def _read_netcdf(path: Path, key: str | None) -> tuple[Array, str]:
     with xarray.open_dataset(path) as data:
         name = _choose(path, key, {k: v.shape for k, v in data.data_vars.items() if v.dtype.kind in "biufc"})
         return data[name].to_numpy(), name
+
+
+_READERS: dict[str, Callable[[Path, str | None], tuple[Array, str]]] = {
+    ".npz": _read_npz,
+    ".mat": _read_mat,
+    ".zarr": _read_zarr,
+    **dict.fromkeys(HDF5, _read_hdf5),
+    **dict.fromkeys(NETCDF, _read_netcdf),
+}
 
 
 def _choose(path: Path, key: str | None, shapes: Mapping[str, tuple[int, ...]]) -> str:

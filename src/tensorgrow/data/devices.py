@@ -21,13 +21,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def choose_device(device: Any, tensor: torch.Tensor, gpu_from: int = GPU_ENTRIES) -> torch.device:
-    """Return the device to compute on.
+    """Return the device to compute on: the one named, or None: where `tensor` is.
 
-    Parameters
-    ----------
-    device
-        None: where `tensor` is. "auto": a GPU for tensors of at least `gpu_from` entries, if there is one.
-        Otherwise the device itself or its name.
+    "auto" is a GPU, if there is one, for tensors of at least `gpu_from` entries.
     """
     if device is None:
         return tensor.device

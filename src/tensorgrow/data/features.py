@@ -59,7 +59,7 @@ class FeatureMap:
             check_choice("feature_map", kind, ("polynomial", "cosine", "linear"))
         samples = _doubles(x)
         length = _size(kind, size, samples.shape[1])
-        # In units near the largest number of each feature: squares neither overflow nor vanish. Powers of two
+        # In units near the largest number of each feature, squares neither overflow nor vanish; powers of two
         # round nothing.
         unit = torch.ldexp(torch.ones_like(samples[0]), torch.frexp(samples.abs().amax(0)).exponent - 1)
         mean, deviation = unit * (samples / unit).mean(0), (samples / unit).std(0, correction=0)
@@ -73,14 +73,14 @@ class FeatureMap:
         unturned = cls(kind, length, low, high, mean, deviation, plain)
         raw = unturned._raw(samples)
         turn = _orthonormal(raw) if kind in ("polynomial", "linear") else _turn(raw)
-        # Components after the first have size 2 / sqrt(d), each half of the one before: then a ridge on all
-        # products alike is right, since those of many features, of which there are so many, are small.
+        # The second component has size 2 / sqrt(d), each later one half of the one before: the same ridge
+        # then suits all products, since those of many features are very many, but small.
         reach = min(1.0, 2.0 / math.sqrt(samples.shape[1]))
         sizes = [1.0, *(reach * 0.5**s for s in range(length - 1))]
         return replace(unturned, turn=turn * torch.tensor(sizes, dtype=torch.float64))
 
     def __call__(self, x: Any, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        """Vectors of samples ``(n, d)``, of shape ``(n, d, m)``."""
+        """Map samples ``(n, d)`` to vectors ``(n, d, m)``."""
         return torch.einsum("nda,dab->ndb", self._raw(_doubles(x)), self.turn).to(dtype)
 
     def _raw(self, x: torch.Tensor) -> torch.Tensor:
@@ -113,7 +113,7 @@ def _doubles(x: Any) -> torch.Tensor:
 
 
 def _size(kind: FeatureMapName | Callable[[Any], Any], size: int | None, features: int) -> int:
-    """Length of the vectors, checked."""
+    """Check the length of the vectors, or choose it."""
     if size is None:
         return 2 if kind != "polynomial" else 2 + (features <= 8) + (features <= 4)
     size = check_whole("map_size", size, 2, more=", or None")
@@ -125,22 +125,22 @@ def _size(kind: FeatureMapName | Callable[[Any], Any], size: int | None, feature
 
 
 def _orthonormal(raw: torch.Tensor) -> torch.Tensor:
-    """Basis in which powers become orthonormal polynomials; zero for degrees that samples cannot tell."""
+    """Find the basis that makes powers orthonormal polynomials; zero for degrees that samples cannot tell."""
     count, size = len(raw), raw.shape[-1]
     # Rows of zeros change nothing, but give a square factor where samples are fewer than powers.
     rows = torch.cat([raw, raw.new_zeros(max(0, size - count), *raw.shape[1:])])
     _, r = torch.linalg.qr(rows.movedim(0, 1))
     heights = r.diagonal(dim1=1, dim2=2)
     # The mean size of what a power adds to the lower ones: below 1e-6, samples cannot tell it from them.
-    told = (heights.abs() > 1e-6 * math.sqrt(count)).cumprod(1).bool()
-    both = told[:, None, :] & told[:, :, None]
+    distinct = (heights.abs() > 1e-6 * math.sqrt(count)).cumprod(1).bool()
+    both = distinct[:, None, :] & distinct[:, :, None]
     safe = torch.where(both, r, torch.eye(size, dtype=r.dtype))
     basis = torch.linalg.inv(safe) * heights.sign()[:, None, :] * math.sqrt(count)
     return torch.where(both, basis, 0.0)
 
 
 def _turn(raw: torch.Tensor) -> torch.Tensor:
-    """Basis in which the first component is nearly 1 and the others are uncorrelated with it."""
+    """Find the basis in which the first component is nearly 1 and the others are uncorrelated with it."""
     count, size = len(raw), raw.shape[-1]
     gram = torch.einsum("nda,ndb->dab", raw, raw) / count
     mean = raw.mean(0)

@@ -1,7 +1,7 @@
 """Fingerprints: what identifies data, so that a checkpoint of other data is refused.
 
-The same data has the same fingerprint, on every device and with any number of threads; other data, be it by
-one entry, has another one with overwhelming likelihood. Each takes one pass of whole-number arithmetic.
+The same data has the same fingerprint, on every device and with any number of threads; data that differs in
+one entry almost surely has another. Each takes one pass of whole-number arithmetic.
 """
 
 from __future__ import annotations

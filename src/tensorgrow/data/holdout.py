@@ -24,23 +24,12 @@ class Split:
 
     Each method returns a mask with True for what is held out, or None for nothing. It takes numbers from the
     generator only where something is drawn.
-
-    Attributes
-    ----------
-    share
-        Share to hold out; None with a mask.
-    mask
-        The user's mask, as it came.
-    least
-        Hold out at least this many, though no more than a fifth.
-    fewest
-        Hold out nothing where there are fewer than this.
     """
 
-    share: float | None
-    mask: Any = None
-    least: int = 20
-    fewest: int = 10
+    share: float | None  # None with a mask
+    mask: Any = None  # the user's, as it came
+    least: int = 20  # hold out at least this many, though no more than a fifth
+    fewest: int = 10  # hold out nothing where there are fewer than this
 
     @classmethod
     def parse(cls, validation: Any) -> Split:
@@ -61,17 +50,12 @@ class Split:
         return self.share != 0.0
 
     def entries(self, seen: Observations, x: Any, generator: torch.Generator) -> torch.Tensor | None:
-        """Hold out observations; every slice keeps one to fit.
+        """Hold out some of `seen`, which has each position once, in order; every slice keeps one to fit.
 
-        Parameters
-        ----------
-        seen
-            Each position once, in order.
-        x
-            What the user passed: a mask may go with its entries.
+        `x` is what the user passed: a mask may go with its entries.
         """
         if self.share is None:
-            return self._listed(seen, x)
+            return self._read_mask(seen, x)
         if self.share == 0.0:
             return None
         if len(seen) >= self.fewest:
@@ -163,8 +147,8 @@ class Split:
             raise OptionError("the validation mask holds out every sample; leave some to fit")
         return held
 
-    def _listed(self, seen: Observations, x: Any) -> torch.Tensor:
-        """Observations that a mask holds out: of the tensor's shape, or with one value per entry of `x`."""
+    def _read_mask(self, seen: Observations, x: Any) -> torch.Tensor:
+        """Find what a mask holds out; it has the shape of the tensor, or one value per entry of `x`."""
         mask = self.mask if isinstance(self.mask, torch.Tensor) else np.asarray(self.mask)
         if mask.dtype not in (torch.bool, np.dtype(bool)):
             raise OptionError(f"validation must be a share, a boolean mask, or False, not {self.mask!r:.80}")
@@ -207,15 +191,10 @@ def _keep_slices(seen: Observations, held: torch.Tensor) -> None:
 
 
 def draw_by_position(indices: Any, share: float, seed: int) -> Any:
-    """Draw about a share of the positions, each by itself; return a mask.
+    """Draw about a share of the positions, a NumPy array ``(n, order)``; return a mask.
 
-    A position is drawn or not whatever else is listed, in whatever order: partitions need not know of each
-    other, and what is listed twice is never split.
-
-    Parameters
-    ----------
-    indices
-        NumPy array of shape ``(n, order)``.
+    Whether a position is drawn depends on it alone: partitions need not know of each other, and what is
+    listed twice is never split.
     """
     return position_codes(indices, seed) < np.uint64(min(share, 1.0) * (2.0**64 - 2.0**11))
 

@@ -58,7 +58,7 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     training
         Optimiser, learning rate, epochs; overrides what `effort` stands for.
     device, dtype
-        Where and in which precision to compute: float32 unless asked for more.
+        Where and in which precision to compute; by default in float32.
     random_state
         Seed, NumPy or torch generator. With None the same samples are held out each time.
     progress, callbacks

@@ -168,7 +168,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
 
     @property
     def coef_(self) -> Any:
-        """The coefficients as an array, formed each time it is asked for."""
+        """The coefficients as an array, computed at every access."""
         return self.network_.to_dense().cpu().numpy()
 
     # -- input -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ..errors import DataError, OptionError
 
 
 def copy_architecture(model: nn.Module | None) -> nn.Module:
-    """A copy of the model that a file is loaded into; refuses where none was given."""
+    """A copy of the model that a file is loaded into; refuses None."""
     if not isinstance(model, nn.Module):
         raise OptionError(
             "the file holds the tensors of a model; give a model of the same architecture: load(path, model)"
@@ -27,7 +27,6 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def count_bytes(model: nn.Module) -> int:
-    """Memory of a model's parameters."""
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 

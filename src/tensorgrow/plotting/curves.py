@@ -74,7 +74,7 @@ def plot_errors(result: Result, ax: Axes | None = None, *, rivals: Rivals | None
 
 
 def _plain_ticks(ax: Axes) -> None:
-    """Numbers as 0.2 and 1000 rather than powers of ten, as far as they are short."""
+    """Write numbers as 0.2 and 1000 rather than as powers of ten."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:g}")

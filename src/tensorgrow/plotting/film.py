@@ -63,7 +63,8 @@ def growth_film(
         raise OptionError("this result has no history to film")
     main = main_growth(result)
     steps = pick_evenly([s for s in result.history if s.start == main], max_frames)
-    captions = [_caption(result, s) for s in steps]
+    name = error_name(result)
+    captions = [f"{s.num_parameters:,} parameters, {name} {s.error:.3g}" for s in steps]
     layout = choose_layout([s.structure for s in steps])
     units = _units(result, steps, image)
     frames = [_frame(*each, layout, dpi) for each in zip(steps, captions, units)]
@@ -78,7 +79,7 @@ def growth_film(
 def _units(
     result: Result, steps: list[Step], image: ImageMaker | None
 ) -> list[NDArray[np.float64]] | list[None]:
-    """The picture of each step with values from 0 to 1, where there are pictures."""
+    """Draw the picture of each step with values from 0 to 1; None without pictures."""
     if image is None:
         return [None] * len(steps)
     networks = [network_at(result, s).network for s in steps]
@@ -100,10 +101,6 @@ def _frame(step: Step, caption: str, picture: NDArray[np.float64] | None, layout
     figure.savefig(buffer, format="png", facecolor="white")
     frame: Image = pillow.open(buffer).convert("RGB")
     return frame
-
-
-def _caption(result: Result, step: Step) -> str:
-    return f"{step.num_parameters:,} parameters, {error_name(result)} {step.error:.3g}"
 
 
 def _write_animation(path: Path, frames: list[Image], wait: int) -> None:

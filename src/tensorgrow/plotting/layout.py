@@ -18,21 +18,11 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Placement:
-    """Positions for one structure, in units of the distance between neighbouring legs.
+    """Positions for one structure, in units of the distance between neighbouring legs."""
 
-    Attributes
-    ----------
-    nodes
-        One position per node, y upwards.
-    legs
-        For each node, the direction its dangling leg points to: a unit vector.
-    labels
-        How far along each edge, from its lower to its higher node, the label of its rank stands.
-    """
-
-    nodes: tuple[Point, ...]
-    legs: tuple[Point, ...]
-    labels: dict[Edge, float]
+    nodes: tuple[Point, ...]  # y upwards
+    legs: tuple[Point, ...]  # for each node, the unit vector along which a leg points
+    labels: dict[Edge, float]  # how far along each edge, from its lower to its higher node, its rank stands
 
 
 @dataclass(frozen=True)
@@ -129,7 +119,7 @@ def _laplacian(count: int, weights: Mapping[Edge, float]) -> NDArray[np.float64]
 
 
 def _chain_order(weights: NDArray[np.float64]) -> tuple[int, ...] | None:
-    """The legs along a path through all of them, where the joined ones form one."""
+    """Return the legs along a path through all of them; None where they do not form one."""
     count = len(weights)
     if count <= 2:
         return tuple(range(count))
@@ -151,7 +141,7 @@ def _chain_order(weights: NDArray[np.float64]) -> tuple[int, ...] | None:
 
 
 def _circle_order(weights: NDArray[np.float64]) -> tuple[int, ...]:
-    """An order on the circle with a small sum of weight times distance, found by swaps and reversals."""
+    """Find an order on the circle with a small sum of weight times distance, by swaps and reversals."""
     count = len(weights)
     slots = np.arange(count)
     gap = np.abs(slots[:, None] - slots)
@@ -191,7 +181,7 @@ def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.flo
         return np.zeros((0, 2))
     laplacian = _laplacian(n, dict.fromkeys(structure.edges, 1.0))
     inside = np.linalg.pinv(laplacian[p:, p:], hermitian=True) @ (-laplacian[p:, :p] @ fixed)
-    # Distinct tiny offsets, so that nodes at the very same place know in which direction to part.
+    # Distinct tiny offsets, so that nodes at the same place have a direction in which to part.
     turns = np.arange(n - p) * 2.399963
     inside = inside + 1e-3 * np.stack([np.cos(turns), np.sin(turns)], 1)
     for _ in range(60):
@@ -207,7 +197,7 @@ def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def _label_stops(edges: Sequence[Edge], nodes: NDArray[np.float64]) -> dict[Edge, float]:
-    """Places for the labels that keep clear of nodes and of each other, short edges first."""
+    """Find places for the labels, clear of nodes and of each other, short edges first."""
     if len(edges) > 120:  # no place would be free
         return dict.fromkeys(edges, 0.5)
     stops = np.array((0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72, 0.22, 0.78))  # best first

@@ -40,13 +40,7 @@ def as_dense(value: Any) -> NDArray[Any]:
 
 
 def as_image(dense: NDArray[Any], image: ImageMaker) -> NDArray[np.float64]:
-    """Return the picture of a dense tensor: ``(height, width)``, or with 3 channels last.
-
-    Parameters
-    ----------
-    image
-        A function from the dense tensor to the picture, or the shape to give it (row-major).
-    """
+    """Return the picture of a dense tensor: ``(height, width)``, or with 3 channels last."""
     if callable(image):
         picture = np.asarray(image(dense))
     else:

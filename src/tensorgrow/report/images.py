@@ -71,7 +71,7 @@ def _picture(result: Result, tensor: Any, name: str, image: ImageMaker) -> NDArr
 
 
 def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint], list[int]]:
-    """Networks to show, by size with the result last, and for each step which of them."""
+    """Return the networks to show, by size with the result last, and for each step which of them."""
     by_index = {s.index: s for s in result.history}
     wanted = [network_at(result, by_index[s["index"]]) for s in steps]
     before = {p.num_parameters: p for p in wanted if p.network is not result.network}
@@ -93,11 +93,11 @@ def _gain(off: NDArray[np.float64]) -> float:
 
 
 def _encode_all(drawn: list[Image]) -> list[str]:
-    """Data addresses of all pictures, at the best quality at which they fit."""
+    """Encode all pictures as data addresses, at the best quality at which they fit."""
     sample = drawn[:: max(1, len(drawn) // 8)]
     worst = 35
     for quality in (88, 78, 65, 50, worst):
-        # A few tell how large all will be; only what fits by them is encoded in full.
+        # A sample tells how large all will be; only what should fit is encoded in full.
         size = sum(len(_encode(p, quality)[1]) for p in sample) / len(sample) * len(drawn)
         if size > MOST_BYTES and quality > worst:
             continue
@@ -108,7 +108,7 @@ def _encode_all(drawn: list[Image]) -> list[str]:
 
 
 def _shrink(picture: NDArray[np.float64]) -> Image:
-    """A picture with values from 0 to 1, not larger than a page needs; what is unknown is black."""
+    """Draw values from 0 to 1, not larger than a page needs; what is unknown is black."""
     pillow = import_package(
         "PIL.Image", "pictures in a report need Pillow: pip install 'tensorgrow[plot]', or leave out image="
     )
@@ -121,7 +121,7 @@ def _shrink(picture: NDArray[np.float64]) -> Image:
 
 
 def _encode(drawn: Image, quality: int) -> tuple[str, bytes]:
-    """Kind and bytes of a picture."""
+    """Return kind and bytes of a picture."""
     buffer = io.BytesIO()
     if max(drawn.size) <= 96:  # without loss: artefacts would show
         drawn.save(buffer, "PNG", optimize=True)

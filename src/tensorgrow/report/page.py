@@ -56,7 +56,7 @@ def shape_text(dims: Sequence[int]) -> str:
 
 
 def _render(result: Result, content: dict[str, Any], *, title: str | None, file_name: str) -> str:
-    """The HTML text; `content` travels in it as JSON for ``page.js`` to draw."""
+    """Write the HTML text; it holds `content` as JSON for ``page.js`` to draw."""
     style, script = (_asset(name) for name in ("page.css", "page.js"))
     shape = shape_text(result.structure.dims)
     heading = title or f"A {shape} tensor in {result.num_parameters:,} numbers"
@@ -145,7 +145,7 @@ def _cards(result: Result, content: Mapping[str, Any]) -> str:
 
 
 def _table(content: Mapping[str, Any]) -> str:
-    """The steps; columns that would be empty throughout are left out."""
+    """Write the table of steps, without columns that would be empty."""
     steps = content["steps"]
     several = len({s["start"] for s in steps}) > 1
     held_out = any(s["validation"] is not None for s in steps)
@@ -181,7 +181,7 @@ def _note_thinning(content: Mapping[str, Any]) -> str:
 
 
 def _environment(info: Mapping[str, Any]) -> str:
-    """What is known of the run: plain values in a list, nested ones folded away."""
+    """Write what is known of the run: plain values in a list, nested ones folded away."""
     plain = {k: v for k, v in info.items() if not isinstance(v, Mapping | list | tuple)}
     nested = {k: v for k, v in info.items() if k not in plain}
     rows = "".join(

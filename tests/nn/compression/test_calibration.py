@@ -18,13 +18,13 @@ def test_moments_and_metric():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 4), nn.Linear(4, 3, bias=False))
     x = torch.randn(3, 2, 5) + 1.0
-    found = input_moments(model, {"1": model[1], "2": model[2]}, [x[:1], x[1:]])
+    moments = input_moments(model, {"1": model[1], "2": model[2]}, [x[:1], x[1:]])
     flat = x.reshape(-1, 5).double()
     between = model[1](x.reshape(-1, 5)).detach().double()
-    assert_close(found["1"].mean, flat.mean(0), 1e-12)
-    assert found["2"].mean is None
-    assert_close(found["1"].moment, covariance.oas(flat.numpy())[0], 1e-6)
-    assert_close(found["2"].moment, covariance.oas(between.numpy(), assume_centered=True)[0], 1e-6)
+    assert_close(moments["1"].mean, flat.mean(0), 1e-12)
+    assert moments["2"].mean is None
+    assert_close(moments["1"].moment, covariance.oas(flat.numpy())[0], 1e-6)
+    assert_close(moments["2"].moment, covariance.oas(between.numpy(), assume_centered=True)[0], 1e-6)
     assert model.training
     with pytest.raises(tg.DataError, match="never reaches"):
         input_moments(model, {"other": nn.Linear(5, 4)}, [x])

@@ -25,13 +25,13 @@ def test_allocation_is_optimal_on_convex_paths():
     ]
     for budget in (30, 60, 90, 110, 150):
         at = allocate(paths, budget)
-        found = sum(p[k].error ** 2 for p, k in zip(paths, at))
+        error = sum(p[k].error ** 2 for p, k in zip(paths, at))
         best = min(
             sum(p[k].error ** 2 for p, k in zip(paths, ks))
             for ks in product(range(5), repeat=3)
             if sum(p[k].num_parameters for p, k in zip(paths, ks)) <= budget
         )
-        assert found == pytest.approx(best)
+        assert error == pytest.approx(best)
     assert allocate(paths, 29) is None
 
 
@@ -63,9 +63,9 @@ def test_low_rank_is_optimal_in_the_metric():
 
 
 def test_default_layouts():
-    found = default_layouts(1024, 1024)
-    assert Layout((4,) * 5, (4,) * 5) in found
-    assert {x.paired for x in found} == {True, False}
+    layouts = default_layouts(1024, 1024)
+    assert Layout((4,) * 5, (4,) * 5) in layouts
+    assert {x.paired for x in layouts} == {True, False}
     assert all(x.in_features == 10 and x.out_features == 7 for x in default_layouts(10, 7))
 
 

@@ -64,12 +64,12 @@ def test_a_share_of_the_size():
 def test_interrupt_ends_the_search_and_keeps_the_budget(monkeypatch):
     calls = []
 
-    def interrupted(x, **options):
+    def interrupt(x, **options):
         calls.append(x)
         result = tg.decompose(x, max_steps=3)
         return dataclasses.replace(result, stop=tg.StopReason.INTERRUPTED)
 
-    monkeypatch.setattr(choices, "decompose", interrupted)
+    monkeypatch.setattr(choices, "decompose", interrupt)
     result = compress(small(), max_parameters=3000, min_size=1000, measure=False)
     assert len(calls) == 1
     assert result.num_parameters <= 3000
@@ -80,20 +80,20 @@ def test_ctrl_c_outside_of_a_decomposition_keeps_finished_layers(monkeypatch):
     whole = compress(model, max_parameters=3000, **QUICK)
     svds, calls = torch.linalg.svdvals, []
 
-    def interrupted(*args):
+    def interrupt(*args):
         calls.append(args)
         if len(calls) == 2:
             raise KeyboardInterrupt
         return svds(*args)
 
-    monkeypatch.setattr(torch.linalg, "svdvals", interrupted)
-    found = []
-    result = compress(model, max_parameters=3000, callbacks=found.append, **QUICK)
+    monkeypatch.setattr(torch.linalg, "svdvals", interrupt)
+    steps = []
+    result = compress(model, max_parameters=3000, callbacks=steps.append, **QUICK)
     assert result.num_parameters <= 3000
     assert result.info["interrupted"] and not whole.info["interrupted"]
-    assert [s.is_complete for s in found] == [True, False]
-    assert "network" in {kind for kind, _, _ in found[0].choices}
-    assert {kind for kind, _, _ in found[1].choices} == {"low rank", "dense"}
+    assert [s.is_complete for s in steps] == [True, False]
+    assert "network" in {kind for kind, _, _ in steps[0].choices}
+    assert {kind for kind, _, _ in steps[1].choices} == {"low rank", "dense"}
 
 
 def test_a_checkpoint_keeps_what_was_searched(tmp_path, monkeypatch):

@@ -15,16 +15,16 @@ from tests.nn.growth.models import OPTIONS, model, regression
 @pytest.mark.parametrize("loaded", ["first", "second", "both"])
 def test_data_in_loaders_is_joined_one_after_the_other(loaded):
     pairs = [(torch.arange(6.0)[:, None] + 10 * k, torch.arange(6) + 10 * k) for k in range(2)]
-    given = [
+    data = [
         DataLoader(TensorDataset(*pair), batch_size=4) if loaded in ("both", name) else pair
         for name, pair in zip(("first", "second"), pairs)
     ]
     kind = {"batch_size": 4, "device": torch.device("cpu"), "dtype": torch.float32}
-    both = join(*(as_batches(d, "data", **kind) for d in given))
+    both = join(*(as_batches(d, "data", **kind) for d in data))
     targets = torch.cat([y for _, y in both.in_order()])
     assert torch.equal(targets, torch.cat([pair[1] for pair in pairs]))
-    drawn = torch.cat([y for _, y in both.shuffle(torch.Generator().manual_seed(0))])
-    assert sorted(drawn.tolist()) == sorted(targets.tolist())
+    shuffled = torch.cat([y for _, y in both.shuffle(torch.Generator().manual_seed(0))])
+    assert sorted(shuffled.tolist()) == sorted(targets.tolist())
 
 
 def test_a_last_batch_of_one_row_joins_the_one_before():

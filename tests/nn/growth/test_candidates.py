@@ -30,9 +30,9 @@ def test_scoring_leaves_weights_and_running_statistics_alone():
     before = {k: v.clone() for k, v in net.state_dict().items()}
     problem = GrowProblem(trainer, tn_layers(net), {"0": EdgePolicy(None)}, tg.GreedyOptions(), None)
     edges = [("0", (0, 1)), ("0", (0, 2))]
-    found = best_candidate(problem, edges, seed=0, before=trainer.validate(), deadline=math.inf)
-    assert found.edge == (0, 2)
-    assert found.score > 0
+    best = best_candidate(problem, edges, seed=0, before=trainer.validate(), deadline=math.inf)
+    assert best.edge == (0, 2)
+    assert best.score > 0
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters())
 
@@ -41,9 +41,9 @@ def test_frozen_layers_do_not_grow():
     net = nn.Sequential(model()[0], nn.ReLU(), model()[0])
     net[0].requires_grad_(False)
     before = [c.clone() for c in net[0].cores]
-    found = run(net)
-    assert {s.layer for s in found.history[1:]} == {"2"}
-    assert all(torch.equal(a, b) for a, b in zip(before, found.model[0].cores))
+    result = run(net)
+    assert {s.layer for s in result.history[1:]} == {"2"}
+    assert all(torch.equal(a, b) for a, b in zip(before, result.model[0].cores))
     net.requires_grad_(False)
     with pytest.raises(tg.OptionError, match="frozen"):
         run(net)
@@ -58,6 +58,6 @@ def test_layers_with_common_cores_are_refused_and_a_module_used_twice_is_not():
     other.cores[1] = layer.cores[1]
     with pytest.raises(tg.OptionError, match="\\['0', '2'\\] have cores in common"):
         run(nn.Sequential(layer, nn.ReLU(), other))
-    found = run(nn.Sequential(layer, nn.ReLU(), layer), max_steps=1)
-    assert found.model[0] is found.model[2]
-    assert found.num_parameters == found.model[0].num_parameters
+    result = run(nn.Sequential(layer, nn.ReLU(), layer), max_steps=1)
+    assert result.model[0] is result.model[2]
+    assert result.num_parameters == result.model[0].num_parameters

@@ -69,11 +69,11 @@ def test_resumes_to_the_same_result_with_dropout(tmp_path):
 
 def test_the_final_training_uses_the_validation_data():
     options = {"max_steps": 1, "training": replace(OPTIONS, schedule="cosine")}
-    chosen, final = run(**options), run(**options, final_epochs=20)
-    assert final.history[-1].structures == chosen.history[-1].structures
-    assert final.validation_error == chosen.validation_error  # of before
-    assert (chosen.info["final_epochs"], final.info["final_epochs"]) == (0, 20)
-    assert loss_on_all(final.model) < loss_on_all(chosen.model)
+    plain, final = run(**options), run(**options, final_epochs=20)
+    assert final.history[-1].structures == plain.history[-1].structures
+    assert final.validation_error == plain.validation_error  # measured before it
+    assert (plain.info["final_epochs"], final.info["final_epochs"]) == (0, 20)
+    assert loss_on_all(final.model) < loss_on_all(plain.model)
     assert loss_on_all(run(**options, final_epochs=20).model) == loss_on_all(final.model)
 
 

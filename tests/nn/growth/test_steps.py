@@ -100,15 +100,15 @@ def test_other_limits_continue_a_run_that_had_reached_its_own(tmp_path):
 
 
 def test_time_that_ends_while_candidates_are_tried_costs_no_random_numbers():
-    found = search(max_steps=1, max_seconds=3600)
-    steps = iter(found)
+    growth = search(max_steps=1, max_seconds=3600)
+    steps = iter(growth)
     next(steps)
-    before = found.context.generator.get_state()
-    found.context.deadline = 0.0
+    before = growth.context.generator.get_state()
+    growth.context.deadline = 0.0
     assert list(steps) == []
-    assert found.state.stop is tg.StopReason.MAX_SECONDS
-    assert found.hit_limit
-    assert torch.equal(found.context.generator.get_state(), before)
+    assert growth.state.stop is tg.StopReason.MAX_SECONDS
+    assert growth.hit_limit
+    assert torch.equal(growth.context.generator.get_state(), before)
 
 
 def test_tensorboard_has_every_step(tmp_path):

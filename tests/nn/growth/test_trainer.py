@@ -14,7 +14,7 @@ def test_frozen_parts_get_no_gradients(monkeypatch):
     batch_loss, trial = Trainer.batch_loss, TNLinear.trial
 
     @contextmanager
-    def noted(self, *args):
+    def count_trials(self, *args):
         trials.append(self)
         with trial(self, *args):
             yield
@@ -26,7 +26,7 @@ def test_frozen_parts_get_no_gradients(monkeypatch):
             seen.append([n for n, p in self.model.named_parameters() if p.requires_grad])
         return value
 
-    monkeypatch.setattr(TNLinear, "trial", noted)
+    monkeypatch.setattr(TNLinear, "trial", count_trials)
     monkeypatch.setattr(Trainer, "batch_loss", spy)
     net = nn.Sequential(nn.Linear(16, 16), model()[0], nn.Linear(16, 16))
     result = run(net, max_steps=1)

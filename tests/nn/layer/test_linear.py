@@ -169,9 +169,9 @@ def test_state_goes_into_a_layer_of_another_rank():
     x = torch.randn(3, 16)
     assert other[0].structure == layer.structure
     assert torch.equal(other(x), layer(x))
-    kept = other[0].cores[0]
+    core = other[0].cores[0]
     other.load_state_dict(state)
-    assert other[0].cores[0] is kept  # an optimiser's parameter stays the same where nothing changed
+    assert other[0].cores[0] is core  # an optimiser's parameter stays the same where nothing changed
 
 
 def test_state_of_internal_nodes():
@@ -208,11 +208,11 @@ def test_from_a_dense_layer():
     hidden = TNLinear(16, 16, in_dims=(4, 4), out_dims=(4, 4), dtype=torch.float64, random_state=0)
     hidden.grow_edge(0, 1, noise=1.0, random_state=1)
     linear = hidden.to_linear()
-    made = TNLinear.from_linear(
+    layer = TNLinear.from_linear(
         linear, in_dims=(4, 4), out_dims=(4, 4), structure=hidden.structure, random_state=0
     )
-    assert_close(made.weight, linear.weight, 1e-6)
-    assert torch.equal(made.bias, linear.bias)
+    assert_close(layer.weight, linear.weight, 1e-6)
+    assert torch.equal(layer.bias, linear.bias)
     same = TNLinear.from_linear(linear, in_dims=(4, 4), out_dims=(4, 4), network=hidden.network)
     assert_close(same.weight, linear.weight, 1e-12)
 

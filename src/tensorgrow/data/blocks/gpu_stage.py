@@ -22,9 +22,6 @@ from ..parallel.executor import map_in_order
 from .grid import Box
 from .reducer import Kernel, Partial, Reducer, Sums, block_tensor, run_kernel
 
-# Copies of a block that its computation takes, to compare blocks that wait on the GPU with.
-COPIES_AT_WORK = 4
-
 
 def lock_pages(size: int) -> torch.Tensor:
     """Allocate bytes of host memory that a GPU can copy by itself."""
@@ -33,32 +30,23 @@ def lock_pages(size: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Sent:
-    """A block on the GPU, and the event that tells that all of it has arrived."""
+    """A block on the GPU, and the event that says that all of it has arrived."""
 
     block: torch.Tensor
     arrived: Any
 
 
 class Stage:
-    """Page-locked memory for a few blocks, and the stream in which they are copied.
+    """Page-locked memory for a few blocks, one per slot, and the stream in which they are copied.
 
-    Where the system gives no such memory, blocks are copied as they are.
-
-    Parameters
-    ----------
-    slots
-        Blocks on their way at the same time.
-
-    Attributes
-    ----------
-    arrived
-        For each slot the event after which its memory may be written to again.
+    Where the system has no such memory, blocks are copied as they are.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, slots: int) -> None:
         self.device, self.dtype = device, dtype
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._memory: list[torch.Tensor | None] = [None] * slots
+        # For each slot the event after which its memory may be written to again.
         self.arrived: list[Any] = [None] * slots
         self.locks = True
 
@@ -79,7 +67,7 @@ class Stage:
         if sent.arrived is not None:
             here = torch.cuda.current_stream(self.device)
             here.wait_event(sent.arrived)
-            sent.block.record_stream(here)  # its memory is not given away before that is done
+            sent.block.record_stream(here)  # its memory is not used again before that is done
         return sent.block
 
     def _fill(self, slot: int, block: Any) -> torch.Tensor:
@@ -97,10 +85,10 @@ class Stage:
         return host
 
     def _room(self, slot: int, size: int) -> torch.Tensor | None:
-        """Return so many bytes of the memory of a slot; None where there is no page-locked memory."""
+        """Return `size` bytes of the memory of a slot; None where there is no page-locked memory."""
         memory = self._memory[slot]
         if self.locks and (memory is None or memory.numel() < size):
-            self._memory[slot] = None  # given back before more is taken
+            self._memory[slot] = None  # freed before more is allocated
             try:
                 memory = self._memory[slot] = lock_pages(size)
             except RuntimeError:  # no such memory is left, or none may be taken
@@ -110,15 +98,9 @@ class Stage:
 
 @dataclass(eq=False)
 class StagedReducer(Reducer):
-    """Blocks read ahead by threads of this process, and computed one after the other on a GPU.
+    """Blocks read ahead by threads of this process, and computed one after the other on a GPU."""
 
-    Attributes
-    ----------
-    threads
-        Blocks that are read and copied at the same time.
-    """
-
-    threads: int = 2
+    threads: int = 2  # blocks that are read and copied at the same time
 
     @cached_property
     def _stage(self) -> Stage:
@@ -126,7 +108,8 @@ class StagedReducer(Reducer):
 
     @property
     def at_once(self) -> int:
-        return 1 + -(-self.threads // COPIES_AT_WORK)
+        # Blocks that wait on the GPU, in units of the four copies that computing with one takes.
+        return 1 + -(-self.threads // 4)
 
     def _reduce_groups(self, kernel: Kernel, groups: list[Sequence[Box]]) -> Sums:
         stage = self._stage  # created here, not by several threads at once

@@ -20,15 +20,15 @@ from .sources import ArraySource, BlockSource, as_source
 
 Method = Literal["auto", "compress", "stream"]
 
-# Share of the memory that is for blocks.
+# Share of the memory limit that blocks may fill.
 BLOCK_SHARE = 0.5
-# Entries of a block where chunks allow it: what is read stays in the cache until it is computed with.
+# Entries of a block where chunks allow it: what is read is still in the cache when it is computed with.
 BLOCK_ENTRIES = 1 << 21
-# Bytes of a block on a GPU, where starting kernels takes longer than small blocks are read; offsets within it
-# fit in 32 bits. Blocks on their way to a GPU are smaller: work begins when the first has arrived.
+# Bytes of a block on a GPU: there small blocks take less time than starting kernels, and offsets within a
+# block must fit in 32 bits. Blocks sent to a GPU are smaller: work begins when the first has arrived.
 DEVICE_BLOCK_BYTES = 1 << 30
 SENT_BLOCK_BYTES = 1 << 27
-# Threads that fill the memory that a GPU copies from: about what it takes to keep up with its bus.
+# Threads that fill the memory that a GPU copies from: about as many as keep up with its bus.
 SENDING_THREADS = 8
 
 
@@ -74,7 +74,6 @@ class Blocks:
 
     @cached_property
     def source(self) -> BlockSource:
-        """What reads blocks of `x`."""
         return as_source(self.x)
 
     @property
@@ -91,14 +90,8 @@ class Blocks:
     def open(self, form: Form, limit: float, copies: int) -> Reducer:
         """Choose who sums over the blocks, and how large these are.
 
-        Parameters
-        ----------
-        form
-            The form in which kernels get blocks.
-        limit
-            Bytes that this process, and every worker, may use.
-        copies
-            Blocks that computing with one takes, itself included.
+        This process and every worker may use `limit` bytes; computing with a block takes `copies` of it,
+        itself included.
         """
         source, client, threads = self.source, self.client, self.threads
         if client is None and threads is None and type(source) is not ArraySource:

@@ -1,9 +1,9 @@
 """Sums over the blocks of a tensor: the only way in which blockwise algorithms touch their data.
 
 A *kernel* turns one block into small arrays, each under a key; arrays with the same key are added up. Blocks
-are dealt into groups that do not depend on who computes them, groups are added in their order, and sums are
-kept in double precision. So one thread, many threads and a cluster give the same bits, and a group that is
-computed again after a fault changes nothing.
+are dealt into groups that do not depend on who computes them, groups are added in their order, and sums have
+double precision. So one thread, many threads and a cluster give the same bits, and a group that is computed
+again after a fault changes nothing.
 """
 
 from __future__ import annotations
@@ -25,29 +25,21 @@ from .sources import BlockSource
 
 Array = Any
 
-# Tasks per pass at most: enough for a hundred workers, few enough for one scheduler.
+# Most tasks of one pass: enough for a hundred workers, few enough for one scheduler.
 MAX_GROUPS = 512
 # Entries that are worth a task, as long as there are at least MIN_GROUPS tasks.
 TASK_ENTRIES = 1 << 23
 MIN_GROUPS = 16
-# Entries of a block from which starting operations of torch takes no time to speak of.
+# Entries of a block from which the overhead of torch operations is negligible.
 LARGE_BLOCK = 1 << 18
 
 
 @dataclass
 class Partial:
-    """What kernels return and reducers add up.
+    """What kernels return and reducers add up."""
 
-    Attributes
-    ----------
-    sums
-        Arrays or numbers to add by key.
-    largest
-        A number of which the maximum is taken; NaN wins.
-    """
-
-    sums: dict[Any, Array] = field(default_factory=dict)
-    largest: float = 0.0
+    sums: dict[Any, Array] = field(default_factory=dict)  # arrays or numbers to add by key
+    largest: float = 0.0  # of which the maximum is taken; NaN wins
 
     def add(self, other: Partial) -> None:
         """Add another one, which must not be used afterwards."""
@@ -76,10 +68,9 @@ class Partial:
 
 
 class Kernel(Protocol):
-    """What is computed from one block; it must be possible to send it to another process."""
+    """Computes small arrays from a block that lies at a box; it can be sent to another process."""
 
-    def __call__(self, block: Array, box: Box) -> Partial:
-        """Compute small arrays from a block that lies at `box`."""
+    def __call__(self, block: Array, box: Box) -> Partial: ...
 
 
 def widen(value: Array) -> Array:
@@ -93,21 +84,11 @@ def widen(value: Array) -> Array:
 
 @dataclass(frozen=True)
 class Form:
-    """The form in which kernels get blocks.
+    """The form in which kernels get blocks."""
 
-    Attributes
-    ----------
-    dtype
-        Name of the NumPy dtype to compute in.
-    device
-        Device of a torch tensor, to which blocks move where they are computed; None for NumPy arrays.
-    scale
-        What blocks are divided by.
-    """
-
-    dtype: str
-    device: str | None = None
-    scale: float = 1.0
+    dtype: str  # name of the NumPy dtype to compute in
+    device: str | None = None  # where torch computes with blocks; None for NumPy arrays
+    scale: float = 1.0  # blocks are divided by it
 
     def __call__(self, block: Array) -> Array:
         """Convert a block as it was read."""
@@ -160,18 +141,10 @@ Sums = Generator[Partial, None, None]
 
 @dataclass(eq=False)
 class Reducer(ABC):
-    """Sums kernels over all blocks of one tensor.
-
-    Attributes
-    ----------
-    boxes
-        The blocks, which cover the tensor.
-    form
-        The form in which kernels get blocks.
-    """
+    """Sums kernels over all blocks of one tensor."""
 
     source: BlockSource
-    boxes: Sequence[Box]
+    boxes: Sequence[Box]  # the blocks, which cover the tensor
     form: Form
     _count: list[int] = field(default_factory=lambda: [0], kw_only=True)  # shared with other forms
 
@@ -205,15 +178,9 @@ class Reducer(ABC):
 
 @dataclass(eq=False)
 class ThreadReducer(Reducer):
-    """Blocks read and computed by the threads of this process.
+    """Blocks read and computed by the threads of this process."""
 
-    Attributes
-    ----------
-    threads
-        Blocks worked on at the same time. Two keep a core busy while the next block is read.
-    """
-
-    threads: int = 2
+    threads: int = 2  # blocks worked on at the same time: two keep a core busy while the next block is read
 
     @property
     def at_once(self) -> int:

@@ -23,15 +23,7 @@ Array = Any
 
 
 class BlockSource:
-    """A tensor read block by block.
-
-    Attributes
-    ----------
-    chunks
-        Size of a stored chunk along every axis; blocks are made of whole chunks.
-    label
-        What to call the tensor in messages.
-    """
+    """A tensor read block by block; `chunks` is the shape of a stored chunk, `label` its name in messages."""
 
     def __init__(self, shape: Sequence[int], dtype: Any, chunks: Sequence[int], label: str) -> None:
         self.shape = tuple(int(n) for n in shape)
@@ -44,14 +36,9 @@ class BlockSource:
         return int(self.dtype.itemsize)
 
     def boxes(self, max_entries: int, wanted: int | None = None) -> list[Box]:
-        """Cut the tensor into blocks of whole chunks.
+        """Cut the tensor into blocks of whole chunks, of about `wanted` entries where chunks allow it.
 
-        Parameters
-        ----------
-        max_entries
-            The most entries of a block; chunks that are larger are refused.
-        wanted
-            About how many entries are best, where chunks allow it.
+        Chunks with more than `max_entries` are refused.
         """
         least = math.prod(min(c, n) for c, n in zip(self.chunks, self.shape))
         if least > max_entries:

@@ -24,13 +24,7 @@ _memory = threading.local()
 
 
 class ChunkFiles:
-    """Files of a zarr array on a local disk that is neither compressed nor sharded.
-
-    Parameters
-    ----------
-    root
-        Folder of the array.
-    """
+    """Files, below the folder `root`, of a zarr array that is neither compressed nor sharded."""
 
     def __init__(
         self, root: Path, keys: Any, shape: Sequence[int], chunks: Sequence[int], dtype: Any, fill: Any

@@ -48,17 +48,10 @@ def gather_in_order(
     submit: Callable[[], list[Any]],
     explain: Callable[[int, Exception], Exception],
 ) -> Generator[Any, None, None]:
-    """Yield the results of futures in their order; the cluster forgets each once it is here.
+    """Yield the results of the futures that `submit` returns, in their order; the cluster forgets each then.
 
     Every message has a latency, however short it is: as many results are fetched at once as `FETCH_BYTES`
-    allow.
-
-    Parameters
-    ----------
-    submit
-        Returns the futures.
-    explain
-        Turns the error of future number ``k`` into the one to raise.
+    allow. `explain` turns the error of future number ``k`` into the one to raise.
     """
     futures: list[Any] = []
     try:
@@ -83,14 +76,9 @@ def gather_in_order(
 
 
 def explain_error(error: Exception, name: str, advice: str) -> Exception:
-    """Turn an error of a task into what is raised.
+    """Turn an error of a task that worked on `name` into the one to raise.
 
-    Parameters
-    ----------
-    name
-        What the task worked on.
-    advice
-        What to do where workers need more memory than they have, besides giving them more.
+    `advice` is what to do where workers lack memory, besides giving them more.
     """
     if type(error).__name__ == "KilledWorker":
         return ClusterError(

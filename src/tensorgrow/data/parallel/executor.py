@@ -18,17 +18,17 @@ def map_in_order(
 ) -> Generator[Answer, None, None]:
     """Yield ``work(item)`` for all items, in their order.
 
-    The first error ends the map when its turn comes: what has not begun is cancelled, what has begun is
-    waited for. So does closing the generator, and Ctrl-C.
+    The first error ends the map when its turn comes, as do closing the generator and Ctrl-C: items that have
+    not begun are cancelled, items in progress are waited for.
 
     Parameters
     ----------
     threads
-        Threads that work ahead. At most so many items are at work or done and not asked for, so that item
-        ``k + threads`` begins only after result ``k`` was used. 0: the calling thread does the work.
+        Threads that work ahead: item ``k + threads`` begins only after result ``k`` was used. 0: the calling
+        thread does the work.
     lasting
-        Use threads that are shared by all such calls and live on, for many short ones; twice as many items
-        are then at work. Not for work that calls this itself.
+        Use a pool that all such calls share, for many short calls; it works ahead twice as far. The work must
+        not use it itself.
     """
     if threads == 0:
         yield from map(work, items)

@@ -20,25 +20,14 @@ Parts = ThreadParts | ClientParts
 
 @dataclass(frozen=True)
 class HeldOutRows:
-    """Finds the held-out entries of a partition.
+    """Finds the held-out entries of a partition, as a mask."""
 
-    Attributes
-    ----------
-    share
-        Share of the entries that is held out, roughly.
-    by_column
-        Whether a column says which entries are held out; `share` is then ignored.
-    restored
-        Positions that are fitted although they were drawn, because a slice has no others.
-    """
-
-    share: float
-    by_column: bool = False
+    share: float  # of the entries, roughly
+    by_column: bool = False  # a column says which entries are held out; `share` is ignored
     seed: int = 0
-    restored: Array | None = None
+    restored: Array | None = None  # positions that are fitted although drawn: their slices have no others
 
     def __call__(self, part: Rows) -> Array:
-        """Return a mask of the entries."""
         if self.by_column:
             return part.held_out.copy()
         if self.share == 0.0:
@@ -72,14 +61,9 @@ def _find_first(find: HeldOutRows, mode: int, slices: Array, part: Rows) -> dict
 def hold_out_rows(
     parts: Parts, shape: tuple[int, ...], total: int, split: Split | str, seed: int
 ) -> HeldOutRows:
-    """Decide what is held out; every slice keeps an entry to fit.
+    """Decide which of the `total` entries are held out; every slice keeps an entry to fit.
 
-    Parameters
-    ----------
-    total
-        Entries in all partitions together.
-    split
-        Or the name of the column that says what is held out.
+    Instead of a split, the name of the column that says what is held out.
     """
     if isinstance(split, str):
         by_column = HeldOutRows(0.0, by_column=True)

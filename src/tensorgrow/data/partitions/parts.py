@@ -1,4 +1,4 @@
-"""Partitions that stay where they are computed with: in this process, or with the workers of a cluster."""
+"""Partitions that stay where the work is done: in this process, or with the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -18,19 +18,7 @@ Load = Callable[[], Any]
 class ThreadParts:
     """Partitions in this process.
 
-    Parameters
-    ----------
-    loads
-        Functions that load each partition.
-    threads
-        Partitions worked on at the same time.
-    keep
-        Whether partitions stay in memory; otherwise each is loaded again for every round.
-
-    Attributes
-    ----------
-    rounds
-        How often all partitions were asked for something.
+    They stay in memory where `keep` says so; otherwise each is loaded again for every task.
     """
 
     def __init__(self, loads: Sequence[Load], threads: int, keep: bool) -> None:
@@ -38,7 +26,7 @@ class ThreadParts:
         self._held: list[Any] = [None] * len(self._loads)
         self._threads = threads
         self._keep = keep
-        self.rounds = 0
+        self.rounds = 0  # tasks that were run on all partitions
 
     def __len__(self) -> int:
         return len(self._loads)
@@ -49,7 +37,7 @@ class ThreadParts:
 
     @property
     def at_once(self) -> int:
-        """Partitions worked on at the same time."""
+        """Results that are in memory at the same time."""
         return min(self._threads, len(self))
 
     def map(self, task: Callable[[Any], Any]) -> Iterator[Any]:
@@ -83,31 +71,19 @@ class ThreadParts:
 
 
 def _refuse() -> Any:
-    raise AssertionError("a partition that is kept is never loaded again")
+    raise AssertionError("a partition in memory is never loaded again")
 
 
 class ClientParts:
     """Partitions with the workers of a ``dask.distributed`` client.
 
     Where a worker dies, dask loads its partitions again elsewhere.
-
-    Parameters
-    ----------
-    futures
-        The partitions.
-    names
-        What to call them in messages.
-
-    Attributes
-    ----------
-    rounds
-        How often all partitions were asked for something.
     """
 
     def __init__(self, client: Any, futures: Sequence[Any], names: Sequence[str]) -> None:
         self._client = client
-        self._futures = list(futures)
-        self._names = list(names)
+        self._futures = list(futures)  # the partitions
+        self._names = list(names)  # for messages
         self.rounds = 0
 
     def __len__(self) -> int:
@@ -115,11 +91,9 @@ class ClientParts:
 
     @property
     def at_once(self) -> int:
-        """Results that this process holds at the same time, where they are large."""
         return 1
 
     def map(self, task: Callable[[Any], Any]) -> Iterator[Any]:
-        """Yield the results of a task for all partitions, in their order."""
         self.rounds += 1
         return gather_in_order(self._client, lambda: self._submit(task, self._futures), self._explain)
 
@@ -130,7 +104,6 @@ class ClientParts:
         return futures
 
     def transform(self, function: Callable[[Any], Any], numbers: Sequence[int]) -> ClientParts:
-        """Return some of the partitions in another form."""
         futures = self._submit(function, [self._futures[k] for k in numbers])
         parts = ClientParts(self._client, futures, [self._names[k] for k in numbers])
         parts.rounds = self.rounds

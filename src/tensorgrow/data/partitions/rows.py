@@ -29,21 +29,13 @@ class Columns:
 
 @dataclass(frozen=True)
 class Rows:
-    """Entries of one partition, each position once, in order.
-
-    Attributes
-    ----------
-    held_out
-        What the column of held-out entries says; None without one.
-    differ
-        Positions that were listed with different values.
-    """
+    """Entries of one partition, each position once, in order."""
 
     indices: Any
     values: Any
     weights: Any = None
-    held_out: Any = None
-    differ: int = 0
+    held_out: Any = None  # what the column of held-out entries says; None without one
+    differ: int = 0  # positions that were listed with different values
 
     def __len__(self) -> int:
         return len(self.values)

@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class PartitionedObservations:
-    """Listed entries of a tensor in partitions, which are read where they are computed with.
+    """Listed entries of a tensor in partitions, each of which is read where the work on it is done.
 
     Created by `from_frame` or `from_parquet`.
 
@@ -121,13 +121,7 @@ class PartitionedObservations:
         return len(self.pieces)
 
     def roles(self, weights: Any, validation: Any) -> Columns:
-        """Assign the columns.
-
-        Parameters
-        ----------
-        weights, validation
-            Names of the columns of weights and of what is held out, where the user of a task passed some.
-        """
+        """Assign the columns; those of weights and of what is held out may come from the user of a task."""
         for name, column in (("weights", weights), ("validation", validation)):
             if column is not None and not isinstance(column, str):
                 raise OptionError(f"{name} of entries in partitions must be the name of a column")
@@ -158,7 +152,7 @@ def is_partitioned(x: Any) -> bool:
 
 
 def as_partitions(x: Any) -> PartitionedObservations | None:
-    """Convert partitions from whatever form; None for anything else."""
+    """Convert partitions of any form; return None for anything else."""
     if isinstance(x, PartitionedObservations):
         return x
     if not is_partitioned(x):
@@ -169,7 +163,7 @@ def as_partitions(x: Any) -> PartitionedObservations | None:
 
 
 def _is_dask_frame(x: Any) -> bool:
-    """Told by the module, so that nothing is imported for it."""
+    """Whether it is a dask dataframe, by the name of its module, so that nothing is imported."""
     library = type(x).__module__.partition(".")[0]
     return library in ("dask", "dask_expr") and hasattr(x, "columns") and hasattr(x, "to_delayed")
 

@@ -26,7 +26,7 @@ class Inputs:
 class Metric:
     r"""The error that matters of a weight: :math:`\|(W - W') M^{1/2}\|_F`.
 
-    `M` is the second moment of the inputs. Without `M` all inputs count alike.
+    `M` is the second moment of the inputs. Without `M` all inputs count the same.
     """
 
     def __init__(self, weight: torch.Tensor, moment: torch.Tensor | None) -> None:
@@ -45,7 +45,7 @@ class Metric:
 
     @classmethod
     def of(cls, layer: nn.Linear, inputs: Inputs | None) -> Metric:
-        """The error that matters of a layer. It is as large as the weight: make it anew when it is needed."""
+        """The metric of a layer. It takes as much memory as the weight: compute it when needed."""
         return cls(layer.weight.detach().double(), None if inputs is None else inputs.moment)
 
     def error(self, weight: torch.Tensor) -> float:
@@ -76,7 +76,7 @@ def apply(model: nn.Module, batch: Any) -> Any:
 
 
 def _move(value: Any, like: torch.Tensor) -> Any:
-    """An input where the model is. Arrays are mostly double, and get the model's precision."""
+    """Move an input to the model's device; arrays, most of them double, get the model's precision too."""
     if isinstance(value, np.ndarray):
         tensor = as_tensor(value)
         return tensor.to(like.device, like.dtype if tensor.is_floating_point() else None)
@@ -139,9 +139,9 @@ def input_moments(
 
 
 def shrink(moment: torch.Tensor, rows: int) -> torch.Tensor:
-    """Move a sample's second moment towards a multiple of the identity by what so few rows leave unknown.
+    """Move a sample's second moment towards a multiple of the identity, more so the fewer rows there are.
 
-    Directions that a small sample happens not to have would cost nothing otherwise, and what a layer does
+    Directions that a small sample happens not to have would otherwise cost nothing, and what a layer does
     there would be thrown away. The weight is that of oracle approximating shrinkage (Chen, Wiesel, Eldar and
     Hero, 2010) for many inputs: about the effective number of directions over the number of rows.
     """

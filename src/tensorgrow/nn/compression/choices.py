@@ -40,7 +40,7 @@ class Choice:
     scale: torch.Tensor | None = field(default=None, compare=False)
 
     def make(self, metric: Metric) -> tuple[TensorNetwork, torch.Tensor | None]:
-        """The network, and the input scale where one is needed."""
+        """The network, and the input scale where it needs one."""
         assert self.layout is not None
         if self.network is None:
             return _truncate(self.layout, self.rank, metric), None
@@ -66,7 +66,7 @@ class Wish:
     effort: Effort
     seed: int
     context: Context  # for all weights; Ctrl-C within a decomposition moves its deadline to minus infinity
-    tell: Callable[[str], None]  # gets a line of text now and then
+    tell: Callable[[str], None]  # shows a line of text
 
 
 def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: float) -> list[Choice]:

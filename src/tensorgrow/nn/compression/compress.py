@@ -73,8 +73,8 @@ def compress(
         Names, or a function of name and layer; by default every ``nn.Linear`` of at least `min_size` entries.
     calibration
         Inputs of the model like those in use: a batch, batches or a DataLoader; hundreds to thousands of
-        rows. Errors are then weighted by the covariance ``M`` of what comes into each layer, and biases make
-        up for what is lost of its mean (a layer without a bias counts the second moment about zero).
+        rows. Errors are then weighted by the covariance ``M`` of what comes into each layer, and biases
+        compensate what is lost of its mean (a layer without a bias counts the second moment about zero).
     dims
         ``(in_dims, out_dims)`` of the tensorised shape, for all layers or by name; by default three shapes
         are tried, with digits near 4 and near 16.
@@ -95,8 +95,7 @@ def compress(
         Functions of a `LayerSearch`, or objects with ``on_start(search)``, ``on_step(search, step)``,
         ``on_end(search)``; called after every layer. A true answer ends the search as Ctrl-C does.
     checkpoint
-        A file for the forms of every layer that was searched. When it exists, these layers are not searched
-        again.
+        A file that keeps the forms of every layer searched; a layer in it is not searched again.
     measure
         Whether latencies are measured for the report.
 
@@ -146,7 +145,7 @@ class CompressProblem:
     max_error: float | None
     room: int | None  # parameters that the layers may have together; None: any number
     effort: Effort
-    tell: Callable[[str], None]  # gets a line of text now and then
+    tell: Callable[[str], None]  # shows a line of text
 
 
 @dataclass
@@ -161,7 +160,7 @@ class CompressState(SearchState):
 class CompressSearch(Search[CompressProblem, CompressState]):
     """Forms for one layer after the other; see `Search`.
 
-    When the time is over, or somebody wants to stop, the layers that are left get truncated SVDs.
+    When time is up, or a listener stops the run, the remaining layers get truncated SVDs.
     """
 
     def __init__(self, problem: CompressProblem, limits: Limits, generator: torch.Generator) -> None:
@@ -255,7 +254,7 @@ class CompressSearch(Search[CompressProblem, CompressState]):
 
 @dataclass
 class CompressTask(Task[CompressSearch, CompressResult]):
-    """A model that is to be compressed, as a run."""
+    """A run that compresses a model."""
 
     problem: CompressProblem
     limits: Limits

@@ -35,7 +35,7 @@ def median_seconds(call: Callable[[], Any], module: nn.Module) -> float:
 
 
 def layer_bytes(layer: nn.Linear | TNLinear, rows: int) -> int:
-    """Bytes of parameters, input, output and everything between while so many rows are applied; counted."""
+    """Bytes of parameters, input, output and everything between for that many rows; counted."""
     entries = count_parameters(layer) + rows * layer.in_features
     if isinstance(layer, TNLinear):
         plan = layer.plan_for(rows)

@@ -52,8 +52,8 @@ def layers_to_compress(
             raise OptionError(f"layers={unknown} are not Linear layers of the model; it has {list(linear)}")
         picked = {first[id(known[n])]: known[n] for n in names}
     else:
-        # Subclasses may be read by their owners in ways of their own, and a weight that is also used
-        # elsewhere would not go away: both only when asked for by name.
+        # The owner of a subclass may read it in ways of its own, and a weight that is also used elsewhere
+        # would stay: both are compressed only by name.
         uses = _count_uses(model)
         picked = {
             n: m
@@ -71,7 +71,7 @@ def layers_to_compress(
 
 
 def parameters_that_stay(model: nn.Module, layers: Iterable[nn.Linear]) -> int:
-    """Parameters of a model without the weights of some layers; one that others use too does not go away."""
+    """Parameters of a model without the weights of some layers; a weight that others use too stays."""
     left, sizes = _count_uses(model), {id(p): p.numel() for p in model.parameters()}
     for layer in layers:
         for module in layer.modules():

@@ -40,7 +40,7 @@ class LayerSearch(Record):
     choices
         Kind, parameters without the bias, and relative error of each form that no other one beats, by size.
     is_complete
-        Whether the search had its time; otherwise there are mostly truncated SVDs.
+        Whether the search had all its time; otherwise most forms are truncated SVDs.
     """
 
     count: int
@@ -73,7 +73,7 @@ class LayerReport:
     bytes_before, bytes_after
         Parameters, input, output and the largest intermediates for 32 rows; counted.
     seconds
-        That the search took.
+        What the search took.
     """
 
     name: str

@@ -1,8 +1,9 @@
-"""Training data: tensors that lie on the device, or a loader that is iterated anew for every epoch."""
+"""Training data: tensors on the device, or a loader that is iterated again for every epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,55 +16,46 @@ from ...errors import DataError
 Pair = tuple[Any, torch.Tensor]
 
 
+Source = tuple[torch.Tensor, torch.Tensor] | DataLoader[Any]
+"""All the inputs and targets, on the device; or a loader, which yields pairs, shuffled or not."""
+
+
+@dataclass(frozen=True)
 class Batches:
-    """Pairs (inputs, targets) in batches.
+    """Pairs (inputs, targets) in batches, from one source after the other."""
 
-    Parameters
-    ----------
-    inputs, targets
-        All the data, on the device; None where it comes from a loader.
-    loader
-        Yields pairs, shuffled or not.
-    """
-
-    def __init__(
-        self,
-        inputs: torch.Tensor | None,
-        targets: torch.Tensor | None,
-        loader: DataLoader[Any] | None,
-        *,
-        batch_size: int,
-        device: torch.device,
-    ) -> None:
-        self.inputs, self.targets, self.loader = inputs, targets, loader
-        self.batch_size, self.device = batch_size, device
+    sources: tuple[Source, ...]
+    batch_size: int
+    device: torch.device
 
     def in_order(self) -> Iterator[Pair]:
         """One pass without shuffling."""
-        if self.inputs is None or self.targets is None:
-            yield from self._load()
-            return
-        yield from zip(torch.split(self.inputs, self.batch_size), torch.split(self.targets, self.batch_size))
+        for source in self.sources:
+            if isinstance(source, DataLoader):
+                yield from self._load(source)
+            else:
+                yield from zip(*(torch.split(part, self.batch_size) for part in source))
 
     def shuffle(self, generator: torch.Generator) -> Iterator[Pair]:
         """One pass in random order."""
-        if self.inputs is None or self.targets is None:
-            yield from self._load()
-            return
-        order = torch.randperm(len(self.inputs), generator=generator, device=generator.device)
-        parts = list(torch.split(order.to(self.device), self.batch_size))
-        if len(parts) > 1 and len(parts[-1]) == 1:  # one row has no deviation for a batch norm to divide by
-            parts[-2:] = [torch.cat(parts[-2:])]
-        for rows in parts:
-            yield self.inputs[rows], self.targets[rows]
+        for source in self.sources:
+            if isinstance(source, DataLoader):
+                yield from self._load(source)
+                continue
+            order = torch.randperm(len(source[0]), generator=generator, device=generator.device)
+            parts = list(torch.split(order.to(self.device), self.batch_size))
+            if len(parts) > 1 and len(parts[-1]) == 1:  # a batch norm divides by the deviation of a batch
+                parts[-2:] = [torch.cat(parts[-2:])]
+            for rows in parts:
+                yield source[0][rows], source[1][rows]
 
     def fingerprint(self) -> str:
-        """Enough to tell other data apart; nothing is known of what a loader will yield."""
-        return "loader" if self.inputs is None else fingerprint_tensors([self.inputs, self.targets])
+        """Numbers that tell this data from other data; nothing is known of what a loader will yield."""
+        source = self.sources[0]
+        return "loader" if isinstance(source, DataLoader) else fingerprint_tensors(source)
 
-    def _load(self) -> Iterator[Pair]:
-        assert self.loader is not None
-        for batch in self.loader:
+    def _load(self, loader: DataLoader[Any]) -> Iterator[Pair]:
+        for batch in loader:
             if not isinstance(batch, tuple | list) or len(batch) != 2:
                 raise DataError(f"a batch must be a pair (inputs, targets), not {type(batch).__name__}")
             x, y = (
@@ -75,10 +67,8 @@ class Batches:
 
 def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, dtype: torch.dtype) -> Batches:
     """From a pair of tensors, a Dataset or a DataLoader; real inputs that lie in memory get `dtype`."""
-    if isinstance(data, Batches):
-        return data
     if isinstance(data, DataLoader):
-        return Batches(None, None, data, batch_size=batch_size, device=device)
+        return Batches((data,), batch_size, device)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
     elif isinstance(data, Dataset):
@@ -96,30 +86,14 @@ def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, d
         raise DataError(f"the inputs of {name} have entries that are not finite; remove or fill them")
     if not dtype.is_complex:
         x, y = (part.to(dtype) if part.is_floating_point() else part for part in (x, y))
-    return Batches(x, y, None, batch_size=batch_size, device=device)
+    return Batches(((x, y),), batch_size, device)
 
 
 def join(first: Batches, second: Batches) -> Batches:
     """All the data of both: shuffled together where it lies in memory, else one after the other."""
-    if first.inputs is None or second.inputs is None:
-        return _Chain(first, second)
-    inputs, targets = (
-        torch.cat([getattr(b, name) for b in (first, second)]) for name in ("inputs", "targets")
-    )
-    return Batches(inputs, targets, None, batch_size=first.batch_size, device=first.device)
-
-
-class _Chain(Batches):
-    """The batches of one and then of another."""
-
-    def __init__(self, first: Batches, second: Batches) -> None:
-        super().__init__(None, None, None, batch_size=first.batch_size, device=first.device)
-        self.parts = (first, second)
-
-    def in_order(self) -> Iterator[Pair]:
-        for part in self.parts:
-            yield from part.in_order()
-
-    def shuffle(self, generator: torch.Generator) -> Iterator[Pair]:
-        for part in self.parts:
-            yield from part.shuffle(generator)
+    sources = (*first.sources, *second.sources)
+    tensors = [source for source in sources if not isinstance(source, DataLoader)]
+    if len(tensors) == len(sources):
+        inputs, targets = (torch.cat(parts) for parts in zip(*tensors))
+        sources = ((inputs, targets),)
+    return replace(first, sources=sources)

@@ -73,7 +73,7 @@ def grow(
         Any module with `TNLinear` layers. It is not modified: the result holds a copy.
     train_data, validation_data
         A pair (inputs, targets), a Dataset (both are moved to the device whole) or a DataLoader (iterated
-        anew for every epoch; where it shuffles with torch's global generator, `random_state` seeds that too).
+        again for every epoch; if it shuffles with torch's global generator, `random_state` seeds that too).
     loss
         ``loss(model(inputs), targets)``, the mean over a batch; by default cross entropy.
     score
@@ -98,9 +98,10 @@ def grow(
     training
         Optimiser, epochs and more. By default Adam at 1e-3, 50 epochs, 5 for candidates, best epoch kept.
     final_epochs
-        After the growth, train the best model for this many epochs more on training and validation data
-        together, and keep the last where the loss on all of them fell. Nothing is left to judge that by:
-        `validation_error` is that of before. A schedule that ends at a small rate suits it, such as "cosine".
+        After the growth, train the best model for this many more epochs on training and validation data
+        together, and keep the last epoch if the loss on all of them fell. No data is left to judge it by:
+        `validation_error` is that from before. A schedule that ends at a small rate suits it, such as
+        "cosine".
     batch_size
         For data that is not in a DataLoader.
     random_state
@@ -113,7 +114,7 @@ def grow(
         Functions of a `GrowStep`, or objects with ``on_start(search)``, ``on_step(search, step)``,
         ``on_end(search)`` where ``search.model`` is the model after the step; a true answer stops.
     checkpoint
-        A file that the state is kept in. When it exists the run resumes from it.
+        A file that keeps the state. If it exists, the run resumes from it.
     options
         `edge_score`, `slice_noise` and `patience` in place of the three keywords above, `rank_increment`,
         `max_degree` and `transfer` (off: layers start from random cores after every growth, for ablations).
@@ -125,7 +126,16 @@ def grow(
         far.
     """
     limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=True)
-    _check(loss, training, final_epochs=final_epochs, patience=patience, batch_size=batch_size, noise=noise)
+    if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
+        raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
+    if loss is not None and not callable(loss):
+        raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
+    if patience is not None:
+        check_whole("patience", patience, more=", or None")
+    check_whole("batch_size", batch_size)
+    check_positive("noise", noise)
+    if training is not None:
+        check_kind("training", training, TrainingOptions)
     if options is None:
         check_choice("edge_score", edge_score, ("drop", "per_parameter"))
         options = GreedyOptions(edge_score=edge_score, slice_noise=noise)
@@ -155,21 +165,6 @@ def grow(
     return run_task(task, Audience(progress, callbacks, checkpoint))
 
 
-def _check(
-    loss: Any, training: Any, *, final_epochs: Any, patience: Any, batch_size: Any, noise: Any
-) -> None:
-    if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
-        raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
-    if loss is not None and not callable(loss):
-        raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
-    if patience is not None:
-        check_whole("patience", patience, more=", or None")
-    check_whole("batch_size", batch_size)
-    check_positive("noise", noise)
-    if training is not None:
-        check_kind("training", training, TrainingOptions)
-
-
 def _check_options(options: GreedyOptions, **keywords: object) -> None:
     """Refuse what `options` and keywords both say, and options that `grow` would ignore."""
     check_kind("options", options, GreedyOptions)
@@ -181,7 +176,7 @@ def _check_options(options: GreedyOptions, **keywords: object) -> None:
 
 @dataclass
 class GrowTask(Task[GrowSearch, GrowResult]):
-    """A model that is to be grown, as a run."""
+    """A run that grows a model."""
 
     problem: GrowProblem
     limits: Limits

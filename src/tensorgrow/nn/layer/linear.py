@@ -34,7 +34,7 @@ class TNLinear(nn.Module):
     ``structure.core_shape(k)``: the leg first, then one axis per edge of rank above 1, neighbours ascending.
 
     For every number of rows the layer either contracts the input through the cores or rebuilds `W`, whichever
-    costs less by counted flops and bytes; going through the cores must promise a clear gain.
+    costs less by counted flops and bytes; it goes through the cores only for a clear gain.
 
     Parameters
     ----------
@@ -245,11 +245,11 @@ class TNLinear(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
     def uses_cores(self, rows: int, *, gradients: bool = False) -> bool:
-        """Whether so many rows go through the cores; otherwise the dense weight is rebuilt."""
+        """Whether that many rows go through the cores; otherwise the dense weight is rebuilt."""
         return self.plan_for(rows, gradients=gradients) is not None
 
     def plan_for(self, rows: int, *, gradients: bool = False) -> Plan | None:
-        """How so many rows go through the cores; None where the dense weight is rebuilt."""
+        """How that many rows go through the cores; None where the dense weight is rebuilt."""
         return pick(self._schedules[gradients], rows)
 
     def to_linear(self) -> nn.Linear:
@@ -270,13 +270,11 @@ class TNLinear(nn.Module):
         return linear
 
     def extra_repr(self) -> str:
-        """Sizes and ranks."""
         ranks = ", ".join(f"{i}-{j}: {r}" for (i, j), r in self._structure.ranks.items()) or "one"
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}, in_dims={self.layout.in_dims}, out_dims={self.layout.out_dims}, "
-            f"paired={self.layout.paired}, "
-            f"ranks=({ranks}), parameters={self.num_parameters:,}"
+            f"paired={self.layout.paired}, ranks=({ranks}), parameters={self.num_parameters:,}"
         )
 
     # -- applying it -----------------------------------------------------------------------------------

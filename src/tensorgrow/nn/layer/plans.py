@@ -22,8 +22,6 @@ Legs = tuple[int, ...]
 
 # The number of the leg of the rows, whose size is not known.
 BATCH = 0
-# Stacks of matrices with fewer columns multiply so slowly that a copy first pays for itself.
-LEAST_COLUMNS = 16
 
 
 @lru_cache(maxsize=4_000)
@@ -125,7 +123,8 @@ def _multiply(
     first = la.index(shared[0]) if shared else len(la)
     before, after = la[:first], la[first + len(shared) :]
     pre, post = (math.prod(sizes[x] for x in part) for part in (before, after))
-    in_place = list(la[first : first + len(shared)]) == shared and (post == 1 or post >= LEAST_COLUMNS)
+    # Stacks of matrices with fewer than 16 columns multiply so slowly that a copy first pays for itself.
+    in_place = list(la[first : first + len(shared)]) == shared and (post == 1 or post >= 16)
     if want is not None and not rows:
         # The last product of a dense weight: both factors, which are small, bring their legs in the order of
         # the result, so that the large copy at the end moves long runs.

@@ -9,7 +9,7 @@ import torch
 
 from .costs import Machine, Work
 
-# More rows than there are: a plan that takes all of them at once.
+# More rows than any input has: a plan that takes all of them at once.
 NO_LIMIT = 1 << 62
 
 
@@ -34,7 +34,11 @@ class Product(NamedTuple):
     def has_rows(self) -> bool:
         return -1 in self.shape
 
-    def apply(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def apply(self, pool: list[torch.Tensor | None]) -> torch.Tensor:
+        """Multiply two operands of the pool, which are used once and let go."""
+        a, b = pool[self.left], pool[self.right]
+        assert a is not None and b is not None
+        pool[self.left] = pool[self.right] = None
         if self.left_order is not None:
             a = a.permute(self.left_order)
         if self.right_order is not None:
@@ -115,7 +119,6 @@ class Plan(NamedTuple):
 
 
 def run(plan: Plan, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Contract operands as planned."""
     return _finish(plan, _prepare(plan, operands))
 
 
@@ -145,7 +148,7 @@ def _prepare(plan: Plan, operands: Sequence[torch.Tensor]) -> list[torch.Tensor 
     """Operands and results, with what does not depend on the rows."""
     pool: list[torch.Tensor | None] = [t.reshape(s) for t, s in zip(operands, plan.inputs)]
     for product in plan.products:
-        pool.append(None if product.has_rows else _apply(product, pool))
+        pool.append(None if product.has_rows else product.apply(pool))
     return pool
 
 
@@ -154,17 +157,9 @@ def _finish(plan: Plan, pool: list[torch.Tensor | None]) -> torch.Tensor:
     first = len(plan.inputs)
     for n, product in enumerate(plan.products):
         if product.has_rows:
-            pool[first + n] = _apply(product, pool)
+            pool[first + n] = product.apply(pool)
     out = pool[-1]
     assert out is not None
     if plan.order is not None:
         out = out.permute(plan.order)
     return out.reshape(plan.shape)
-
-
-def _apply(product: Product, pool: list[torch.Tensor | None]) -> torch.Tensor:
-    """The result of a product; its operands are used once and let go."""
-    a, b = pool[product.left], pool[product.right]
-    assert a is not None and b is not None
-    pool[product.left] = pool[product.right] = None
-    return product.apply(a, b)

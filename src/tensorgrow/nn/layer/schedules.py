@@ -12,13 +12,8 @@ from .layout import Layout
 from .plans import dense_plan, through_plan
 from .products import NO_LIMIT, Plan
 
-# Numbers of rows that contraction orders are searched for: one row to a large batch, evenly in logarithms.
-SAMPLES = (1, 16, 256, 4096)
 # Beyond this many rows the best plan no longer changes.
 MOST_ROWS = 1 << 17
-# Going through the cores must promise to be this much cheaper than rebuilding: estimates are rough, and a
-# layer must not be slower than rebuilding.
-MARGIN = 0.7
 
 Schedule = tuple[tuple[int, Plan | None], ...]
 """Up to this many rows, use this plan; None: rebuild the weight."""
@@ -46,7 +41,8 @@ def schedule(
     def best(rows: int) -> Plan | None:
         rebuilt = build + dense.seconds(rows, itemsize, machine)
         times = [p.seconds(rows, itemsize, machine) for p in plans]
-        return plans[times.index(min(times))] if min(times) < MARGIN * rebuilt else None
+        # A clear gain only: estimates are rough, and a layer must not be slower than rebuilding.
+        return plans[times.index(min(times))] if min(times) < 0.7 * rebuilt else None
 
     grid = sorted({round(2 ** (n / 2)) for n in range(2 * MOST_ROWS.bit_length() - 1)})
     out: list[tuple[int, Plan | None]] = []
@@ -63,7 +59,9 @@ def schedule(
 
 def through_plans(layout: Layout, structure: Structure, device: str, itemsize: int) -> list[Plan]:
     """Plans through the cores to choose from: best orders for a few numbers of rows, whole and in parts."""
-    plans = list(dict.fromkeys(through_plan(layout, structure, rows, device) for rows in SAMPLES))
+    # From one row to a large batch, evenly in logarithms.
+    best = (through_plan(layout, structure, rows, device) for rows in (1, 16, 256, 4096))
+    plans = list(dict.fromkeys(best))
     parts = [_in_parts(p, itemsize, machine_of(device)) for p in plans]
     return plans + [p for p in parts if p is not None]
 

@@ -21,7 +21,7 @@ from .cache import cached
 
 @dataclass(frozen=True)
 class Absorb:
-    """One node, absorbed into what there is of its piece, the state."""
+    """One node, absorbed into the state: the contraction of its piece so far."""
 
     node: int
     has_feature: bool

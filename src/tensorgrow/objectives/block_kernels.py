@@ -14,7 +14,7 @@ from ..contraction import Array, dense_plan, pair_gradient_plan, partial_target_
 from ..data.blocks import Box, Partial
 from ..structure import Edge, Structure
 
-# Squares are added in runs of this many before the sum goes on in double precision.
+# Squares are added up in runs of this length; the sums of runs are added in double precision.
 RUN = 1024
 
 
@@ -125,7 +125,7 @@ def _pieces(block: Array, box: Box) -> Iterator[tuple[Array, Box]]:
 def _without(block: Array, box: Box, models: Sequence[Model]) -> Array:
     for model in models:
         values = model.block(box, block)
-        if isinstance(block, np.ndarray):  # in the order of storage, whatever that of the two is
+        if isinstance(block, np.ndarray):  # stored in row-major order whatever the operands are
             block = np.subtract(block, values, out=np.empty(block.shape, dtype=block.dtype))
         else:
             block = block - values
@@ -160,13 +160,13 @@ def sum_of_squares(array: Array) -> float:
 
 
 def dots(rows: torch.Tensor) -> torch.Tensor:
-    """Sum of the squares of all rows; torch writes the squares before it adds them."""
+    """Sum of all squares; torch writes the squares before it adds them."""
     squares: torch.Tensor = torch.linalg.vecdot(rows, rows)
     return squares.double().sum()
 
 
 def norms_squared(rows: torch.Tensor) -> torch.Tensor:
-    """The same, for large arrays that do not stay in a cache: they are read once, nothing is written."""
+    """As `dots`, for large arrays that do not fit in a cache: they are read once, nothing is written."""
     norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1)
     return norms.double().square().sum()
 

@@ -126,7 +126,7 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
         return zeros.numpy() if self.use_numpy else zeros
 
     def _mine(self, value: Array) -> Array:
-        """A sum as it came back, where the driver computes."""
+        """A sum from the blocks, moved to where the driver computes."""
         return value if self.use_numpy else torch.as_tensor(value, device=self.device)
 
     def _narrow(self, value: Array) -> Array:
@@ -144,9 +144,12 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
         cores = list(arrays)
         shares = pair_plan(structure, tuple(edges), self.is_complex).shares
         environments = pair_gram_plan(structure, tuple(edges), self.is_complex, shares).run(None, cores)
-        shared = PairContext(
-            structure, cores, self.is_complex, lambda: self._node_grams(structure, cores), may_densify=False
-        )
+
+        def node_grams() -> dict[int, Array]:
+            plans = (gram_plan(structure, k, self.is_complex) for k in range(structure.num_nodes))
+            return {k: plan.run(cores) for k, plan in enumerate(plans)}
+
+        shared = PairContext(structure, cores, self.is_complex, node_grams, may_densify=False)
         for environment in environments:
             environment.gradient = gradients[environment.edge]
         return [DensePairProblem(e, shared) for e in environments]
@@ -168,9 +171,6 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
                 whole[rows[0] : rows[1], :, columns[0] : columns[1]] += part
             gradients[i, j] = self._narrow(whole).reshape(whole.shape[0] * n_i, whole.shape[2] * n_j)
         return gradients
-
-    def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
-        return {k: gram_plan(structure, k, self.is_complex).run(arrays) for k in range(structure.num_nodes)}
 
     # -- cost ------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from .base import SliceLoss
 if TYPE_CHECKING:
     from .density import DensityLoss
 
-# Numbers of the environments at all samples that may be kept for an edge, and of an intermediate on the way.
+# Numbers that the environments of an edge at all samples may hold (64 MB), and an intermediate on the way.
 MOST_ENTRIES = 1 << 23
 CHUNK_ENTRIES = 1 << 22
 
@@ -40,16 +40,16 @@ def slice_losses(
     whole: torch.Tensor,
     norms: Sequence[float],
 ) -> Callable[[Edge], SliceLoss | None]:
-    """Losses of candidate edges; None for an edge that must go the plain way.
+    """Losses of candidate edges; None for an edge without this shortcut.
 
     Parameters
     ----------
     network
-        What likelihoods are made of, with cores of norm one (those of a non-negative density squared).
+        The network that gives likelihoods, with cores of norm one (those of a non-negative density squared).
     values, whole
         Its entries at the fitted samples, and its partition function.
     norms
-        What the cores were divided by.
+        Norms of the cores before.
     """
     structure, cores = network.structure, [c.detach() for c in network.cores]
     grams: dict[Edge, torch.Tensor] = {}
@@ -64,7 +64,6 @@ def slice_losses(
     def loss_of(edge: Edge) -> SliceLoss | None:
         sizes = [structure.bond_product(a, without=b) for a, b in (edge, edge[::-1])]
         rows = objective.fitted.rows
-        # At most this many numbers are held for the environments of an edge at all samples.
         too_many = len(rows) * math.prod(sizes) > MOST_ENTRIES
         if max(edge) >= structure.order or too_many or (objective.kind == "born" and edge not in grams):
             return None

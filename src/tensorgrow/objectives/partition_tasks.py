@@ -152,7 +152,7 @@ class Parts(Protocol):
 
 
 def as_tensor(array: Array) -> torch.Tensor:
-    """A tensor of its own: what came from another process may not be written to."""
+    """A copy: arrays from another process are read-only."""
     return torch.from_numpy(np.array(array))
 
 
@@ -211,7 +211,7 @@ class NewSlice:
 
 @dataclass(frozen=True)
 class PairTask(Generic[T]):
-    """The same for new slices of several edges, computed from the residual."""
+    """As `NodeTask`, for new slices of several edges, computed from the residual."""
 
     fit: Fit
     cores: Cores

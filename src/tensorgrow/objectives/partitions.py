@@ -47,7 +47,6 @@ class Census:
     fitted: int
     held_out: int
     slices: tuple[Array, ...]  # fitted entries by mode and slice
-    largest_part: int  # entries of the part that has most
 
 
 class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
@@ -88,7 +87,7 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
 
     @property
     def fit(self) -> Fit:
-        """What parts are told to fit."""
+        """What parts fit."""
         return Fit(self.ridge, self._everything, self._minus)
 
     @property

@@ -132,7 +132,7 @@ class Ranges:
     sizes: tuple[int, ...]  # of the modes
 
     def bases(self, allowed: float, max_entries: float) -> list[Basis] | None:
-        """Bases whose core has at most so many entries, leaving out as little as possible."""
+        """Bases whose core has at most `max_entries` entries, leaving out as little as possible."""
         order = len(self.vectors)
         for share in (0.1, 0.2, 0.4, 0.8):  # of what may be left out
             bases: list[Basis] = []

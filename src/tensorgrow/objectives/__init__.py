@@ -10,7 +10,7 @@ from .density import DensityLoss, Samples
 from .entries import ObservedLeastSquares
 from .entry_losses import ReweightedLeastSquares
 from .loss import LossFunction
-from .partition_tasks import EntryPart, Parts, Task
+from .partition_tasks import EntryPart
 from .partitions import Census, PartitionedLeastSquares
 from .samples import RegressionLeastSquares
 from .slices import PairProblem, SliceFit
@@ -31,7 +31,6 @@ __all__ = [
     "ObservedLeastSquares",
     "PairProblem",
     "PartitionedLeastSquares",
-    "Parts",
     "RegressionLeastSquares",
     "ReweightedLeastSquares",
     "Samples",
@@ -41,6 +40,5 @@ __all__ = [
     "SliceFit",
     "SquaredResidual",
     "Survey",
-    "Task",
     "logits",
 ]

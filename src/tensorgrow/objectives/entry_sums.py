@@ -16,7 +16,7 @@ from ..algebra.linalg import LEAST_RIDGE, solve_slices, wide_dtype
 from ..contraction import RowSource
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
-from ..structure import Edge
+from ..structure import Edge, Structure
 
 Equations = tuple[torch.Tensor, torch.Tensor]
 """Gram matrices and right-hand sides of some slices."""
@@ -201,6 +201,13 @@ class SliceTable:
             gram.index_add_(0, slices[a:b] - first, dual @ e)
             rhs.index_add_(0, slices[a:b] - first, (dual @ y.reshape(b - a, size, 1))[:, :, 0])
         return gram, rhs
+
+
+def gram_bytes(structure: Structure, item: int, device: str) -> int:
+    """Bytes of the Gram matrices that are held together at most, with numbers of `item` bytes."""
+    widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
+    largest = max(d * m * m for d, m in zip(structure.leg_dims, widths))
+    return min(item * largest, GRAM_BYTES[device] + item * max(widths) ** 2)
 
 
 def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:

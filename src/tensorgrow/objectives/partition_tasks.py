@@ -22,7 +22,6 @@ from .entry_slices import EntryPairProblem
 from .entry_sums import SliceSums, SliceTable
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 Sums = tuple[tuple[Edge, ...], Array, Array]
 """Bonds in the order of the columns, Gram matrices and right-hand sides."""
@@ -123,17 +122,9 @@ class Cores:
 class Fit:
     """What is fitted."""
 
-    ridge: (
-        float  # relative to the mean diagonal of the Gram matrices; it decides on the precision of the rows
-    )
+    ridge: float  # relative to the mean diagonal of the Gram matrices; decides on the precision of the rows
     everything: bool = False  # whether held-out entries are fitted too
     minus: tuple[Cores, ...] = ()  # networks that are subtracted from the values
-
-
-class Task(Protocol[T_co]):
-    """What is computed from a part; it must be possible to send it to another process."""
-
-    def __call__(self, part: EntryPart) -> T_co: ...
 
 
 class Parts(Protocol):
@@ -143,12 +134,8 @@ class Parts(Protocol):
     def at_once(self) -> int:
         """Parts that one process works on at the same time."""
 
-    @property
-    def rounds(self) -> int:
-        """How often tasks were sent to all parts."""
-
-    def map(self, task: Task[T]) -> Iterator[T]:
-        """Results of a task for all parts, in their order."""
+    def map(self, task: Callable[[EntryPart], T]) -> Iterator[T]:
+        """Results of a task for all parts, in their order; the task is pickled."""
 
 
 def as_tensor(array: Array) -> torch.Tensor:

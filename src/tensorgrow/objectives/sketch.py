@@ -83,17 +83,14 @@ class Project:
     def __call__(self, block: Array, box: Box) -> Partial:
         """Its part of the core, under the ranges of the modes without a basis."""
         where = tuple(r if u is None else None for u, r in zip(self.bases, box))
-        last = len(box) - 1
+        bases = {k: u[slice(*box[k])] for k, u in enumerate(self.bases) if u is not None}
 
         def rank(k: int) -> tuple[bool, bool, float]:  # what shrinks much, ends before others, comes first
-            u = self.bases[k]
-            ratio = 0.0 if u is None else u.shape[1] / (box[k][1] - box[k][0])
-            return ratio > 0.5, k not in (0, last), ratio
+            size, columns = bases[k].shape
+            return columns > 0.5 * size, k not in (0, len(box) - 1), columns / size
 
-        for k in sorted((k for k, u in enumerate(self.bases) if u is not None), key=rank):
-            u = self.bases[k]
-            assert u is not None
-            block = _times(block, _like(u[slice(*box[k])], block), k)
+        for k in sorted(bases, key=rank):
+            block = _times(block, _like(bases[k], block), k)
         return Partial({where: block})
 
 

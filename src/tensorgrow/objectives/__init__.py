@@ -1,7 +1,7 @@
 """What is minimised."""
 
 from .base import Differentiable, HeldOut, LeastSquares, Screening, SharesPasses, Sharing
-from .block_kernels import Model, SquaredResidual, Survey
+from .block_kernels import Model, SquaredResiduals, Survey
 from .blocks import BlockedLeastSquares
 from .classes import Classification, logits
 from .compressed import CompressedLeastSquares
@@ -38,7 +38,7 @@ __all__ = [
     "SharesPasses",
     "Sharing",
     "SliceFit",
-    "SquaredResidual",
+    "SquaredResiduals",
     "Survey",
     "logits",
 ]

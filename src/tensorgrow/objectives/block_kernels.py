@@ -49,32 +49,16 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class SquaredResidual:
-    """Squared norm of what is left of the data, and of the data."""
-
-    models: tuple[Model, ...]
-
-    def __call__(self, block: Array, box: Box) -> Partial:
-        residual = data = 0.0
-        for piece, where in _pieces(block, box):
-            residual += sum_of_squares(_without(piece, where, self.models))
-            data += sum_of_squares(piece)
-        return Partial({"residual": residual, "data": data})
-
-
-@dataclass(frozen=True)
 class SquaredResiduals:
-    """Squared norm of what each of several networks leaves of the data, less some models, by its number."""
+    """Squared norms of the data less the models of each group, by the number of the group."""
 
-    networks: tuple[Model, ...]
-    minus: tuple[Model, ...] = ()
+    groups: tuple[tuple[Model, ...], ...]
 
     def __call__(self, block: Array, box: Box) -> Partial:
-        squares: dict[Any, float] = dict.fromkeys(range(len(self.networks)), 0.0)
+        squares: dict[Any, float] = dict.fromkeys(range(len(self.groups)), 0.0)
         for piece, where in _pieces(block, box):
-            left = _without(piece, where, self.minus)
-            for k, network in enumerate(self.networks):
-                squares[k] += sum_of_squares(_without(left, where, (network,)))
+            for k, models in enumerate(self.groups):
+                squares[k] += sum_of_squares(_without(piece, where, models))
         return Partial(squares)
 
 

@@ -30,7 +30,7 @@ from ..data.blocks import Reducer, entries_of, widen
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NodeVisits, SharesPasses
-from .block_kernels import Model, PairGradients, PartialTarget, SquaredResidual, SquaredResiduals
+from .block_kernels import Model, PairGradients, PartialTarget, SquaredResiduals
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
 
@@ -63,26 +63,28 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
 
     @cached_property
     def norm(self) -> float:
-        return self._loss(self._minus) if self._known_norm is None else self._known_norm
+        return self._losses(self._minus)[0] if self._known_norm is None else self._known_norm
 
     # -- loss ------------------------------------------------------------------------------------------
 
-    def _loss(self, models: tuple[Model, ...]) -> float:
-        return math.sqrt(self.reducer.reduce(SquaredResidual(models)).sums["residual"])
+    def _losses(self, *groups: tuple[Model, ...]) -> list[float]:
+        """Norms of the data less the models of each group: one pass."""
+        sums = self.reducer.reduce(SquaredResiduals(groups)).sums
+        return [math.sqrt(sums[k]) for k in range(len(groups))]
+
+    def _with(self, network: TensorNetwork) -> tuple[Model, ...]:
+        return (*self._minus, Model(network.structure, tuple(self.to_arrays(network))))
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        return self._loss((*self._minus, Model(structure, tuple(arrays))))
+        return self._losses((*self._minus, Model(structure, tuple(arrays))))[0]
 
     def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
         if not networks:
             return []
-        models = tuple(Model(n.structure, tuple(self.to_arrays(n))) for n in networks)
-        sums = self.reducer.reduce(SquaredResiduals(models, self._minus)).sums
-        return [(math.sqrt(sums[k]), None) for k in range(len(models))]
+        return [(loss, None) for loss in self._losses(*map(self._with, networks))]
 
     def residual(self, network: TensorNetwork) -> BlockedLeastSquares:
-        model = Model(network.structure, tuple(self.to_arrays(network)))
-        return BlockedLeastSquares(self.reducer, minus=(*self._minus, model))
+        return BlockedLeastSquares(self.reducer, minus=self._with(network))
 
     # -- node problems ---------------------------------------------------------------------------------
 

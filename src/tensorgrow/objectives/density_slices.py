@@ -26,9 +26,8 @@ from .base import SliceLoss
 if TYPE_CHECKING:
     from .density import DensityLoss
 
-# Numbers that the environments of an edge at all samples may hold (64 MB), and an intermediate on the way.
+# Numbers that the environments of an edge at all samples may hold: 64 MB.
 MOST_ENTRIES = 1 << 23
-CHUNK_ENTRIES = 1 << 22
 
 
 @torch.no_grad()
@@ -49,7 +48,7 @@ def slice_losses(
     values, whole
         Its entries at the fitted samples, and its partition function.
     norms
-        Norms of the cores before.
+        Norms that the cores had before.
     """
     structure, cores = network.structure, [c.detach() for c in network.cores]
     grams: dict[Edge, torch.Tensor] = {}
@@ -120,7 +119,7 @@ class _Opened:
         plan = partial_plan(self._structure, roles, False)
         if rows is None:
             return plan.run(self._cores)
-        step = max(1, CHUNK_ENTRIES // plan.widest)
+        step = max(1, (1 << 22) // plan.widest)  # intermediates of 32 MB at most
         return torch.cat([plan.run(self._cores, part) for part in torch.split(rows, step)])
 
     def at(self, rows: torch.Tensor) -> torch.Tensor:

@@ -57,7 +57,7 @@ class EntryPart:
         return columns[index.fitted].cpu().numpy(), columns[index.held_out].cpu().numpy()
 
     def objective(self, fit: Fit) -> ObservedLeastSquares:
-        """Least squares as a run wants them."""
+        """Least squares on these entries, as `fit` says."""
         objective = self._objective
         if fit.everything:
             self._everything = objective = self._everything or objective.with_everything()
@@ -268,7 +268,7 @@ class PairGradient:
 def add_up(
     width: int, counts: Array, sums: Callable[[int, int], Sums], squared_norm: Callable[[], float]
 ) -> SliceSums:
-    """`SliceSums` from functions that add up those of all parts, and the fitted entries of every slice."""
+    """Equations of all parts, from functions that add up over them and the fitted entries of every slice."""
 
     def convert(first: int, last: int) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]:
         edges, gram, rhs = sums(first, last)

@@ -19,7 +19,7 @@ from ..algebra.spectra import tail_norms
 from ..contraction import Array
 from ..data.blocks import Box, Partial, Reducer
 from ..structure import Structure
-from .block_kernels import Model, SquaredResidual, Survey
+from .block_kernels import Model, SquaredResiduals, Survey
 from .compressed import Basis
 
 # Columns of the first sketch, and of the second one that is tried when the first leaves out too much.
@@ -215,7 +215,7 @@ def _left_out(reducer: Reducer, core: torch.Tensor, bases: Sequence[Basis], dtyp
     ]
     arrays = [c.numpy().reshape(s) for c, s in zip([*cores, core.to(dtype)], structure.core_shapes)]
     model = Model(structure, tuple(arrays))
-    return float(reducer.reduce(SquaredResidual((model,))).sums["residual"])
+    return float(reducer.reduce(SquaredResiduals(((model,),))).sums[0])
 
 
 def _truncate(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Basis], float]:

@@ -60,7 +60,6 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 def report(results: Results) -> Report:
-    """Who finds the planted graph."""
     out = Report("Demo tensors of TNGA and TNLS")
     out.say(
         "Made by the authors of these searches: two separate pairs of modes (16 parameters), and a ring in "

@@ -65,6 +65,18 @@ def files_beside_the_site(app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)\)", r"](path:\1)", source[0])
 
 
+def one_field_per_name(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Sphinx reads ``:ivar a, b:`` as a variable b of type a: each name gets a field of its own."""
+
+    def split(field: re.Match[str]) -> str:
+        return "\n".join(f":ivar {variable}:{field[2]}" for variable in field[1].split(", "))
+
+    lines[:] = re.sub(
+        r"^:ivar (\w+(?:, \w+)+):(.*(?:\n[ \t].*)*)", split, "\n".join(lines), flags=re.M
+    ).split("\n")
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", files_beside_the_site)
+    app.connect("autodoc-process-docstring", one_field_per_name)  # after napoleon

@@ -42,9 +42,9 @@ def photo(folder):
 
 def call(capsys, *arguments: str, code: int = 0) -> str:
     capsys.readouterr()
-    found = run([*map(str, arguments)])
+    actual = run([*map(str, arguments)])
     written = capsys.readouterr()
-    assert found == code, written.err
+    assert actual == code, written.err
     return written.out
 
 

@@ -15,8 +15,8 @@ pytest.importorskip("typer")
 
 def test_compare(capsys, tensor):
     pytest.importorskip("tensorly")
-    found = document(capsys, "compare", "x.npy", "-e", "0.2", "-q")
-    rows = {row["method"]: row for row in found["methods"]}
+    printed = document(capsys, "compare", "x.npy", "-e", "0.2", "-q")
+    rows = {row["method"]: row for row in printed["methods"]}
     assert {"tensorgrow", "TT-SVD, stored order", "Tucker", "CP"} <= set(rows)
     assert all(row["reached"] == (row["relative_error"] <= 0.2 * (1 + 1e-9)) for row in rows.values())
     assert rows["tensorgrow"]["num_parameters"] <= rows["TT-SVD, stored order"]["num_parameters"]
@@ -26,8 +26,8 @@ def test_compare(capsys, tensor):
 def test_compare_vectors(capsys, folder):
     """CP is for tensors, but a vector is no reason to fail."""
     np.save("v.npy", np.random.default_rng(0).random(7))
-    found = document(capsys, "compare", "v.npy", "-t", "none", "-q")
-    assert [row["num_parameters"] for row in found["methods"]] == [7, 7, 8]
+    printed = document(capsys, "compare", "v.npy", "-t", "none", "-q")
+    assert [row["num_parameters"] for row in printed["methods"]] == [7, 7, 8]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -35,8 +35,8 @@ def test_ctrl_c_ends_a_comparison_with_what_was_found(capsys, tensor, monkeypatc
     from tensorgrow.cli import compare
 
     def stopped(*arguments, **options):
-        found = tg.decompose(*arguments, **options)
-        return found if late else dataclasses.replace(found, stop=tg.StopReason.INTERRUPTED)
+        result = tg.decompose(*arguments, **options)
+        return result if late else dataclasses.replace(result, stop=tg.StopReason.INTERRUPTED)
 
     def rival(name, *_, **__):
         if name == "Tucker":

@@ -12,16 +12,16 @@ pillow = pytest.importorskip("PIL.Image")
 
 def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo):
     options = ("--observed", "0.6", "--seed", "3", "--effort", "fast")
-    found = document(capsys, "complete", "photo.png", *options)
+    printed = document(capsys, "complete", "photo.png", *options)
     known = np.random.default_rng(3).random(photo.shape) < 0.6
-    assert found["observed"] == known.sum()
-    assert found["files"] == ["photo.safetensors", "photo-completed.png"]
+    assert printed["observed"] == known.sum()
+    assert printed["files"] == ["photo.safetensors", "photo-completed.png"]
     completed = np.asarray(pillow.open("photo-completed.png")) / 255.0
-    assert np.array_equal(completed[known], photo[known])  # what was known is kept
+    assert np.array_equal(completed[known], photo[known])  # known entries keep their values
     estimate = tg.load("photo.safetensors").to_array().numpy()
     hidden = ~known
     error = np.linalg.norm((estimate - photo)[hidden]) / np.linalg.norm(photo[hidden])
-    assert found["test_error"] == pytest.approx(error)
+    assert printed["test_error"] == pytest.approx(error)
     assert error < 0.2
     text = call(
         capsys, "complete", "photo.png", *options, "--max-seconds", "1", "--predict-all", "-o", "p.png"
@@ -29,13 +29,13 @@ def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo)
     assert "hidden entries" in text and "PSNR" in text
 
 
-@pytest.mark.parametrize(("given", "completed"), [("jpg", "png"), ("webp", "png"), ("tiff", "tiff")])
-def test_what_is_known_is_written_as_it_was(capsys, photo, given, completed):
+@pytest.mark.parametrize(("stored", "completed"), [("jpg", "png"), ("webp", "png"), ("tiff", "tiff")])
+def test_what_is_known_is_written_as_it_was(capsys, photo, stored, completed):
     """JPEG would change what is known."""
-    pillow.open("photo.png").save(f"p.{given}")
-    before = np.asarray(pillow.open(f"p.{given}"))
-    found = document(capsys, "complete", f"p.{given}", "--observed", "0.5", "--max-seconds", "0.2")
-    assert found["files"] == ["p.safetensors", f"p-completed.{completed}"]
+    pillow.open("photo.png").save(f"p.{stored}")
+    before = np.asarray(pillow.open(f"p.{stored}"))
+    printed = document(capsys, "complete", f"p.{stored}", "--observed", "0.5", "--max-seconds", "0.2")
+    assert printed["files"] == ["p.safetensors", f"p-completed.{completed}"]
     known = np.random.default_rng(0).random(before.shape) < 0.5
     assert np.array_equal(np.asarray(pillow.open(f"p-completed.{completed}"))[known], before[known])
 
@@ -55,5 +55,5 @@ def test_complete_by_mask_and_nan(capsys, tensor):
 def test_a_grey_mask_serves_all_colours(capsys, photo):
     known = np.random.default_rng(0).random(photo.shape[:2]) < 0.7
     pillow.fromarray(np.where(known, 255, 0).astype(np.uint8)).save("mask.png")
-    found = document(capsys, "complete", "photo.png", "--mask", "mask.png", "--max-seconds", "1")
-    assert found["observed"] == 3 * known.sum()
+    printed = document(capsys, "complete", "photo.png", "--mask", "mask.png", "--max-seconds", "1")
+    assert printed["observed"] == 3 * known.sum()

@@ -17,12 +17,12 @@ pytest.importorskip("typer")
 
 
 def test_decompose_finds_the_hidden_ring(capsys, tensor):
-    found = document(capsys, "decompose", "x.npy", "--max-error", "1e-6")
-    assert found["num_parameters"] == HIDDEN.num_parameters
-    assert found["relative_error"] <= 1e-6
-    assert tg.Structure.from_dict(found["structure"]) == HIDDEN
-    assert found["stop"]["name"] == "TARGET_REACHED"
-    assert found["files"] == ["x.safetensors"]
+    printed = document(capsys, "decompose", "x.npy", "--max-error", "1e-6")
+    assert printed["num_parameters"] == HIDDEN.num_parameters
+    assert printed["relative_error"] <= 1e-6
+    assert tg.Structure.from_dict(printed["structure"]) == HIDDEN
+    assert printed["stop"]["name"] == "TARGET_REACHED"
+    assert printed["files"] == ["x.safetensors"]
     result = tg.load("x.safetensors")
     assert result.structure == HIDDEN
     assert result.info["source"]["name"] == "x.npy"
@@ -30,17 +30,17 @@ def test_decompose_finds_the_hidden_ring(capsys, tensor):
 
 
 def test_edges_and_budget(capsys, tensor):
-    found = document(capsys, "decompose", "x.npy", "--edges", "0-1,2-3", "--max-parameters", "60")
-    assert found["num_parameters"] <= 60
-    assert {(i, j) for i, j, _ in found["structure"]["ranks"]} <= {(0, 1), (2, 3)}
-    found = document(capsys, "decompose", "x.npy", "--edges", "chain", "-e", "0.3", "--effort", "fast")
-    assert {(i, j) for i, j, _ in found["structure"]["ranks"]} <= {(0, 1), (1, 2), (2, 3)}
+    printed = document(capsys, "decompose", "x.npy", "--edges", "0-1,2-3", "--max-parameters", "60")
+    assert printed["num_parameters"] <= 60
+    assert {(i, j) for i, j, _ in printed["structure"]["ranks"]} <= {(0, 1), (2, 3)}
+    printed = document(capsys, "decompose", "x.npy", "--edges", "chain", "-e", "0.3", "--effort", "fast")
+    assert {(i, j) for i, j, _ in printed["structure"]["ranks"]} <= {(0, 1), (1, 2), (2, 3)}
 
 
 def test_a_seed_gives_the_same_again(capsys, tensor):
     def once(seed: int) -> dict:
-        found = document(capsys, "decompose", "x.npy", "-e", "0.4", "--seed", seed)
-        return {k: v for k, v in found.items() if k != "seconds"}
+        printed = document(capsys, "decompose", "x.npy", "-e", "0.4", "--seed", seed)
+        return {k: v for k, v in printed.items() if k != "seconds"}
 
     assert once(1) == once(1)
 
@@ -75,9 +75,9 @@ def test_ctrl_c_saves_the_best_so_far(folder):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 130, err
-    found = json.loads(out)
-    assert found["stop"]["name"] == "INTERRUPTED"
+    printed = json.loads(out)
+    assert printed["stop"]["name"] == "INTERRUPTED"
     assert err.startswith("interrupted: the best network so far is saved (n.safetensors, y.npy)")
     result = tg.load("n.safetensors")
-    assert result.num_parameters == found["num_parameters"]
+    assert result.num_parameters == printed["num_parameters"]
     assert np.array_equal(np.load("y.npy"), result.to_array().numpy())

@@ -11,12 +11,12 @@ pytest.importorskip("typer")
 
 @pytest.mark.parametrize("structure", ["train", "ring", "tucker", "tree"])
 def test_fit(capsys, tensor, structure):
-    found = document(capsys, "fit", "x.npy", "--structure", structure, "--rank", "2")
-    assert found["structure"]["dims"] == list(tensor.shape)
+    printed = document(capsys, "fit", "x.npy", "--structure", structure, "--rank", "2")
+    assert printed["structure"]["dims"] == list(tensor.shape)
     if structure == "ring":
-        assert found["relative_error"] < 1e-3
+        assert printed["relative_error"] < 1e-3
         again = document(capsys, "fit", "x.npy", "--structure", "x.safetensors", "-o", "y.safetensors")
-        assert again["structure"] == found["structure"]
+        assert again["structure"] == printed["structure"]
 
 
 def test_fit_resumes_from_its_checkpoint(capsys, tensor):
@@ -30,13 +30,13 @@ def test_fit_resumes_from_its_checkpoint(capsys, tensor):
 
 
 def test_fit_to_known_entries(capsys, tensor):
-    found = document(capsys, "fit", "x.npy", "-s", "ring", "--rank", "2", "--observed", "0.8")
-    assert found["test_error"] < 1e-2
+    printed = document(capsys, "fit", "x.npy", "-s", "ring", "--rank", "2", "--observed", "0.8")
+    assert printed["test_error"] < 1e-2
 
 
 def test_fit_takes_nan_for_missing(capsys, tensor):
     known = np.random.default_rng(0).random(tensor.shape) < 0.8
     np.save("nan.npy", np.where(known, tensor, np.nan))
-    found = document(capsys, "fit", "nan.npy", "-s", "ring", "--rank", "2", "-o", "y.npy")
-    assert found["observed"] == known.sum()
+    printed = document(capsys, "fit", "nan.npy", "-s", "ring", "--rank", "2", "-o", "y.npy")
+    assert printed["observed"] == known.sum()
     assert np.linalg.norm(np.load("y.npy") - tensor) < 1e-2 * np.linalg.norm(tensor)

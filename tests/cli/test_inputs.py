@@ -12,17 +12,17 @@ def test_padding_is_cut_off_again(capsys, folder):
     x = np.random.default_rng(0).random((11, 7)) + 3.0
     np.save("x.npy", x)
     outputs = ("-o", "n.safetensors", "-o", "y.npy")
-    found = document(capsys, "decompose", "x.npy", "-t", "3x4,2x4", "-e", "0.3", *outputs)
+    printed = document(capsys, "decompose", "x.npy", "-t", "3x4,2x4", "-e", "0.3", *outputs)
     y = np.load("y.npy")
     assert y.shape == x.shape
-    assert found["array_error"] == pytest.approx(np.linalg.norm(x - y) / np.linalg.norm(x))
+    assert printed["array_error"] == pytest.approx(np.linalg.norm(x - y) / np.linalg.norm(x))
 
 
 def test_other_files(capsys, tensor):
     np.savez("two.npz", a=tensor, b=tensor[0])
-    found = document(capsys, "decompose", "two.npz", "--key", "a", "-e", "1e-6")
-    assert found["num_parameters"] == HIDDEN.num_parameters
-    assert found["source"]["key"] == "a"
+    printed = document(capsys, "decompose", "two.npz", "--key", "a", "-e", "1e-6")
+    assert printed["num_parameters"] == HIDDEN.num_parameters
+    assert printed["source"]["key"] == "a"
 
 
 def test_default_tensorisations(capsys, folder):

@@ -48,13 +48,13 @@ JSON_FIELDS = {
     ids=lambda a: a[0],
 )
 def test_json_is_as_documented(capsys, photo, arguments):
-    found = document(capsys, *arguments)
-    assert list(found) == list(JSON_FIELDS)
+    printed = document(capsys, *arguments)
+    assert list(printed) == list(JSON_FIELDS)
     for name, kind in JSON_FIELDS.items():
-        assert isinstance(found[name], kind), name
-    assert found["schema"] == "tensorgrow.result/1"
-    assert found["shape"] == [32, 32, 3]
-    assert Tensorization.from_dict(found["tensorization"]).shape == (32, 32, 3)
+        assert isinstance(printed[name], kind), name
+    assert printed["schema"] == "tensorgrow.result/1"
+    assert printed["shape"] == [32, 32, 3]
+    assert Tensorization.from_dict(printed["tensorization"]).shape == (32, 32, 3)
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
     for name in JSON_FIELDS:
         assert f"`{name}`" in page, f"{name} is not documented"
@@ -63,7 +63,7 @@ def test_json_is_as_documented(capsys, photo, arguments):
 @pytest.mark.parametrize("size", [1e300, 1e-300])
 def test_sizes_whose_squares_have_no_room(capsys, tensor, size):
     np.save("x.npy", size * tensor)
-    found = document(capsys, "decompose", "x.npy", "-e", "0.3", "-o", "y.npy")
+    printed = document(capsys, "decompose", "x.npy", "-e", "0.3", "-o", "y.npy")
     error = np.linalg.norm(np.load("y.npy") / size - tensor) / np.linalg.norm(tensor)
-    assert found["array_error"] == pytest.approx(error)
-    assert found["array_error"] == pytest.approx(found["relative_error"])
+    assert printed["array_error"] == pytest.approx(error)
+    assert printed["array_error"] == pytest.approx(printed["relative_error"])

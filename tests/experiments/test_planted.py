@@ -59,6 +59,6 @@ def test_a_demo_tensor_is_read_and_recovered(tmp_path, monkeypatch):
     monkeypatch.setattr(demos, "OURS", ("default",))
     done = reproduce("demos", quick=True, folder=tmp_path, data=tmp_path)
     assert done.failures == 0
-    found = {r["params"]["method"]: r["found"] for r in Results(done.results).cases.values()}
-    assert found == {"default": True, "genetic": True, "tnls": True, "tnale": True, "svd_ins_tn": True}
+    recovered = {r["params"]["method"]: r["found"] for r in Results(done.results).cases.values()}
+    assert recovered == {"default": True, "genetic": True, "tnls": True, "tnale": True, "svd_ins_tn": True}
     assert "| TNGA 2^4 | TNLS | 1 of 1 | 16 |" in done.text

@@ -6,7 +6,7 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow import interop
-from tensorgrow.interop.names import describe
+from tensorgrow.interop.tensorly_formats import describe
 from tests.interop.conftest import close, same
 from tests.oracles import random_network
 

@@ -65,7 +65,7 @@ def test_screening_finds_the_leading_singular_pair_of_the_pair_gradient():
     edges = [(0, 1), (0, 2), (1, 2)]
     batch = torch.arange(150)
     generator = torch.Generator().manual_seed(0)
-    found = objective._leading(start, edges, batch, generator)
+    found = objective.leading_slices(start, edges, batch, generator)
     for edge in edges:
         shape = [start.structure.leg_dim(k) for k in edge]
         # f + <M, a b^T>: the matrix of derivatives, by autograd on the dense weights.

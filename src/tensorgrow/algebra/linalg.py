@@ -187,7 +187,7 @@ def _factor_and_solve(matrix: Array, right: Array) -> Array | None:
 
 def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:
     values, vectors = torch.linalg.eigh(matrix)
-    # Directions below this share are taken for singular: a little above the rounding of the entries.
+    # Directions below this share count as singular: a little above the rounding of the entries.
     keep = values > values[-1] * (1e-6 if single else 1e-13)
     basis = vectors[:, keep]
     solution: torch.Tensor = (basis / values[keep]) @ (basis.mH @ right)

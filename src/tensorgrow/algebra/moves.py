@@ -163,7 +163,7 @@ def split(
         `threshold` relative to all of them.
     inverse_roots, whitened
         The core in the gauge in which singular values measure the error of the tensor, and the way back, from
-        `whiten_core`. By default the core as it is.
+        `whiten_core`. By default the unchanged core.
 
     Returns
     -------

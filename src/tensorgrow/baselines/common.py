@@ -20,7 +20,7 @@ from ..tasks.request import Request, RunKeywords, pick
 from ..tasks.task import describe, run_task
 from ..tasks.tensor_data import DenseTensor
 from .exploration import Exploration, ExplorationProblem, Goal, Map, Outcome, Strategy
-from .inner_fit import Fit, InnerFit, as_fit_options
+from .inner_fit import Fit, FitOptions, InnerFit
 
 
 class Common(RunKeywords, total=False):
@@ -113,7 +113,7 @@ def explore(
         raise OptionError(f"nothing says when {method} should stop: give max_error or max_parameters")
     if error_weight is not None:
         check_positive("error_weight", error_weight)
-    inner = as_fit_options(fit)
+    inner = fit if isinstance(fit, FitOptions) else FitOptions(fit)
     data = DenseTensor(x, request)
     problem = ExplorationProblem(
         InnerFit(data.target, inner),

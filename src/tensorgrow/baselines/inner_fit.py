@@ -58,10 +58,6 @@ class FitOptions:
 Fit = Literal["als", "adam"] | FitOptions
 
 
-def as_fit_options(fit: Fit) -> FitOptions:
-    return fit if isinstance(fit, FitOptions) else FitOptions(fit)
-
-
 @dataclass(frozen=True)
 class FitTask:
     """A structure to fit: plain data and arrays, so that it can travel to another process.

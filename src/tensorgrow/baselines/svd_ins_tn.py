@@ -135,10 +135,8 @@ class Factors:
         scale = self.cores[node].new_ones(shape)
         for j in self.structure.neighbours[node]:
             if j > node and j != without:
-                view = [1] * len(shape)
                 axis = self.structure.axis(node, j) - 1
-                view[axis] = shape[axis]
-                scale = scale * self.diagonals[(node, j)].reshape(view)
+                scale = scale * _along(axis, self.diagonals[(node, j)], len(shape))
         return scale
 
     def arrays(self) -> list[torch.Tensor]:
@@ -152,9 +150,7 @@ class Factors:
                 core = self.cores[node]
                 axes = [a for a in range(core.dim()) if a != axis]
                 norms = core.square().sum(axes).sqrt().clamp_min(TINY)
-                view = [1] * core.dim()
-                view[axis] = -1
-                self.cores[node] = core / norms.reshape(view)
+                self.cores[node] = core / _along(axis, norms, core.dim())
                 diagonal = diagonal * norms
             self.diagonals[(i, j)] = diagonal
 
@@ -265,6 +261,11 @@ class Descent:
         quadratic = torch.einsum("rla,rsab,slb->rs", slices, both.reshape(rank, rank, rest, rest), slices)
         linear = (slices.flatten(1) * rhs.reshape(core.shape).movedim(axis, 0).reshape(rank, -1)).sum(1)
         factors.diagonals[edge] = solve_sparse_diagonal(quadratic, linear, factors.diagonals[edge], sparsity)
+
+
+def _along(axis: int, vector: torch.Tensor, order: int) -> torch.Tensor:
+    """A vector as a tensor of this order, to be broadcast over all axes but one."""
+    return vector.reshape([-1 if k == axis else 1 for k in range(order)])
 
 
 def solve_sparse_diagonal(

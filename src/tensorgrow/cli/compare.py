@@ -52,7 +52,9 @@ def run(
     ours = decompose(source.tensor, **search, progress=progress)
     rows = [_row("tensorgrow", ours, time.perf_counter() - begin, max_error)]
     interrupted = ours.stop is StopReason.INTERRUPTED
-    for name in () if interrupted else METHODS:
+    for name in METHODS:
+        if interrupted:
+            break
         if not quiet:
             err.print(f"[dim]{name} ...[/]")
         begin = time.perf_counter()
@@ -67,8 +69,6 @@ def run(
         if result is not None:
             rows.append(_row(name, result, time.perf_counter() - begin, max_error))
             interrupted = result.stop is StopReason.INTERRUPTED
-        if interrupted:
-            break
     if as_json:
         emit_json(
             {

@@ -158,7 +158,7 @@ def _tensorization(
     return plan(array.shape, _parse_shape(shape), order=order or "C")
 
 
-def _parse_shape(text: str) -> Any:
+def _parse_shape(text: str) -> tuple[int, ...] | list[tuple[int, ...]]:
     if not re.fullmatch(r"\d+([x,]\d+)*", text.strip().lower()):
         raise OptionError(
             f"--tensorize {text!r} is not a shape; give sizes such as 4x4x4x4, digits of every axis such as "

@@ -163,7 +163,7 @@ class OutputOptions:
         return {"progress": False if self.quiet else None, "checkpoint": self.checkpoint}
 
 
-def parse_edges(text: str) -> Any:
+def parse_edges(text: str) -> str | list[tuple[int, ...]]:
     """The name of a set of edges, or a list of pairs."""
     if text in ("all", "chain", "ring"):
         return text

@@ -10,7 +10,6 @@ from .rows.sets import Entries
 from .rows.tensors import RowSource
 from .rows.tree import RowTree
 from .samples import design_plan, sample_sweep_plan
-from .sums import partial_plan
 from .sweeps import dense_plan, gram_plan, inner_plan, sweep_plan
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
     "pair_gradient_plan",
     "pair_gram_plan",
     "pair_plan",
-    "partial_plan",
     "partial_target_plan",
     "product_plan",
     "sample_sweep_plan",

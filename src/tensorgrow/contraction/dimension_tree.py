@@ -91,12 +91,13 @@ def _best_in(
     rows = members @ log_ranks
     inner = 0.5 * np.einsum("sn,sn->s", rows, members)
     cut = np.einsum("sn,sn->s", rows, 1.0 - members)
+    joint = inner[parents] - inner[lefts] - inner[rights]
     if row_class is None:
-        cost = _split_cost(dims, inner, cut, members.sum(1), parents, lefts, rights)
+        cost = _split_cost(dims, joint, cut, members.sum(1), parents, lefts, rights)
     else:
-        entries = HALF_OCTAVE * row_class
-        is_root = members[parents].sum(1) == n
-        cost = _row_split_cost(dims, inner, cut, entries, is_root, parents, lefts, rights)
+        product = 2.0 * np.exp(joint + cut[parents])
+        rows = _split_rows(dims, HALF_OCTAVE * row_class, parents, lefts, rights)
+        cost = INSTRUCTION_FLOPS + np.where(members[parents].sum(1) == n, 0.0, product * rows)
 
     best = np.zeros(len(members))
     choice = np.zeros(len(members), dtype=np.intp)
@@ -121,10 +122,9 @@ def _best_in(
 
 
 def _split_cost(
-    dims: Floats, inner: Floats, cut: Floats, count: Floats, parents: Ints, lefts: Ints, rights: Ints
+    dims: Floats, x: Floats, cut: Floats, count: Floats, parents: Ints, lefts: Ints, rights: Ints
 ) -> Floats:
     """Flops of both steps S -> A and S -> B. All sizes are logarithms; x joins A and B, a and b leave S."""
-    x = inner[parents] - inner[lefts] - inner[rights]
     a, b = cut[lefts] - x, cut[rights] - x
     target = 4.0 * np.exp(dims[parents] + a + b + x)
     joint = 4.0 * (
@@ -144,26 +144,14 @@ def _split_cost(
     return total
 
 
-def _row_split_cost(
-    dims: Floats,
-    inner: Floats,
-    cut: Floats,
-    entries: float,
-    is_root: npt.NDArray[np.bool_],
-    parents: Ints,
-    lefts: Ints,
-    rights: Ints,
-) -> Floats:
-    """Flops of a split where every partial result has a row per combination of indices that occurs.
+def _split_rows(dims: Floats, entries: float, parents: Ints, lefts: Ints, rights: Ints) -> Floats:
+    """Rows of a split where every partial result has one per combination of indices that occurs.
 
-    A set S hands its surroundings, multiplied by one child, to the other; and is itself made of its children.
+    A set S passes its surroundings, multiplied by one child, to the other child; and S is the product of its
+    children.
     """
-    x = inner[parents] - inner[lefts] - inner[rights]
-    product = 2.0 * np.exp(x + cut[parents])
-    outside = [np.exp(np.minimum(dims.max() - dims[side], entries)) for side in (lefts, rights)]
-    inside = np.exp(np.minimum(dims[parents], entries))
-    rows = np.where(is_root, 0.0, outside[0] + outside[1] + 2.0 * inside)
-    total: Floats = product * rows + INSTRUCTION_FLOPS
+    left, right = (np.exp(np.minimum(dims.max() - dims[side], entries)) for side in (lefts, rights))
+    total: Floats = left + right + 2.0 * np.exp(np.minimum(dims[parents], entries))
     return total
 
 

@@ -21,7 +21,7 @@ from .cache import cached
 
 @dataclass(frozen=True)
 class Absorb:
-    """One node, absorbed into what there is of its piece, the state."""
+    """One node, absorbed into the state: the contraction of its piece so far."""
 
     node: int
     has_feature: bool
@@ -38,24 +38,23 @@ class ProductPlan:
 
     class_node: int
     lonely: tuple[int, ...]  # feature nodes without edges
-    # What is connected once the class node is taken out, each with the class bonds it ends in, in the order
-    # of its result; pieces without any are factors.
-    pieces: tuple[tuple[tuple[Absorb, ...], tuple[int, ...]], ...]
-    class_axes: tuple[tuple[int, ...], ...]
+    # What is connected once the class node is taken out, each with the number of class bonds it ends in and
+    # the order of axes that puts these last; pieces without any are factors.
+    pieces: tuple[tuple[tuple[Absorb, ...], int, tuple[int, ...]], ...]
     cost: float  # multiplications per sample
 
     def run(self, cores: Sequence[torch.Tensor], features: torch.Tensor) -> torch.Tensor:
         """Values of the classes, ``(n, classes)``, for features of shape ``(n, legs, size)``."""
         count = len(features)
         values = cores[self.class_node].unsqueeze(0)
-        for (steps, bonds), axes in zip(self.pieces, self.class_axes):
+        for steps, bonds, axes in self.pieces:
             piece = _absorb(steps, cores, features)
             if not bonds:
                 values = values * piece.reshape(count, *[1] * (values.dim() - 1))
                 continue
             width = piece[0].numel()
             values = values.permute(axes)
-            rest = values.shape[1 : values.dim() - len(bonds)]
+            rest = values.shape[1 : values.dim() - bonds]
             if values.shape[0] == 1:  # the class core itself, which all samples share
                 values = piece.reshape(count, width) @ values.reshape(-1, width).T
             else:
@@ -90,26 +89,24 @@ def _absorb(steps: Sequence[Absorb], cores: Sequence[torch.Tensor], features: to
 def product_plan(structure: Structure) -> ProductPlan:
     """Plan for a structure; its last leg is the class leg."""
     root = structure.order - 1
-    pieces, lonely = [], []
-    cost = 0.0
+    compiled, lonely = [], []
     for nodes in _pieces(structure, root):
         if len(nodes) == 1 and not structure.neighbours[nodes[0]] and nodes[0] < root:
             lonely.append(nodes[0])
-            continue
-        steps, bonds, spent = _cheapest(structure, nodes, root)
-        pieces.append((steps, bonds, spent))
-        cost += spent
+        else:
+            compiled.append(_cheapest(structure, nodes, root))
     # Wide pieces meet the class core first: that one is a matrix product.
-    pieces.sort(key=lambda p: -math.prod(structure.rank(k, root) for k in p[1]))
+    compiled.sort(key=lambda p: -math.prod(structure.rank(k, root) for k in p[1]))
     left = list(structure.neighbours[root])
-    axes = []
-    for _, bonds, _ in pieces:
+    pieces = []
+    cost = 0.0
+    for steps, bonds, spent in compiled:
         stay = [k for k in left if k not in bonds]
-        order = [0, 1, *(2 + left.index(k) for k in stay), *(2 + left.index(k) for k in bonds)]
-        axes.append(tuple(order) if bonds else ())
-        cost += structure.leg_dim(root) * math.prod(structure.rank(k, root) for k in left)
+        axes = (0, 1, *(2 + left.index(k) for k in (*stay, *bonds)))
+        pieces.append((tuple(steps), len(bonds), axes))
+        cost += spent + structure.leg_dim(root) * math.prod(structure.rank(k, root) for k in left)
         left = stay
-    return ProductPlan(root, tuple(lonely), tuple((tuple(s), b) for s, b, _ in pieces), tuple(axes), cost)
+    return ProductPlan(root, tuple(lonely), tuple(pieces), cost)
 
 
 def _pieces(structure: Structure, root: int) -> list[list[int]]:

@@ -16,7 +16,7 @@ from .cache import cached
 from .program import Array, Program, ResultPlan
 from .sweeps import EnvironmentBuilder
 
-# Entries of a pair Gram that is worth forming; above, the Gram is contracted anew for each slice.
+# Entries of a pair Gram that is worth forming; above, the Gram is contracted again for each slice.
 PAIR_GRAM_ENTRIES = 100_000
 # Entries of a shared Gram of a larger set, and flops that one step to it may cost.
 SHARED_GRAM_ENTRIES = 2_000_000

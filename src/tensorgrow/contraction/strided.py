@@ -41,7 +41,7 @@ def runs_of(axes: Sequence[tuple[bool, int]]) -> Runs | None:
 
 
 def is_worthwhile(rows: int, tensor: torch.Tensor, runs: Runs) -> bool:
-    """Whether a copy of a tensor is to be avoided in a product with a matrix of so many rows."""
+    """Whether a product with a matrix of `rows` rows should avoid a copy of the tensor."""
     if not (tensor.is_cuda and tensor.numel() >= LARGE and runs.middle * runs.last >= LARGE_SLAB):
         return False
     # Sums over the first run have as many parts as it has indices: at most a quarter of the tensor.

@@ -43,20 +43,16 @@ class PartialPlan:
         """
         operands = []
         for k, core in enumerate(cores):
-            role = self._role(k)
-            if role == SET:
+            if k >= self.structure.order:
+                core = core[0]
+            elif self.roles[k] == SET:
                 assert rows is not None
                 core = core[rows[:, k]]
-            elif k >= self.structure.order:
-                core = core[0]
-            elif role == SUMMED and not self.squared:
+            elif self.roles[k] == SUMMED and not self.squared:
                 core = core.sum(0)
             operands += [core, core.conj()] if self.squared else [core]
         value: torch.Tensor = opt_einsum.contract(self.equation, *operands, optimize=self.path)
         return value.real if self.squared and value.is_complex() else value
-
-    def _role(self, node: int) -> str:
-        return self.roles[node] if node < self.structure.order else SUMMED
 
 
 @cached(4096)

@@ -24,24 +24,21 @@ class EnvironmentBuilder:
         self.legs = Legs(structure)
         self.program = Program(self.legs.sizes, is_complex=is_complex)
         self.cores = [self.program.input(self.legs.ket(k)) for k in range(structure.num_nodes)]
-        self._bras: dict[int, int] = {}
+        self.bras: dict[int, int] = {}
 
     def bra(self, node: int) -> int:
-        """Register of the conjugated core, made once until the core changes."""
-        if node not in self._bras:
+        """Register of the conjugated core, the same until the core is updated."""
+        if node not in self.bras:
             core = self.cores[node]
-            self._bras[node] = self.program.conj(core, self.legs.bra(self.program.legs[core]))
-        return self._bras[node]
-
-    def forget_conjugate(self, node: int) -> None:
-        self._bras.pop(node, None)
+            self.bras[node] = self.program.conj(core, self.legs.bra(self.program.legs[core]))
+        return self.bras[node]
 
     def mark(self) -> tuple[Any, ...]:
-        return self.program.mark(), dict(self._bras)
+        return self.program.mark(), dict(self.bras)
 
     def rollback(self, mark: tuple[Any, ...]) -> None:
         self.program.rollback(mark[0])
-        self._bras = mark[1]
+        self.bras = mark[1]
 
     def absorb_target(self, target: int, nodes: tuple[int, ...], rest: tuple[int, ...]) -> int:
         """Contract conjugated cores of `nodes` into `target`, leaving the legs of `rest`."""
@@ -158,7 +155,7 @@ def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, gram: int 
         bonds = legs.bonds[vertex]
         ready = None if gram is None else program.arrange(gram, (*bonds, *legs.bra(bonds)))
         program.solve(vertex, ready, program.arrange(rhs, (vertex, *legs.bra(bonds))), builder.cores[vertex])
-        builder.forget_conjugate(vertex)
+        builder.bras.pop(vertex, None)  # the conjugate of the old core
         return
     for child in vertex:
         mine = leaves(child)

@@ -35,7 +35,6 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One growth by the paper's rules."""
     params = case.params
     x = planted_tensor(TRAIN, params["seed"])
     options = GreedyOptions.paper().replace(transfer=params["transfer"])
@@ -52,7 +51,6 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 def report(results: Results) -> Report:
-    """Errors at the same sizes."""
     out = Report("Ablation: weight transfer")
     rows = results.groups("transfer")
     transferred, random = rows.get((True,), []), rows.get((False,), [])
@@ -93,7 +91,6 @@ def report(results: Results) -> Report:
 
 
 def draw(results: Results, settings: Settings) -> list[Path]:
-    """Mean curves with deviations."""
     plt = pyplot()
     rows = results.groups("transfer")
     sizes = [int(n) for n in np.unique(np.geomspace(35, BUDGET, 60).astype(int))]

@@ -85,7 +85,6 @@ def _complete(x: np.ndarray, mask: np.ndarray, params: Row) -> Result:
 
 
 def report(results: Results) -> Report:
-    """Errors on the whole image beside the paper's."""
     out = Report("Completion of the Einstein image from 10 % of its entries")
     out.say(ABOUT)
     lines: list[Row] = []
@@ -114,7 +113,6 @@ def _label(method: str) -> str:
 
 
 def draw(results: Results, settings: Settings) -> list[Path]:
-    """Error against parameters, and the paper's points."""
     plt = pyplot()
     rows = results.groups("method")
     figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")

@@ -28,7 +28,6 @@ NAMES = {"tt": "TT 2,3,6,5", "tr": "TR 2,3,4,5,5", "tucker": "Tucker 2,3,4,3,2",
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Every method on every target."""
     return [
         Case(f"{target}/{method}/seed{seed:03}", _params(settings.quick, target, method, seed))
         for target in TARGETS
@@ -53,7 +52,6 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 def report(results: Results) -> Report:
-    """Sizes at the error, and errors at some sizes."""
     out = Report("Decomposition of planted targets")
     rows = results.groups("target", "method")
     out.say(
@@ -158,7 +156,6 @@ def _median_size(rows: list[Row]) -> str:
 
 
 def draw(results: Results, settings: Settings) -> list[Path]:
-    """Four panels of error against parameters."""
     plt = pyplot()
     rows = results.groups("target", "method")
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")

@@ -60,11 +60,10 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 def report(results: Results) -> Report:
-    """Who finds the planted graph."""
     out = Report("Demo tensors of TNGA and TNLS")
     out.say(
         "Made by the authors of these searches: two separate pairs of modes (16 parameters), and a ring in "
-        f"the order 0-3-2-1-4-5 (126). Error asked for: {MAX_ERROR:g}. `thorough` has {SECONDS:g} s."
+        f"the order 0-3-2-1-4-5 (126). Error: {MAX_ERROR:g}. `thorough` has {SECONDS:g} s."
     )
     lines = [
         {

@@ -67,7 +67,6 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 def report(results: Results) -> Report:
-    """Sizes relative to the data and to the truth, and seconds."""
     out = Report("High-order synthetic tensors")
     out.say(ABOUT)
     rows = results.groups("order", "cores", "method")

@@ -99,7 +99,6 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 def report(results: Results) -> Report:
-    """Sizes at equal errors."""
     out = Report("Images")
     out.say(ABOUT)
     rows = results.groups("image", "method")

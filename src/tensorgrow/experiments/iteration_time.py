@@ -17,7 +17,6 @@ PAPER = {"greedy": 0.91, "greedy_int": 1.18}
 
 
 def cases(settings: Settings) -> list[Case]:
-    """The paper's preset with and without splits, and the default."""
     return [
         Case(f"{method}/seed{seed:03}", {"method": method, "seed": seed})
         for method in METHODS
@@ -38,7 +37,6 @@ def work(case: Case, settings: Settings) -> Row:
 
 
 def report(results: Results) -> Report:
-    """Medians beside the paper's means."""
     out = Report("Seconds per greedy iteration, TR target 7^5")
     rows = results.groups("method")
     lines = [

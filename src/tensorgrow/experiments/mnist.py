@@ -13,6 +13,7 @@ from torch import nn
 
 from ..nn import TNLinear, grow
 from ..solvers import TrainingOptions
+from ..steps import Record
 from ..structure import Structure
 from .experiment import Experiment, Report, Settings
 from .figures import pyplot, save_figure
@@ -67,7 +68,6 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(case: Case, settings: Settings) -> Row:
-    """One growth, or one tensor train trained from scratch."""
     params = case.params
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(params["seed"])
@@ -117,15 +117,14 @@ class Watcher:
         self.test = test
         self.points: list[list[float]] = []
 
-    def on_start(self, run: Any) -> None:
-        """Part of the protocol."""
+    def on_start(self, search: Any) -> None:
+        pass
 
-    def on_step(self, run: Any, step: Any) -> None:
-        """Record a point."""
-        self.points.append([step.num_parameters, accuracy(run.model, self.test), step.seconds])
+    def on_step(self, search: Any, step: Record) -> None:
+        self.points.append([step.num_parameters, accuracy(search.model, self.test), step.seconds])
 
-    def on_end(self, run: Any) -> None:
-        """Part of the protocol."""
+    def on_end(self, search: Any) -> None:
+        pass
 
 
 # -- data and models -----------------------------------------------------------------------------------
@@ -191,7 +190,6 @@ def accuracy(model: nn.Module, pair: Pair) -> float:
 
 
 def report(results: Results) -> Report:
-    """Accuracies at sizes, beside the paper's."""
     out = Report("MNIST: a 1024 x 1024 layer as a network over 16^5")
     out.say(ABOUT)
     lines: list[list[Any]] = []
@@ -230,7 +228,6 @@ def _compare(method: str, size: int, right: float) -> tuple[str, str | None]:
 
 
 def draw(results: Results, settings: Settings) -> list[Path]:
-    """Accuracy against parameters."""
     plt = pyplot()
     figure, axis = plt.subplots(figsize=(6.5, 5), layout="constrained")
     for recipe, color in zip(RECIPES, ("tab:orange", "tab:blue")):

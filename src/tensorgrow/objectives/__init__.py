@@ -1,7 +1,7 @@
 """What is minimised."""
 
 from .base import Differentiable, HeldOut, LeastSquares, Screening, SharesPasses, Sharing
-from .block_kernels import Model, SquaredResidual, Survey
+from .block_kernels import Model, SquaredResiduals, Survey
 from .blocks import BlockedLeastSquares
 from .classes import Classification, logits
 from .compressed import CompressedLeastSquares
@@ -10,7 +10,7 @@ from .density import DensityLoss, Samples
 from .entries import ObservedLeastSquares
 from .entry_losses import ReweightedLeastSquares
 from .loss import LossFunction
-from .partition_tasks import EntryPart, Parts, Task
+from .partition_tasks import EntryPart
 from .partitions import Census, PartitionedLeastSquares
 from .samples import RegressionLeastSquares
 from .slices import PairProblem, SliceFit
@@ -31,7 +31,6 @@ __all__ = [
     "ObservedLeastSquares",
     "PairProblem",
     "PartitionedLeastSquares",
-    "Parts",
     "RegressionLeastSquares",
     "ReweightedLeastSquares",
     "Samples",
@@ -39,8 +38,7 @@ __all__ = [
     "SharesPasses",
     "Sharing",
     "SliceFit",
-    "SquaredResidual",
+    "SquaredResiduals",
     "Survey",
-    "Task",
     "logits",
 ]

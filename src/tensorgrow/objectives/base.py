@@ -1,4 +1,4 @@
-"""What solvers and searches ask of data, whatever its form.
+"""What solvers and searches need from data of any form.
 
 `LeastSquares` is what alternating least squares and the scoring of edges use, `HeldOut` adds held-out data
 and a ridge, and `Differentiable` is any loss that gradients can be taken of.
@@ -75,7 +75,7 @@ class LeastSquares(ABC):
         """``||data - network||``, computed from the residual itself."""
 
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
-        """The same on data held out of the fit; None when there is none."""
+        """`loss` on data held out of the fit; None when there is none."""
         return None
 
     @abstractmethod
@@ -105,7 +105,7 @@ class LeastSquares(ABC):
         """Estimated bytes that one sweep and one scoring step take beyond the data itself."""
 
     def _variant(self, **changes: Any) -> Self:
-        """A copy with some attributes replaced; cached properties are computed anew."""
+        """A copy with some attributes replaced and no cached properties."""
         other = copy(self)
         for kind in type(self).__mro__:
             for name, member in vars(kind).items():
@@ -230,5 +230,5 @@ class Screening(Differentiable):
     ) -> tuple[list[Edge], TensorNetwork]:
         """The most promising of the edges, best first, and the network with these grown by one rank each.
 
-        No edges, and the network as it is, where none of them can grow.
+        No edges and the unchanged network where none of them can grow.
         """

@@ -14,7 +14,7 @@ from ..contraction import Array, dense_plan, pair_gradient_plan, partial_target_
 from ..data.blocks import Box, Partial
 from ..structure import Edge, Structure
 
-# Squares are added in runs of this many before the sum goes on in double precision.
+# Squares are added up in runs of this length; the sums of runs are added in double precision.
 RUN = 1024
 
 
@@ -49,32 +49,16 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class SquaredResidual:
-    """Squared norm of what is left of the data, and of the data."""
-
-    models: tuple[Model, ...]
-
-    def __call__(self, block: Array, box: Box) -> Partial:
-        residual = data = 0.0
-        for piece, where in _pieces(block, box):
-            residual += sum_of_squares(_without(piece, where, self.models))
-            data += sum_of_squares(piece)
-        return Partial({"residual": residual, "data": data})
-
-
-@dataclass(frozen=True)
 class SquaredResiduals:
-    """Squared norm of what each of several networks leaves of the data, less some models, by its number."""
+    """Squared norms of the data less the models of each group, by the number of the group."""
 
-    networks: tuple[Model, ...]
-    minus: tuple[Model, ...] = ()
+    groups: tuple[tuple[Model, ...], ...]
 
     def __call__(self, block: Array, box: Box) -> Partial:
-        squares: dict[Any, float] = dict.fromkeys(range(len(self.networks)), 0.0)
+        squares: dict[Any, float] = dict.fromkeys(range(len(self.groups)), 0.0)
         for piece, where in _pieces(block, box):
-            left = _without(piece, where, self.minus)
-            for k, network in enumerate(self.networks):
-                squares[k] += sum_of_squares(_without(left, where, (network,)))
+            for k, models in enumerate(self.groups):
+                squares[k] += sum_of_squares(_without(piece, where, models))
         return Partial(squares)
 
 
@@ -125,7 +109,7 @@ def _pieces(block: Array, box: Box) -> Iterator[tuple[Array, Box]]:
 def _without(block: Array, box: Box, models: Sequence[Model]) -> Array:
     for model in models:
         values = model.block(box, block)
-        if isinstance(block, np.ndarray):  # in the order of storage, whatever that of the two is
+        if isinstance(block, np.ndarray):  # stored in row-major order whatever the operands are
             block = np.subtract(block, values, out=np.empty(block.shape, dtype=block.dtype))
         else:
             block = block - values
@@ -160,13 +144,13 @@ def sum_of_squares(array: Array) -> float:
 
 
 def dots(rows: torch.Tensor) -> torch.Tensor:
-    """Sum of the squares of all rows; torch writes the squares before it adds them."""
+    """Sum of all squares; torch writes the squares before it adds them."""
     squares: torch.Tensor = torch.linalg.vecdot(rows, rows)
     return squares.double().sum()
 
 
 def norms_squared(rows: torch.Tensor) -> torch.Tensor:
-    """The same, for large arrays that do not stay in a cache: they are read once, nothing is written."""
+    """As `dots`, for large arrays that do not fit in a cache: they are read once, nothing is written."""
     norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1)
     return norms.double().square().sum()
 

@@ -26,11 +26,11 @@ from ..contraction import (
     partial_target_plan,
     sweep_plan,
 )
-from ..data.blocks import Partial, Reducer, entries_of, widen
+from ..data.blocks import Reducer, entries_of, widen
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NodeVisits, SharesPasses
-from .block_kernels import Model, PairGradients, PartialTarget, SquaredResidual, SquaredResiduals
+from .block_kernels import Model, PairGradients, PartialTarget, SquaredResiduals
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
 
@@ -63,26 +63,28 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
 
     @cached_property
     def norm(self) -> float:
-        return self._loss(self._minus) if self._known_norm is None else self._known_norm
+        return self._losses(self._minus)[0] if self._known_norm is None else self._known_norm
 
     # -- loss ------------------------------------------------------------------------------------------
 
-    def _loss(self, models: tuple[Model, ...]) -> float:
-        return math.sqrt(self.reducer.reduce(SquaredResidual(models)).sums["residual"])
+    def _losses(self, *groups: tuple[Model, ...]) -> list[float]:
+        """Norms of the data less the models of each group: one pass."""
+        sums = self.reducer.reduce(SquaredResiduals(groups)).sums
+        return [math.sqrt(sums[k]) for k in range(len(groups))]
+
+    def _with(self, network: TensorNetwork) -> tuple[Model, ...]:
+        return (*self._minus, Model(network.structure, tuple(self.to_arrays(network))))
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        return self._loss((*self._minus, Model(structure, tuple(arrays))))
+        return self._losses((*self._minus, Model(structure, tuple(arrays))))[0]
 
     def losses_of(self, networks: Sequence[TensorNetwork]) -> list[tuple[float, float | None]]:
         if not networks:
             return []
-        models = tuple(Model(n.structure, tuple(self.to_arrays(n))) for n in networks)
-        sums = self.reducer.reduce(SquaredResiduals(models, self._minus)).sums
-        return [(math.sqrt(sums[k]), None) for k in range(len(models))]
+        return [(loss, None) for loss in self._losses(*map(self._with, networks))]
 
     def residual(self, network: TensorNetwork) -> BlockedLeastSquares:
-        model = Model(network.structure, tuple(self.to_arrays(network)))
-        return BlockedLeastSquares(self.reducer, minus=(*self._minus, model))
+        return BlockedLeastSquares(self.reducer, minus=self._with(network))
 
     # -- node problems ---------------------------------------------------------------------------------
 
@@ -107,27 +109,23 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
             plan = branch_plan(structure, branch, self.is_complex)
             kernel = PartialTarget(Model(structure, tuple(arrays)), plan.leg_order, self._minus)
             legs = [k for k, node in enumerate(plan.leg_order) if node < structure.order]
-            partial = self._assemble(self.reducer.reduce(kernel), plan.shape, legs)
+            partial = self._assemble(self.reducer.reduce(kernel).sums, plan.shape, legs)
             plan.run(partial, [widen(a) for a in arrays], visit)
 
-    def _assemble(self, parts: Partial, shape: tuple[int, ...], legs: Sequence[int]) -> Array:
+    def _assemble(self, parts: dict[Any, Array], shape: tuple[int, ...], legs: Sequence[int]) -> Array:
         """One array in double precision from those of the blocks, keyed by the ranges of the axes `legs`."""
-        total = self._zeros(shape)
-        for ranges in list(parts.sums):
-            value = parts.sums.pop(ranges)
+        total: Array = torch.zeros(shape, dtype=wide_dtype(self.dtype), device=self.device)
+        if self.use_numpy:
+            total = total.numpy()
+        for ranges in list(parts):
             where = [slice(None)] * len(shape)
             for axis, (start, stop) in zip(legs, ranges):
                 where[axis] = slice(start, stop)
-            total[tuple(where)] += self._mine(value)
+            part = parts.pop(ranges)  # freed at once: gradients can be the largest arrays here
+            part = part if self.use_numpy else torch.as_tensor(part, device=self.device)
+            view = total[tuple(where)]
+            view += part.reshape(view.shape)
         return total
-
-    def _zeros(self, shape: tuple[int, ...]) -> Array:
-        zeros = torch.zeros(shape, dtype=wide_dtype(self.dtype), device=self.device)
-        return zeros.numpy() if self.use_numpy else zeros
-
-    def _mine(self, value: Array) -> Array:
-        """A sum as it came back, where the driver computes."""
-        return value if self.use_numpy else torch.as_tensor(value, device=self.device)
 
     def _narrow(self, value: Array) -> Array:
         return value.astype(self.reducer.form.dtype) if self.use_numpy else value.to(self.dtype)
@@ -144,9 +142,12 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
         cores = list(arrays)
         shares = pair_plan(structure, tuple(edges), self.is_complex).shares
         environments = pair_gram_plan(structure, tuple(edges), self.is_complex, shares).run(None, cores)
-        shared = PairContext(
-            structure, cores, self.is_complex, lambda: self._node_grams(structure, cores), may_densify=False
-        )
+
+        def node_grams() -> dict[int, Array]:
+            plans = (gram_plan(structure, k, self.is_complex) for k in range(structure.num_nodes))
+            return {k: plan.run(cores) for k, plan in enumerate(plans)}
+
+        shared = PairContext(structure, cores, self.is_complex, node_grams, may_densify=False)
         for environment in environments:
             environment.gradient = gradients[environment.edge]
         return [DensePairProblem(e, shared) for e in environments]
@@ -154,23 +155,16 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
     def _gradients(self, kernel: PairGradients) -> dict[Edge, Array]:
         structure = kernel.network.structure
         sums = self.reducer.reduce(kernel).sums
-        keys: dict[Edge, list[Any]] = {}
-        for key in sums:
-            keys.setdefault(key[0], []).append(key)
+        parts: dict[Edge, dict[Any, Array]] = {edge: {} for edge in kernel.edges}
+        for edge, *ranges in list(sums):
+            parts[edge][tuple(ranges)] = sums.pop((edge, *ranges))
         gradients: dict[Edge, Array] = {}
         for i, j in kernel.edges:
             n_i, n_j = (structure.bond_product(a, without=b) for a, b in ((i, j), (j, i)))
-            whole = self._zeros((structure.leg_dim(i), n_i, structure.leg_dim(j), n_j))
-            for key in keys[i, j]:
-                _, rows, columns = key
-                part = self._mine(sums.pop(key))  # freed at once: gradients can be the largest arrays here
-                part = part.reshape(rows[1] - rows[0], n_i, -1, n_j)
-                whole[rows[0] : rows[1], :, columns[0] : columns[1]] += part
-            gradients[i, j] = self._narrow(whole).reshape(whole.shape[0] * n_i, whole.shape[2] * n_j)
+            d_i, d_j = structure.leg_dim(i), structure.leg_dim(j)
+            whole = self._assemble(parts[i, j], (d_i, n_i, d_j, n_j), (0, 2))
+            gradients[i, j] = self._narrow(whole).reshape(d_i * n_i, d_j * n_j)
         return gradients
-
-    def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
-        return {k: gram_plan(structure, k, self.is_complex).run(arrays) for k in range(structure.num_nodes)}
 
     # -- cost ------------------------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ class Classification(Screening):
         batch = torch.randperm(len(self.labels), generator=generator)[:512].to(self.labels.device)
         candidates: dict[Edge, tuple[float, Slices]] = {}
         for group in self._groups(network.structure, list(edges)):
-            candidates |= self._leading(network, group, batch, generator)
+            candidates |= self.leading_slices(network, group, batch, generator)
         structure = network.structure
         growing: dict[Edge, Slices] = {}
         count = math.ceil(self._share * len(edges))
@@ -149,7 +149,7 @@ class Classification(Screening):
         yield from self._groups(structure, edges[:half])
         yield from self._groups(structure, edges[half:])
 
-    def _leading(
+    def leading_slices(
         self, network: TensorNetwork, edges: list[Edge], batch: torch.Tensor, generator: torch.Generator
     ) -> dict[Edge, tuple[float, Slices]]:
         """Largest singular value of every edge's pair gradient, with the slices that lower the loss."""

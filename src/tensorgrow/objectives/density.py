@@ -109,9 +109,9 @@ class DensityLoss(Sharing):
         return self._mean_of_batch(self._each(network, self.fitted, batch), batch)
 
     def mean_nll(self, values: torch.Tensor, whole: torch.Tensor, batch: Any) -> torch.Tensor:
-        """The same from entries of a network at the samples of a batch and its partition function."""
-        masses = _square(values) if self.kind == "born" else values
-        # Never less than what the samples alone amount to: a difference of large numbers may come out so.
+        """The loss of a batch from the entries of a network at its samples and the partition function."""
+        masses = self._masses(values)
+        # Rounding in a difference of large numbers could make it less than the samples alone amount to.
         return self._mean_of_batch(self._nll(masses, torch.maximum(whole, masses.sum())), batch)
 
     def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], SliceLoss | None]:
@@ -138,13 +138,13 @@ class DensityLoss(Sharing):
 
     def _each(self, network: TensorNetwork, samples: Samples, batch: torch.Tensor | None) -> torch.Tensor:
         """Negative log-likelihood of each distinct sample."""
-        # The likelihood does not depend on the scale of a core, so that scales may be taken for constants.
+        # The likelihood does not depend on the scale of a core, so gradients may treat scales as constants.
         unit, _ = normalise_cores(self._base(network))
         values, whole = self._read(unit, samples, batch)
-        return self._nll(_square(values) if self.kind == "born" else values, whole)
+        return self._nll(self._masses(values), whole)
 
     def _base(self, network: TensorNetwork) -> TensorNetwork:
-        """What likelihoods are made of: the network, or the one with its cores squared."""
+        """The network that gives likelihoods: this one, or the one with its cores squared."""
         if self.kind == "born":
             return network
         return TensorNetwork(network.structure, [c * c for c in network.cores])
@@ -155,26 +155,28 @@ class DensityLoss(Sharing):
         """Entries at samples, and the partition function."""
         if samples.flat is not None:
             dense = network.to_dense().reshape(-1)
-            whole = (_square(dense) if self.kind == "born" else dense).sum()
-            return dense[samples.flat if batch is None else samples.flat[batch]], whole
-        self._check_size(network)
-        rows = samples.rows if batch is None else samples.rows[batch]
-        return network.entries_at(rows), _partition(network, self.kind)
-
-    def _nll(self, masses: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-        """From probabilities of samples before normalisation, and the sum of all."""
-        tiny = torch.finfo(masses.dtype).tiny
-        # Samples less likely than this all cost the same: zeros have no finite logarithm.
-        floor = max(1e-20 / math.prod(self.dims), 1e3 * tiny)
-        return torch.log(whole.clamp_min(tiny)) - torch.log((masses + floor * whole).clamp_min(tiny))
-
-    def _check_size(self, network: TensorNetwork) -> None:
+            where = samples.flat if batch is None else samples.flat[batch]
+            return dense[where], self._masses(dense).sum()
         needed = _partition_plan(network, self.kind).program.peak_entries
         if needed > self.most_entries:
             raise MemoryLimitError(
                 f"the sum over all values holds {needed:.3g} numbers at once for {network.structure}, but "
                 f"memory allows {self.most_entries:.3g}. Restrict the edges, or give a smaller `init`"
             )
+        rows = samples.rows if batch is None else samples.rows[batch]
+        return network.entries_at(rows), _partition(network, self.kind)
+
+    def _masses(self, values: torch.Tensor) -> torch.Tensor:
+        """Probabilities before normalisation."""
+        if self.kind == "nonnegative":
+            return values
+        return (values * values.conj()).real if values.is_complex() else values * values
+
+    def _nll(self, masses: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        tiny = torch.finfo(masses.dtype).tiny
+        # Samples less likely than this all cost the same: zeros have no finite logarithm.
+        floor = max(1e-20 / math.prod(self.dims), 1e3 * tiny)
+        return torch.log(whole.clamp_min(tiny)) - torch.log((masses + floor * whole).clamp_min(tiny))
 
 
 def normalise_cores(network: TensorNetwork) -> tuple[TensorNetwork, list[float]]:
@@ -210,7 +212,3 @@ def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
         arrays = [c.sum(0, keepdim=True) for c in network.cores]
     value: torch.Tensor = _partition_plan(network, kind).run(arrays)
     return (value.real if value.is_complex() else value).reshape(())
-
-
-def _square(values: torch.Tensor) -> torch.Tensor:
-    return (values * values.conj()).real if values.is_complex() else values * values

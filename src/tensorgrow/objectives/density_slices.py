@@ -26,9 +26,8 @@ from .base import SliceLoss
 if TYPE_CHECKING:
     from .density import DensityLoss
 
-# Numbers of the environments at all samples that may be kept for an edge, and of an intermediate on the way.
+# Numbers that the environments of an edge at all samples may hold: 64 MB.
 MOST_ENTRIES = 1 << 23
-CHUNK_ENTRIES = 1 << 22
 
 
 @torch.no_grad()
@@ -40,16 +39,16 @@ def slice_losses(
     whole: torch.Tensor,
     norms: Sequence[float],
 ) -> Callable[[Edge], SliceLoss | None]:
-    """Losses of candidate edges; None for an edge that must go the plain way.
+    """Losses of candidate edges; None for an edge without this shortcut.
 
     Parameters
     ----------
     network
-        What likelihoods are made of, with cores of norm one (those of a non-negative density squared).
+        The network that gives likelihoods, with cores of norm one (those of a non-negative density squared).
     values, whole
         Its entries at the fitted samples, and its partition function.
     norms
-        What the cores were divided by.
+        Norms that the cores had before.
     """
     structure, cores = network.structure, [c.detach() for c in network.cores]
     grams: dict[Edge, torch.Tensor] = {}
@@ -64,7 +63,6 @@ def slice_losses(
     def loss_of(edge: Edge) -> SliceLoss | None:
         sizes = [structure.bond_product(a, without=b) for a, b in (edge, edge[::-1])]
         rows = objective.fitted.rows
-        # At most this many numbers are held for the environments of an edge at all samples.
         too_many = len(rows) * math.prod(sizes) > MOST_ENTRIES
         if max(edge) >= structure.order or too_many or (objective.kind == "born" and edge not in grams):
             return None
@@ -121,7 +119,7 @@ class _Opened:
         plan = partial_plan(self._structure, roles, False)
         if rows is None:
             return plan.run(self._cores)
-        step = max(1, CHUNK_ENTRIES // plan.widest)
+        step = max(1, (1 << 22) // plan.widest)  # intermediates of 32 MB at most
         return torch.cat([plan.run(self._cores, part) for part in torch.split(rows, step)])
 
     def at(self, rows: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut
 from .entry_slices import EntryPairProblem
-from .entry_sums import CHUNK_BYTES, GRAM_BYTES, SliceTable, solve_core
+from .entry_sums import CHUNK_BYTES, SliceTable, gram_bytes, solve_core
 from .slices import PairProblem
 
 # Ridges from here on smooth so much that rows in single precision cost nothing.
@@ -197,12 +197,9 @@ class ObservedLeastSquares(ListedLeastSquares):
     # -- cost ------------------------------------------------------------------------------------------
 
     def memory_needed(self, structure: Structure) -> int:
-        tree = RowTree(self.index.entries, structure, [])
-        entries = tree.entries_needed()
-        widest = max(structure.bond_product(k) for k in range(structure.num_nodes))
-        grams = max(structure.leg_dim(k) * structure.bond_product(k) ** 2 for k in range(structure.num_nodes))
+        entries = RowTree(self.index.entries, structure, []).entries_needed()
         device = self.values.device.type
-        held = 3 * min(8 * grams, GRAM_BYTES[device] + 8 * widest**2) + 4 * CHUNK_BYTES[device]
+        held = 3 * gram_bytes(structure, 8, device) + 4 * CHUNK_BYTES[device]
         return entries * self.values.element_size() + held
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 
@@ -68,7 +68,7 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         return self.squares._variant(index=self.index.with_scale(scale), values=predicted + step)
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        """Solve for every node once, each on the parabola at the network as it is; returns the deviance.
+        """Solve for every node once, each on the parabola at the present network; returns the deviance.
 
         Entries are linear in one core, so that a step which does not lower the loss can be shortened without
         another contraction.
@@ -110,17 +110,17 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
     ) -> list[PairProblem]:
         near = self.linearise(structure, arrays)
-        change = partial(_change_units, self._unit(structure, arrays, near))
+        unit = self._unit(structure, arrays, near)
+
+        def change(fit: SliceFit) -> SliceFit:
+            return fit._replace(explained=unit * fit.explained)
+
         return [ChangedPairProblem(p, change) for p in near.pair_problems(structure, arrays, edges)]
 
     def _unit(self, structure: Structure, arrays: Sequence[Array], near: ObservedLeastSquares) -> float:
-        """Deviance per squared weighted residual of the parabola, on the data the search goes by."""
+        """Deviance per squared weighted residual of the parabola, on held-out data where there is some."""
         mine, theirs = (
             fitted if held_out is None else held_out
             for fitted, held_out in (o.losses(structure, arrays) for o in (self, near))
         )
         return (mine / max(theirs, 1e-150)) ** 2
-
-
-def _change_units(unit: float, fit: SliceFit) -> SliceFit:
-    return fit._replace(explained=unit * fit.explained)

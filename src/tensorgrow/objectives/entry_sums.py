@@ -16,7 +16,7 @@ from ..algebra.linalg import LEAST_RIDGE, solve_slices, wide_dtype
 from ..contraction import RowSource
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
-from ..structure import Edge
+from ..structure import Edge, Structure
 
 Equations = tuple[torch.Tensor, torch.Tensor]
 """Gram matrices and right-hand sides of some slices."""
@@ -24,7 +24,7 @@ Equations = tuple[torch.Tensor, torch.Tensor]
 # Bytes of environment rows held, or of Gram matrices solved, at a time; and of Gram matrices held.
 CHUNK_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 GRAM_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
-# Slices whose Gram matrices take fewer products than this go through batched products of padded blocks.
+# Gram matrices that take fewer multiplications per slice than this are batched products of padded blocks.
 LOOP_ABOVE = 30_000
 # Environment rows that one matrix product on the CPU reads: they stay in cache, and threads share a slice.
 RUN_BYTES = 1 << 22
@@ -128,12 +128,12 @@ class SliceTable:
     # -- a product per slice ---------------------------------------------------------------------------
 
     def sums_by_slice(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
-        """On the CPU: runs of rows that stay in cache, shared by threads of our own.
+        """On the CPU: runs of rows that stay in cache, shared by our threads.
 
         NumPy sees that ``x.T @ x`` is symmetric and does half the arithmetic.
         """
         gram, rhs = self._zeros(source, last - first)
-        # Only NumPy within the threads: torch would start threads of its own in each.
+        # Only NumPy within the threads: torch would start more threads in each.
         rows_of, order, y = _reader(source), self.order.numpy(), values.numpy()
         scales = None if self.scale is None else self.scale.numpy()
 
@@ -201,6 +201,13 @@ class SliceTable:
             gram.index_add_(0, slices[a:b] - first, dual @ e)
             rhs.index_add_(0, slices[a:b] - first, (dual @ y.reshape(b - a, size, 1))[:, :, 0])
         return gram, rhs
+
+
+def gram_bytes(structure: Structure, item: int, device: str) -> int:
+    """Bytes of the Gram matrices that are held together at most, with numbers of `item` bytes."""
+    widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
+    largest = max(d * m * m for d, m in zip(structure.leg_dims, widths))
+    return min(item * largest, GRAM_BYTES[device] + item * max(widths) ** 2)
 
 
 def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:

@@ -22,7 +22,6 @@ from .entry_slices import EntryPairProblem
 from .entry_sums import SliceSums, SliceTable
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 Sums = tuple[tuple[Edge, ...], Array, Array]
 """Bonds in the order of the columns, Gram matrices and right-hand sides."""
@@ -58,7 +57,7 @@ class EntryPart:
         return columns[index.fitted].cpu().numpy(), columns[index.held_out].cpu().numpy()
 
     def objective(self, fit: Fit) -> ObservedLeastSquares:
-        """Least squares as a run wants them."""
+        """Least squares on these entries, as `fit` says."""
         objective = self._objective
         if fit.everything:
             self._everything = objective = self._everything or objective.with_everything()
@@ -123,17 +122,9 @@ class Cores:
 class Fit:
     """What is fitted."""
 
-    ridge: (
-        float  # relative to the mean diagonal of the Gram matrices; it decides on the precision of the rows
-    )
+    ridge: float  # relative to the mean diagonal of the Gram matrices; decides on the precision of the rows
     everything: bool = False  # whether held-out entries are fitted too
     minus: tuple[Cores, ...] = ()  # networks that are subtracted from the values
-
-
-class Task(Protocol[T_co]):
-    """What is computed from a part; it must be possible to send it to another process."""
-
-    def __call__(self, part: EntryPart) -> T_co: ...
 
 
 class Parts(Protocol):
@@ -143,16 +134,12 @@ class Parts(Protocol):
     def at_once(self) -> int:
         """Parts that one process works on at the same time."""
 
-    @property
-    def rounds(self) -> int:
-        """How often tasks were sent to all parts."""
-
-    def map(self, task: Task[T]) -> Iterator[T]:
-        """Results of a task for all parts, in their order."""
+    def map(self, task: Callable[[EntryPart], T]) -> Iterator[T]:
+        """Results of a task for all parts, in their order; the task is pickled."""
 
 
 def as_tensor(array: Array) -> torch.Tensor:
-    """A tensor of its own: what came from another process may not be written to."""
+    """A copy: arrays from another process are read-only."""
     return torch.from_numpy(np.array(array))
 
 
@@ -211,7 +198,7 @@ class NewSlice:
 
 @dataclass(frozen=True)
 class PairTask(Generic[T]):
-    """The same for new slices of several edges, computed from the residual."""
+    """As `NodeTask`, for new slices of several edges, computed from the residual."""
 
     fit: Fit
     cores: Cores
@@ -281,7 +268,7 @@ class PairGradient:
 def add_up(
     width: int, counts: Array, sums: Callable[[int, int], Sums], squared_norm: Callable[[], float]
 ) -> SliceSums:
-    """`SliceSums` from functions that add up those of all parts, and the fitted entries of every slice."""
+    """Equations of all parts, from functions that add up over them and the fitted entries of every slice."""
 
     def convert(first: int, last: int) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]:
         edges, gram, rhs = sums(first, last)

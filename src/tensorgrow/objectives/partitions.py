@@ -20,7 +20,7 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import SharesPasses
 from .entries import ListedLeastSquares
-from .entry_sums import CHUNK_BYTES, GRAM_BYTES, SliceSums, solve_core
+from .entry_sums import CHUNK_BYTES, SliceSums, gram_bytes, solve_core
 from .partition_slices import PairBatch
 from .partition_tasks import (
     NO_SUMS,
@@ -47,7 +47,6 @@ class Census:
     fitted: int
     held_out: int
     slices: tuple[Array, ...]  # fitted entries by mode and slice
-    largest_part: int  # entries of the part that has most
 
 
 class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
@@ -88,7 +87,7 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
 
     @property
     def fit(self) -> Fit:
-        """What parts are told to fit."""
+        """What parts fit."""
         return Fit(self.ridge, self._everything, self._minus)
 
     @property
@@ -171,8 +170,5 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
     # -- cost ------------------------------------------------------------------------------------------
 
     def memory_needed(self, structure: Structure) -> int:
-        item = 16 if self.dtype.is_complex else 8
-        grams = max(structure.leg_dim(k) * structure.bond_product(k) ** 2 for k in range(structure.num_nodes))
-        widest = max(structure.bond_product(k) for k in range(structure.num_nodes))
-        one = min(item * grams, GRAM_BYTES["cpu"] + item * widest**2)
-        return (2 + self.parts.at_once) * one + 2 * CHUNK_BYTES["cpu"] * self.parts.at_once
+        grams = gram_bytes(structure, 16 if self.dtype.is_complex else 8, "cpu")
+        return (2 + self.parts.at_once) * grams + 2 * CHUNK_BYTES["cpu"] * self.parts.at_once

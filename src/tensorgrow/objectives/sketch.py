@@ -19,7 +19,7 @@ from ..algebra.spectra import tail_norms
 from ..contraction import Array
 from ..data.blocks import Box, Partial, Reducer
 from ..structure import Structure
-from .block_kernels import Model, SquaredResidual, Survey
+from .block_kernels import Model, SquaredResiduals, Survey
 from .compressed import Basis
 
 # Columns of the first sketch, and of the second one that is tried when the first leaves out too much.
@@ -83,17 +83,14 @@ class Project:
     def __call__(self, block: Array, box: Box) -> Partial:
         """Its part of the core, under the ranges of the modes without a basis."""
         where = tuple(r if u is None else None for u, r in zip(self.bases, box))
-        last = len(box) - 1
+        bases = {k: u[slice(*box[k])] for k, u in enumerate(self.bases) if u is not None}
 
         def rank(k: int) -> tuple[bool, bool, float]:  # what shrinks much, ends before others, comes first
-            u = self.bases[k]
-            ratio = 0.0 if u is None else u.shape[1] / (box[k][1] - box[k][0])
-            return ratio > 0.5, k not in (0, last), ratio
+            size, columns = bases[k].shape
+            return columns > 0.5 * size, k not in (0, len(box) - 1), columns / size
 
-        for k in sorted((k for k, u in enumerate(self.bases) if u is not None), key=rank):
-            u = self.bases[k]
-            assert u is not None
-            block = _times(block, _like(u[slice(*box[k])], block), k)
+        for k in sorted(bases, key=rank):
+            block = _times(block, _like(bases[k], block), k)
         return Partial({where: block})
 
 
@@ -132,7 +129,7 @@ class Ranges:
     sizes: tuple[int, ...]  # of the modes
 
     def bases(self, allowed: float, max_entries: float) -> list[Basis] | None:
-        """Bases whose core has at most so many entries, leaving out as little as possible."""
+        """Bases whose core has at most `max_entries` entries, leaving out as little as possible."""
         order = len(self.vectors)
         for share in (0.1, 0.2, 0.4, 0.8):  # of what may be left out
             bases: list[Basis] = []
@@ -218,7 +215,7 @@ def _left_out(reducer: Reducer, core: torch.Tensor, bases: Sequence[Basis], dtyp
     ]
     arrays = [c.numpy().reshape(s) for c, s in zip([*cores, core.to(dtype)], structure.core_shapes)]
     model = Model(structure, tuple(arrays))
-    return float(reducer.reduce(SquaredResidual((model,))).sums["residual"])
+    return float(reducer.reduce(SquaredResiduals(((model,),))).sums[0])
 
 
 def _truncate(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Basis], float]:

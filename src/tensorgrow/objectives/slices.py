@@ -1,4 +1,4 @@
-"""New slices of an edge: what scoring asks for, their alternating fit, and where it starts.
+"""New slices of an edge: what scoring needs, their alternating fit, and where it starts.
 
 Raising the rank of edge ``(i, j)`` by one adds a *left* slice to core ``i`` and a *right* slice to core
 ``j``. With everything else fixed the residual is linear in either of them, so they are fitted in turn.
@@ -25,9 +25,9 @@ SLICE_RIDGE = 1e-12
 
 
 class SliceFit(NamedTuple):
-    """New slices of an edge as vectors, and by how much they lower the squared loss the search goes by.
+    """New slices of an edge as vectors, and by how much they lower the squared loss.
 
-    That is the loss on held-out data where there is some.
+    On held-out data where there is some.
     """
 
     left: Array
@@ -50,11 +50,11 @@ class PairProblem(ABC):
 
     @abstractmethod
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
-        """Fit the slices by alternating least squares, from a right slice or from a start of their own."""
+        """Fit the slices by alternating least squares, from this right slice or from a default one."""
 
 
 class ChangedPairProblem(PairProblem):
-    """A pair problem whose fit is changed before it is handed out: to other bases, or to other units."""
+    """A pair problem whose fit is converted: to other bases, or to other units."""
 
     def __init__(self, inner: PairProblem, change: Callable[[SliceFit], SliceFit]) -> None:
         self.edge = inner.edge

@@ -96,7 +96,7 @@ def als(
                 raise
             arrays, interrupted = whole, True
             break
-        if not math.isfinite(loss):  # a factorisation that broke down must not spoil what there is
+        if not math.isfinite(loss):  # a failed factorisation must not spoil the fit so far
             arrays = whole
             break
         losses.append(loss)

@@ -92,11 +92,11 @@ class PlainStep:
 
 
 class CapturedStep(PlainStep):
-    """Replays a CUDA graph of the step for batches of the first frequent shape; others go the plain way.
+    """Replays a CUDA graph of the step for batches of the first frequent shape; others are plain steps.
 
-    A graph repeats what it saw: a loss that asks for values on the host, draws numbers there or changes from
-    call to call cannot be recorded. So the first replay of every epoch is compared with the plain loss, and
-    where they differ, or where recording fails, all steps are plain from then on.
+    A graph repeats what it recorded: this fails for a loss that reads values on the host, draws numbers there
+    or changes from call to call. So the first replay of every epoch is compared with the plain loss; where
+    they differ, or where recording fails, all steps are plain from then on.
     """
 
     def __init__(self, *args: Any) -> None:

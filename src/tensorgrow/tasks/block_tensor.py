@@ -21,7 +21,7 @@ from ..objectives import (
     CompressedLeastSquares,
     LeastSquares,
     Model,
-    SquaredResidual,
+    SquaredResiduals,
     Survey,
 )
 from ..objectives.blocks import COPIES_OF_A_BLOCK
@@ -232,10 +232,11 @@ def _verify(reducer: Reducer, network: TensorNetwork, norm: float) -> float:
         form = replace(reducer.form, dtype=double[reducer.form.dtype])
         objective = BlockedLeastSquares(reducer.with_form(form), norm)
     model = Model(network.structure, tuple(objective.to_arrays(network)))
-    sums = objective.reducer.reduce(SquaredResidual((model,))).sums
-    if abs(sums["data"] - norm**2) > 1e-5 * norm**2:
+    sums = objective.reducer.reduce(SquaredResiduals(((model,), ()))).sums
+    residual, data = sums[0], sums[1]
+    if abs(data - norm**2) > 1e-5 * norm**2:
         raise DataError(
             f"{reducer.source.label} changed while it was read: its norm was {norm:.6g} and is now "
-            f"{math.sqrt(sums['data']):.6g}. Run again on data that nobody writes to"
+            f"{math.sqrt(data):.6g}. Run again on data that nobody writes to"
         )
-    return math.sqrt(sums["residual"] / sums["data"])
+    return math.sqrt(residual / data)

@@ -172,9 +172,8 @@ def _censuses(found: list[Any]) -> tuple[Census, Census]:
     """Of the fitted entries, and of all."""
     fitted = [sum(f[k] for f, _, _ in found) for k in range(len(found[0][0]))]
     held = [sum(h[k] for _, h, _ in found) for k in range(len(fitted))]
-    sizes = [int(f[0].sum() + h[0].sum()) for f, h, _ in found]
     count, held_out = int(fitted[0].sum()), int(held[0].sum())
     return (
-        Census(count, held_out, tuple(fitted), max(sizes)),
-        Census(count + held_out, 0, tuple(f + h for f, h in zip(fitted, held)), max(sizes)),
+        Census(count, held_out, tuple(fitted)),
+        Census(count + held_out, 0, tuple(f + h for f, h in zip(fitted, held))),
     )

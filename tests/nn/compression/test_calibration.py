@@ -28,7 +28,7 @@ def test_moments_and_metric():
     assert model.training
     with pytest.raises(tg.DataError, match="never reaches"):
         input_moments(model, {"other": nn.Linear(5, 4)}, [x])
-    with pytest.raises(tg.DataError, match="same input always"):
+    with pytest.raises(tg.DataError, match="always gives this layer the same input"):
         Metric(torch.ones(4, 5), torch.zeros(5, 5))
 
 

@@ -11,10 +11,10 @@ import torch
 from ..dimension_tree import Tree
 from .memory import allocate
 
-# All combinations of a set are computed, as one matrix product, while they are at most so many times the
-# entries: rows gathered entry by entry cost several times more each.
+# All combinations of a set are computed, as one matrix product, while there are at most this many per entry:
+# rows gathered entry by entry cost several times more each.
 DENSE_FACTOR = 4.0
-# Combinations almost as many as entries are not told apart.
+# From this many distinct combinations per entry on, every entry gets a row of its own.
 ALL_DIFFERENT = 0.8
 # Index tables kept for joins of row sets.
 KEPT_JOINS = 64

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -125,7 +125,7 @@ class Tensorization:
         if not self.pads:
             return x
         for axis, (n, m) in enumerate(zip(self._axes, self.padded_shape)):
-            x = _take(x, _padded_index(n, m, self.padding), axis)
+            x = x[(slice(None),) * axis + (_padded_index(n, m, self.padding),)]
         blank = _blank(x)
         if blank is None:
             return x
@@ -197,13 +197,6 @@ def _unflatten(x: A, shape: tuple[int, ...], order: str) -> A:
     return _permute(x.reshape(shape[::-1]), list(range(len(shape)))[::-1])
 
 
-def _take(x: A, index: np.ndarray[Any, Any], axis: int) -> A:
-    """A copy with the listed entries of one axis."""
-    if isinstance(x, torch.Tensor):
-        return x.index_select(axis, torch.from_numpy(index).to(x.device))
-    return cast(A, np.take(x, index, axis))
-
-
 def _padded_index(n: int, m: int, padding: str) -> np.ndarray[Any, Any]:
     index = np.arange(m)
     if padding == "edge" or n == 1:
@@ -213,12 +206,7 @@ def _padded_index(n: int, m: int, padding: str) -> np.ndarray[Any, Any]:
 
 
 def _blank(x: A) -> float | bool | None:
-    """What padding is: False in masks, NaN where entries are missing, None for repeated entries."""
-    if isinstance(x, torch.Tensor):
-        if x.dtype == torch.bool:
-            return False
-        inexact = x.is_floating_point() or x.is_complex()
-        return math.nan if inexact and bool(torch.isnan(x).any()) else None
-    if x.dtype == np.bool_:
+    """Return what padding is: False in masks, NaN where entries are missing, None for repeated entries."""
+    if str(x.dtype) in ("bool", "torch.bool"):
         return False
-    return math.nan if x.dtype.kind in "fc" and bool(np.isnan(x).any()) else None
+    return math.nan if bool((x != x).any()) else None  # only NaN differs from itself

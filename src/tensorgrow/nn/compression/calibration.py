@@ -36,7 +36,7 @@ class Metric:
             moment = moment.to(weight)
             if not bool(moment.diagonal().sum() > 0):
                 raise DataError(
-                    "the calibration data gives this layer the same input always; give data like that in use"
+                    "the calibration data always gives this layer the same input; give data as in use"
                 )
             values, vectors = torch.linalg.eigh(moment)
             self.root = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T

@@ -33,7 +33,7 @@ class LayerSearch(Record):
         "layer".
     index, count
         Which of how many layers.
-    loss, relative_error, num_parameters
+    num_parameters, loss, relative_error
         Of the smallest form, without the bias.
     name
         Of the layer.

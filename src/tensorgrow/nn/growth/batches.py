@@ -81,7 +81,9 @@ def as_batches(data: Any, name: str, *, batch_size: int, device: torch.device, d
         )
     x, y = (as_tensor(part).detach().to(device) for part in data)
     if len(x) != len(y) or not len(x):
-        raise DataError(f"{name} has {len(x)} inputs and {len(y)} targets; as many of both are needed")
+        raise DataError(
+            f"{name} has {len(x)} inputs and {len(y)} targets; give as many targets as inputs, at least one"
+        )
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise DataError(f"the inputs of {name} have entries that are not finite; remove or fill them")
     if not dtype.is_complex:

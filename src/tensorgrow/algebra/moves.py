@@ -258,13 +258,8 @@ def merge(structure: Structure, cores: Cores, target: int, absorbed: int) -> Mov
     out[new] = joined.permute(0, *(1 + n for n in order)).reshape(after.core_shape(new)).contiguous()
     for k in theirs:
         # In a neighbour's core the edge to `absorbed` moves next to the edge to `target`.
-        axes = list(structure.neighbours[k])
-        without = [x for x in axes if x != absorbed]
-        if target in without:
-            without.insert(without.index(target) + 1, absorbed)
-        else:
-            without.insert(sum(x < target for x in without), absorbed)
-        moved = cores[k].permute(0, *(1 + axes.index(x) for x in without))
+        ends = [(target, 1) if x == absorbed else (x, 0) for x in structure.neighbours[k]]
+        moved = cores[k].permute(0, *(1 + n for n in sorted(range(len(ends)), key=ends.__getitem__)))
         new = _renumber(k, absorbed)
         out[new] = moved.reshape(after.core_shape(new)).contiguous()
     return after, out

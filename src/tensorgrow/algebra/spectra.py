@@ -99,11 +99,10 @@ def propose_splits(
         return
     core, _ = whiten_core(structure, cores, node)
     size, ndim = core.numel(), core.dim()
-    for count in range(1, ndim):
-        for stay in combinations(range(ndim), count):
-            leave = tuple(a for a in range(ndim) if a not in stay)
-            if 0 not in stay or len(leave) < 2:
-                continue  # each split once; cutting off one bond only is a truncation
+    for count in range(ndim - 2):  # at least two bonds leave: cutting off one is only a truncation
+        for bonds in combinations(range(1, ndim), count):
+            stay = (0, *bonds)
+            leave = tuple(a for a in range(1, ndim) if a not in bonds)
             rows = math.prod(core.shape[a] for a in stay)
             columns = size // rows
             largest = min((size - 1) // (rows + columns), rows, columns)

@@ -182,15 +182,10 @@ class SampleData:
 
     Where samples outnumber features, a triangular factor of both replaces them: least squares cannot tell it
     from the samples, and a sweep over it costs the same however many there are.
-
-    Attributes
-    ----------
-    count
-        Number of samples before that.
     """
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor, *, use_numpy: bool) -> None:
-        self.count = len(x)
+        self.count = len(x)  # before they are replaced
         self.dims = tuple(x.shape[1:])
         self.use_numpy = use_numpy
         flat, y = _compress(x.reshape(len(x), -1), y)
@@ -205,7 +200,7 @@ class SampleData:
 
     @property
     def rows(self) -> int:
-        """Number of samples after that."""
+        """Number of samples, or of rows that replace them."""
         return int(self.x.shape[0])
 
     @property
@@ -222,7 +217,8 @@ class SampleData:
         stored = self._stored.get(inner)
         if stored is None:
             stored = permuted_copy(self.x.reshape(self.rows, *self.dims), tuple(k + 1 for k in inner))
-            self._stored = {inner: stored}  # one copy at most
+            self._stored.clear()  # one copy at most, shared by all variants
+            self._stored[inner] = stored
         return stored.reshape(shape)
 
     def design(self, structure: Structure, arrays: list[Array], node: int, output: int | None) -> Array:

@@ -74,8 +74,8 @@ def test_tests_mirror_the_package():
         assert (house.SOURCE / folder).is_dir(), folder
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda p: str(p.relative_to(TESTS)))
-def test_test_files_are_short_and_look_from_outside(path):
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda p: str(p.relative_to(TESTS)))
+def test_files_of_tests_are_short_and_look_from_outside(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 500
     for node in ast.walk(ast.parse(text)):

@@ -154,3 +154,12 @@ def test_thorough_is_never_worse_than_balanced_within_a_budget():
     assert max(balanced.num_parameters, thorough.num_parameters) <= 70
     assert thorough.relative_error <= balanced.relative_error * (1 + 1e-9)
     assert thorough.stop in (Stop.MAX_SECONDS, Stop.MAX_PARAMETERS)
+
+
+def test_regrowing_within_a_budget_does_not_claim_the_target():
+    options = GreedyOptions(starts=1, regrow_cycles=2)
+    search = make_search(noisy((3, 3, 3, 2), level=0.1), options, max_error=0.01, max_parameters=30)
+    for _ in search:
+        pass
+    assert search.best.measure > search.problem.target
+    assert search.state.stop is Stop.MAX_PARAMETERS

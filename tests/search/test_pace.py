@@ -41,8 +41,8 @@ class Costs:
 
     dims = (2, 2)
 
-    def __init__(self, flops: float, at_rank_one: float = 0.0) -> None:
-        self.flops, self.at_rank_one = flops, at_rank_one
+    def __init__(self, device: str, flops: float, at_rank_one: float = 0.0) -> None:
+        self.device, self.flops, self.at_rank_one = device, flops, at_rank_one
 
     def sweep_flops(self, structure: Structure) -> float:
         return self.flops if structure.edges else self.at_rank_one
@@ -64,11 +64,11 @@ class Costs:
 )
 def test_a_core_does_ten_billion_flops_in_a_second(flops, device, cheap, costly, slow, ranks):
     structure, options = Structure((2, 2), {(0, 1): 18}), GreedyOptions()
-    speed = pace.Pace(Costs(flops), device)
+    speed = pace.Pace(Costs(device, flops))
     assert speed.seconds(structure) == flops / 1e10
     assert speed.is_cheap(structure) == cheap
     assert speed.is_costly(structure) == speed.has_wide_cuts(structure) == costly
     assert speed.is_slow(structure) == slow
     assert speed.increment(structure, (0, 1), options) == ranks
     assert speed.increment(structure, (0, 1), options.replace(rank_increment=4)) == 4
-    assert not pace.Pace(Costs(flops, flops / 16), device).has_wide_cuts(structure)
+    assert not pace.Pace(Costs(device, flops, flops / 16)).has_wide_cuts(structure)

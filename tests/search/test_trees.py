@@ -58,7 +58,7 @@ def test_planted_trees_are_found(name, dtype):
         x = planted(hidden, dtype=dtype)
         size, nodes, rank = find(x, 1e-8)
         assert size == structure.num_parameters
-        network = build_tree(torch.from_numpy(x), nodes, rank)
+        network = build_tree(CutBounds(torch.from_numpy(x), 0.0), nodes, rank)
         assert network.structure.num_parameters == size
         assert np.linalg.norm(contract(network.structure, network.cores) - x) <= 1e-8
         assert len(network.structure.edges) < network.structure.num_nodes  # no cycle
@@ -145,7 +145,7 @@ def test_smallest_of_all_trees_by_brute_force(seed):
         expected = _smallest_by_brute_force(x, max_error / math.sqrt(2 * 4 - 3))
         size, nodes, rank = find(x, max_error)
         assert size == expected
-        network = build_tree(torch.from_numpy(x), nodes, rank)
+        network = build_tree(CutBounds(torch.from_numpy(x), 0.0), nodes, rank)
         assert network.num_parameters <= size
         error = np.linalg.norm(contract(network.structure, network.cores) - x) / np.linalg.norm(x)
         assert error <= max_error
@@ -160,7 +160,7 @@ def test_built_trees_keep_the_error(shape, dtype, max_error):
     x = rng.standard_normal(shape) * decay
     x = (x + 1j * rng.standard_normal(shape) * decay if dtype is np.complex128 else x).astype(dtype)
     size, nodes, rank = find(x, max_error)
-    network = build_tree(torch.from_numpy(x), nodes, rank)
+    network = build_tree(CutBounds(torch.from_numpy(x), 0.0), nodes, rank)
     assert network.structure.dims == shape
     assert network.num_parameters <= size
     error = np.linalg.norm(contract(network.structure, network.cores) - x) / np.linalg.norm(x)
@@ -171,7 +171,7 @@ def test_high_orders_use_binary_trees():
     structure = Structure.tensor_train((2,) * 9, 2)
     size, nodes, rank = find(planted(structure), 1e-9)
     assert size == structure.num_parameters
-    network = build_tree(torch.from_numpy(planted(structure)), nodes, rank)
+    network = build_tree(CutBounds(torch.from_numpy(planted(structure)), 0.0), nodes, rank)
     np.testing.assert_allclose(contract(network.structure, network.cores), planted(structure), atol=1e-10)
 
 

@@ -95,19 +95,17 @@ class CutBounds:
 
     def least_parameters(self) -> int:
         """Lower bound on the size of any network within the error: a leg's core needs its mode's rank."""
-        masks = [1 << k for k in range(self.order)]
-        known = set(self.cuts)
-        everything = (1 << self.order) - 1
+        known, everything = set(self.cuts), (1 << self.order) - 1
         return sum(
-            self.dims[k] * (self.needed_rank(m) if {m, everything ^ m} & known else 1)
-            for k, m in enumerate(masks)
+            dim * (self.needed_rank(1 << k) if {1 << k, everything ^ (1 << k)} & known else 1)
+            for k, dim in enumerate(self.dims)
         )
 
     def reducible_edges(self, structure: Structure) -> set[Edge]:
         """Edges whose rank the bounds do not forbid to lower by one."""
         if not structure.edges or structure.num_nodes - self.order > MAX_INTERNAL:
             return set(structure.edges)
-        log_ranks = np.log(np.array([structure.ranks[e] for e in structure.edges], dtype=float))
+        log_ranks = _log_ranks(structure)
         saved = log_ranks - np.log(np.exp(log_ranks) - 1.0)
         left = np.ones(len(structure.edges), dtype=bool)
         for mask in self.cuts:
@@ -126,14 +124,13 @@ class CutBounds:
         """Whether the bounds allow this structure to reach the error at all."""
         if structure.num_nodes - self.order > MAX_INTERNAL:
             return True
-        log_ranks = np.log(np.array([structure.ranks[e] for e in structure.edges], dtype=float))
-        for mask in self.cuts:
-            capacity = 0.0
-            if structure.edges:
-                capacity = float((self._crossings(structure, mask) @ log_ranks).min())
-            if capacity < math.log(self.needed_rank(mask)) - 1e-9:
-                return False
-        return True
+        if not structure.edges:
+            return all(self.needed_rank(mask) == 1 for mask in self.cuts)
+        log_ranks = _log_ranks(structure)
+        return all(
+            (self._crossings(structure, mask) @ log_ranks).min() >= math.log(self.needed_rank(mask)) - 1e-9
+            for mask in self.cuts
+        )
 
     def _crossings(self, structure: Structure, mask: int) -> npt.NDArray[np.float64]:
         """For every placement of the internal nodes on the two sides, which edges cross."""
@@ -143,3 +140,9 @@ class CutBounds:
         i, j = np.array(structure.edges).T
         crossing: npt.NDArray[np.float64] = (sides[:, i] != sides[:, j]).astype(float)
         return crossing
+
+
+def _log_ranks(structure: Structure) -> npt.NDArray[np.float64]:
+    ranks = np.array([structure.ranks[e] for e in structure.edges], dtype=float)
+    logarithms: npt.NDArray[np.float64] = np.log(ranks)
+    return logarithms

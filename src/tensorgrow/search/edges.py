@@ -24,25 +24,16 @@ class EdgePolicy:
     @classmethod
     def parse(cls, edges: Edges, order: int, max_degree: int | None = None) -> EdgePolicy:
         """From what the user gives: "all", "chain", "ring" or pairs."""
-        if isinstance(edges, str):
-            if edges == "all":
-                return cls(None, max_degree)
-            if edges == "chain":
-                pairs = [(k, k + 1) for k in range(order - 1)]
-            elif edges == "ring":
-                pairs = [(k, (k + 1) % order) for k in range(order)] if order > 2 else [(0, 1)][: order - 1]
-            else:
-                raise OptionError(
-                    f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs"
-                )
+        if isinstance(edges, str) and edges == "all":
+            return cls(None, max_degree)
+        if isinstance(edges, str) and edges in ("chain", "ring"):
+            pairs = [(k, k + 1) for k in range(order - 1)]
+            if edges == "ring" and order > 2:
+                pairs.append((0, order - 1))
+        elif isinstance(edges, str) or not isinstance(edges, Iterable):
+            raise OptionError(f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs")
         else:
-            try:
-                listed = list(edges)
-            except TypeError:
-                raise OptionError(
-                    f"edges={edges!r} is not known; give 'all', 'chain', 'ring' or pairs of legs"
-                ) from None
-            pairs = [_pair(e, order) for e in listed]
+            pairs = [_pair(e, order) for e in edges]
             if not pairs and order > 1:
                 raise OptionError("edges is empty: no rank could ever grow; give 'all' or some pairs")
         return cls(frozenset((min(e), max(e)) for e in pairs), max_degree)

@@ -45,10 +45,8 @@ class FitState(NetworkState):
 class FitSearch(NetworkSearch[FitProblem, FitState]):
     """Alternating least squares until it converges or a limit is met; see `Search`."""
 
-    def __init__(
-        self, problem: FitProblem, limits: Limits, start: Start | None = None, state: FitState | None = None
-    ) -> None:
-        super().__init__(problem, limits, state or FitState(), problem.context, start)
+    def __init__(self, problem: FitProblem, limits: Limits, start: Start) -> None:
+        super().__init__(problem, limits, FitState(), problem.context, start)
         self._norm = problem.objectives[0][0].norm
 
     @property

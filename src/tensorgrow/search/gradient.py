@@ -23,9 +23,6 @@ from .score import Gains
 from .search import LEAST_GAIN, Context, NetworkSearch, Start
 from .state import Fitted, NetworkState
 
-# Steps on batches that show what the new slices of an edge can do.
-CANDIDATE_STEPS = 100
-
 
 @dataclass(frozen=True)
 class GradientProblem:
@@ -83,14 +80,8 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
 
     uses = frozenset({"edge_score", "slice_noise", "rank_increment", "transfer", "max_degree", "patience"})
 
-    def __init__(
-        self,
-        problem: GradientProblem,
-        limits: Limits,
-        start: Start | None = None,
-        state: GradientState | None = None,
-    ) -> None:
-        super().__init__(problem, limits, state or GradientState(), problem.context, start)
+    def __init__(self, problem: GradientProblem, limits: Limits, start: Start) -> None:
+        super().__init__(problem, limits, GradientState(), problem.context, start)
         self._ran_out_of_memory = False  # whether an edge was refused for the memory it would need
 
     @property
@@ -117,8 +108,8 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         structure = network.structure
         edges = problem.policy.growable(structure, problem.max_parameters)
         if not edges:
-            some = problem.policy.growable(structure)
-            self._end(StopReason.MAX_PARAMETERS if some else StopReason.SATURATED)
+            fits_no_more = problem.policy.growable(structure)
+            self._end(StopReason.MAX_PARAMETERS if fits_no_more else StopReason.SATURATED)
             return
         if isinstance(problem.objective, Screening):
             self._grow_several(problem.objective, edges)
@@ -157,7 +148,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         self._train_and_record(grown, moments, best[0])
 
     def _train_and_record(self, network: TensorNetwork, moments: State, edge: Edge) -> None:
-        """Train after a growth, record it, and see whether to go on."""
+        """Train after a growth, record it, and decide whether to continue."""
         state, problem, o = self.state, self.problem, self.problem.options
         keep = problem.training.keep_state and o.transfer
         state.current, state.moments = self._train(network, moments if keep else None)
@@ -182,7 +173,6 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
     # -- training --------------------------------------------------------------------------------------
 
     def _train(self, network: TensorNetwork, moments: State | None) -> tuple[Fitted, State]:
-        """All cores trained from where they are."""
         problem = self.problem
         return fit_by_gradient(
             problem.objective, network, problem.training, moments=moments, deadline=self.context.deadline
@@ -197,7 +187,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         i, j = edge
         leaves = []
         for node, other in ((i, j), (j, i)):
-            count = _slice_size(structure, node, other)
+            count = structure.leg_dim(node) * structure.bond_product(node, without=other)
             noise = torch.randn(count, generator=self.context.generator, dtype=torch.float64)
             leaves.append((o.slice_noise * noise).to(network.cores[0]).requires_grad_())
         frozen = [c.detach() for c in network.cores]
@@ -218,10 +208,10 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
             )
             after = objective.validate(now())
             after = objective.total(now()) if after is None else after
+            score = self._score(fitted.measure, after, structure.growth_cost(i, j))
         except (DataError, MemoryLimitError) as error:  # diverged, or too large: not this edge
             self._ran_out_of_memory |= isinstance(error, MemoryLimitError)
-            return edge, (leaves[0].detach(), leaves[1].detach()), -math.inf
-        score = self._score(fitted.measure, after, structure.growth_cost(i, j))
+            score = -math.inf
         return edge, (leaves[0].detach(), leaves[1].detach()), score
 
     @property
@@ -230,7 +220,8 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         objective, epochs = self.problem.objective, self.problem.training.candidate_epochs
         if objective.is_whole or not objective.num_batches:
             return epochs
-        return max(epochs, math.ceil(CANDIDATE_STEPS / objective.num_batches))
+        steps = 100  # they show what the new slices of an edge can do
+        return max(epochs, math.ceil(steps / objective.num_batches))
 
     def _score(self, before: float, after: float, added: int) -> float:
         """Score of a growth; the largest wins."""
@@ -250,12 +241,11 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
     def _note_best(self) -> None:
         state = self.state
         now = self.current.measure
-        if state.best is None or now < state.best.measure:
-            least = self.problem.least_gain * abs(state.best.measure) if state.best else 0.0
-            gained = state.best is None or now < state.best.measure - least
-            state.best, state.stale = state.current, 0 if gained else state.stale + 1
-        else:
-            state.stale += 1
+        before = math.inf if state.best is None else state.best.measure
+        least = 0.0 if state.best is None else self.problem.least_gain * abs(before)
+        state.stale = 0 if now < before - least or state.best is None else state.stale + 1
+        if state.best is None or now < before:
+            state.best = state.current
 
     def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
         return None, fitted.validation
@@ -301,10 +291,6 @@ def _measure(objective: Differentiable, now: Callable[[], TensorNetwork]) -> Cal
     if objective.holds_out:
         return held_out
     return (lambda: objective.total(now())) if objective.is_whole else None
-
-
-def _slice_size(structure: Structure, node: int, other: int) -> int:
-    return structure.leg_dim(node) * structure.bond_product(node, without=other)
 
 
 def grow_moments(structure: Structure, moments: State, i: int, j: int) -> State:

@@ -33,17 +33,6 @@ from .state import Fitted, NetworkState
 from .term import add_term
 from .trees import build_tree, smallest_tree
 
-# Later starts are abandoned this far above the best size: pruning seldom makes up for more.
-ABANDON_ABOVE = 1.3
-# Cycles without a gain after which the next one starts from the best network again; an accepted cycle may be
-# this much larger than the current network.
-STALLS_BEFORE_RETURN = 12
-REGROW_SLACK = 0.02
-# Regrow cycles for targets that look exact but whose structure is not certified.
-EXACT_CYCLES = 12
-# Share of the time after which no further start begins: regrowing needs the other half.
-HALF_TIME = 0.45
-
 
 @dataclass
 class GreedyState(NetworkState):
@@ -58,10 +47,8 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     uses = GreedyOptions.names() - {"ridge", "patience", "overshoot"}
 
-    def __init__(
-        self, problem: Problem, limits: Limits, start: Start | None = None, state: GreedyState | None = None
-    ) -> None:
-        super().__init__(problem, limits, state or GreedyState(), problem.context, start)
+    def __init__(self, problem: Problem, limits: Limits, start: Start) -> None:
+        super().__init__(problem, limits, GreedyState(), problem.context, start)
 
     # -- phases ----------------------------------------------------------------------------------------
 
@@ -120,7 +107,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         """Size at which a later start has lost: pruning may still shrink it, unless bounds forbid that."""
         bounds = self.problem.bounds
         certified = bounds is not None and not bounds.reducible_edges(best.network.structure)
-        return best.size if certified else ABANDON_ABOVE * best.size
+        return best.size if certified else 1.3 * best.size  # pruning seldom makes up for more
 
     def _cannot_grow(self) -> None:
         """No edge fits the budget, or none helps."""
@@ -139,7 +126,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             )
             self._record("refit")
             state.best = state.current
-            self._start_regrowing(StopReason.MAX_PARAMETERS)
+            self._start_regrowing()
 
     def _prune(self) -> None:
         state, problem = self.state, self.problem
@@ -160,13 +147,12 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     def _tree(self) -> None:
         """Compare with the smallest tree: before growing for exact targets, else after the first growth."""
         state, problem = self.state, self.problem
-        bounds = problem.bounds
-        tree = None if bounds is None or not self._may_use_trees() else smallest_tree(bounds)
+        bounds, allowed = problem.bounds, problem.policy == EdgePolicy(None) and problem.split_nodes
+        tree = None if bounds is None or not allowed else smallest_tree(bounds)
         most = math.inf if problem.max_parameters is None else problem.max_parameters
         if tree is not None and tree[0] <= most and (state.best is None or tree[0] < state.best.size):
             assert bounds is not None
-            network = build_tree(bounds.target, tree[1], tree[2], bounds.bases)
-            network = network.to(self.start.device, self.start.dtype)
+            network = build_tree(bounds, *tree[1:]).to(self.start.device, self.start.dtype)
             fitted = refit(problem, network)
             if fitted.loss <= problem.target:
                 state.best = Fitted(merge_internal(fitted.network), fitted.loss)
@@ -176,21 +162,23 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         else:
             self._next_start()
 
-    def _may_use_trees(self) -> bool:
-        return self.problem.policy == EdgePolicy(None) and self.problem.split_nodes
-
     def _next_start(self) -> None:
         """Another growth from scratch where it may pay; otherwise regrow or end."""
         state, problem = self.state, self.problem
         more = state.start + 1 < problem.options.starts and self.start.init is None
-        timed = problem.options.regrow_cycles is None and self.limits.max_seconds is not None
-        again = (timed and not self._is_past_half_time()) or (self._looks_exact() and not self._is_settled())
-        if more and (again or self._lookahead_pays()):
+        if more and (self._has_time_for_a_start or self._may_be_smaller or self._lookahead_pays):
             state.start += 1
             state.phase = "start"
             return
-        self._start_regrowing(StopReason.TARGET_REACHED if problem.target else StopReason.MAX_PARAMETERS)
+        self._start_regrowing()
 
+    @property
+    def _has_time_for_a_start(self) -> bool:
+        """Whether the run ends by time, and enough is left: regrowing needs half of it."""
+        limit = self.limits.max_seconds if self.problem.options.regrow_cycles is None else None
+        return limit is not None and self.state.elapsed <= 0.45 * limit
+
+    @property
     def _lookahead_pays(self) -> bool:
         """Whether a second growth, with lookahead, is worth its time: only the first one goes without."""
         state, problem = self.state, self.problem
@@ -198,54 +186,48 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             return False
         return not problem.pace.is_costly(self.best.network.structure)
 
-    def _is_past_half_time(self) -> bool:
-        assert self.limits.max_seconds is not None
-        return self.state.elapsed > HALF_TIME * self.limits.max_seconds
+    @property
+    def _may_be_smaller(self) -> bool:
+        """Whether the target looks exact, and a smaller structure may represent it.
 
-    def _looks_exact(self) -> bool:
-        """Whether some rank of the best structure is exactly what a cut of the target needs."""
+        It looks exact where some rank of the best structure is just what a cut of it needs. That structure is
+        settled once it is certified, and the smallest possible or not beaten in two starts.
+        """
         bounds, best = self.problem.bounds, self.state.best
         if bounds is None or best is None or not self.problem.target:
             return False
-        structure = best.network.structure
-        return len(bounds.reducible_edges(structure)) < len(structure.edges)
-
-    def _is_settled(self) -> bool:
-        """Whether the best structure is certified, and smallest possible or not beaten in two starts."""
-        bounds, best = self.problem.bounds, self.state.best
-        assert bounds is not None and best is not None
-        if bounds.reducible_edges(best.network.structure):
+        reducible, edges = bounds.reducible_edges(best.network.structure), best.network.structure.edges
+        if len(reducible) == len(edges):
             return False
-        return self.state.start > 0 or best.size <= bounds.least_parameters()
+        return bool(reducible) or (self.state.start == 0 and best.size > bounds.least_parameters())
 
-    def _start_regrowing(self, otherwise: StopReason) -> None:
-        state = self.state
-        cycles = self._max_cycles()
-        if cycles == 0 or state.best is None or not state.best.network.structure.edges:
-            self._end(otherwise)
+    def _start_regrowing(self) -> None:
+        if self._max_cycles() == 0 or not self.best.network.structure.edges:
+            self._end(StopReason.MAX_PARAMETERS)  # unless the target is reached
             return
-        state.current = state.best
-        state.phase = "regrow"
+        self.state.current = self.state.best
+        self.state.phase = "regrow"
 
     def _max_cycles(self) -> float:
         o = self.problem.options
         if o.regrow_cycles is None:
             return math.inf
-        if o.regrow_cycles == 0 and o.starts > 1 and self._looks_exact() and not self._is_settled():
-            return EXACT_CYCLES
+        if o.regrow_cycles == 0 and o.starts > 1 and self._may_be_smaller:
+            return 12  # for targets that look exact but whose structure is not certified
         return o.regrow_cycles
 
     def _regrow(self) -> None:
         state, problem = self.state, self.problem
         if state.cycles >= self._max_cycles():
-            self._end(StopReason.TARGET_REACHED if problem.target else StopReason.MAX_PARAMETERS)
+            self._end(StopReason.MAX_PARAMETERS)  # unless the target is reached
             return
         state.cycles += 1
         try:
             trial = regrow(problem, self.current, self.best)
         except MemoryLimitError:
             trial = None
-        slack = 1.0 + REGROW_SLACK * float(torch.rand((), generator=self.context.generator))
+        # An accepted cycle may be a little larger than the current network.
+        slack = 1.0 + 0.02 * float(torch.rand((), generator=self.context.generator))
         if trial is not None and self._measure(trial) <= self._measure(self.current) * slack:
             state.current = trial
         if trial is not None and self._measure(trial) < self._measure(self.best):
@@ -253,7 +235,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             self._record("regrow", fitted=self.best)
         else:
             state.stalls += 1
-            if state.stalls % STALLS_BEFORE_RETURN == 0:
+            if state.stalls % 12 == 0:  # it went astray
                 state.current = state.best
 
     # -- bookkeeping -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
@@ -13,9 +14,7 @@ from .score import Candidate, ScoreMemory, grown_by, score_edges, score_of
 from .state import Fitted
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
-LEAST_GAIN = 1e-9
-# Where entries are missing and sweeps are cheap, refits continue until they converge.
-CHEAP_SWEEPS, CHEAP_TOLERANCE = 100, 1e-4
+ROUNDING_GAIN = 1e-9
 
 
 def refit(
@@ -28,12 +27,12 @@ def refit(
 ) -> Fitted:
     """ALS with the options of the search; stops at the target."""
     o = problem.options
-    patient = problem.refits_fully(network.structure)
+    default_sweeps, default_tolerance = o.sweeps, o.tolerance
+    if problem.refits_fully(network.structure):  # until it converges
+        default_sweeps, default_tolerance = max(o.sweeps, 100), min(o.tolerance, 1e-4)
     settings = ALSSettings(
-        max_sweeps=sweeps or (max(o.sweeps, CHEAP_SWEEPS) if patient else o.sweeps),
-        tolerance=(min(o.tolerance, CHEAP_TOLERANCE) if patient else o.tolerance)
-        if tolerance is None
-        else tolerance,
+        max_sweeps=sweeps or default_sweeps,
+        tolerance=default_tolerance if tolerance is None else tolerance,
         absolute_tolerance=o.absolute_tolerance,
         ridge=o.rounding_ridge,
         balance_every=o.balance_every,
@@ -51,10 +50,12 @@ def refit(
     return measure(problem, fit.network, fit.loss)
 
 
-def measure(problem: Problem, network: TensorNetwork, loss: float) -> Fitted:
-    """A network with its losses on the fitted and on the held-out data."""
-    arrays = problem.objective.to_arrays(network)
-    return Fitted(network, loss, problem.objective.validation_loss(network.structure, arrays))
+def measure(problem: Problem, network: TensorNetwork, loss: float | None = None) -> Fitted:
+    """A network with its losses on the fitted data, unless that is known, and on the held-out data."""
+    objective, structure = problem.objective, network.structure
+    arrays = objective.to_arrays(network)
+    loss = objective.loss(structure, arrays) if loss is None else loss
+    return Fitted(network, loss, objective.validation_loss(structure, arrays))
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,8 @@ PLAIN = Care()
 
 def grow_once(problem: Problem, current: Fitted, care: Care = PLAIN) -> tuple[Fitted, Edge] | None:
     """Raise the rank of the most promising edge; None when no edge may grow or none helps."""
-    if current.loss <= problem.rounding:
-        return None
+    if current.loss <= problem.objective.epsilon * 8 * problem.objective.norm:
+        return None  # nothing but rounding is left to explain
     for edges in problem.edges_in_turn(current.network.structure):
         grown = _grow_one_of(edges, problem, current, care) if edges else None
         if grown is not None:
@@ -98,7 +99,10 @@ def _grow_one_of(
     edges: list[Edge], problem: Problem, current: Fitted, care: Care
 ) -> tuple[Fitted, Edge] | None:
     """Raise the rank of the most promising of some edges; None when none helps."""
-    candidates = _helpful(problem, current, _score(problem, current, edges, care.memory))
+    score = partial(_score, problem, current)
+    memory = care.memory
+    candidates = memory.score(current.network.structure, edges, score) if memory else score(edges)
+    candidates = _helpful(problem, current, candidates)
     if not candidates:
         return None
     candidate, grown = _choose(problem, current, candidates, care)
@@ -115,7 +119,7 @@ def _grow_one_of(
         )
     fitted = _refit_after_growth(problem, grown)
     held_out = fitted.validation is not None  # there, a step may fail to pay at once
-    if transfer and not held_out and not fitted.loss < current.loss * (1.0 - LEAST_GAIN):
+    if transfer and not held_out and not fitted.loss < current.loss * (1.0 - ROUNDING_GAIN):
         return None  # the gain that the slices promised was rounding
     return fitted, candidate.edge
 
@@ -126,7 +130,7 @@ def _helpful(problem: Problem, current: Fitted, candidates: list[Candidate]) -> 
     Where data is held out and there are none, the one that gains most: a refit of everything may still gain
     what slices alone do not.
     """
-    helpful = [c for c in candidates if c.loss < current.measure * (1.0 - LEAST_GAIN)]
+    helpful = [c for c in candidates if c.loss < current.measure * (1.0 - ROUNDING_GAIN)]
     if problem.holds_out and not helpful:
         return sorted(candidates, key=lambda c: -c.gain)[:1]
     return helpful
@@ -159,18 +163,15 @@ def _check_memory(problem: Problem, grown: TensorNetwork) -> None:
         )
 
 
-def _score(
-    problem: Problem, current: Fitted, edges: list[Edge], memory: ScoreMemory | None
-) -> list[Candidate]:
-    """Candidate edges, best score first; all of them, or those that can still be the best."""
-    network, o = current.network, problem.options
-
-    def score(some: list[Edge]) -> list[Candidate]:
-        return score_edges(problem.objective, network, current.measure, some, o, problem.context.generator)
-
-    if memory is None:
-        return score(edges)
-    return memory.score(network.structure, edges, score)
+def _score(problem: Problem, current: Fitted, edges: list[Edge]) -> list[Candidate]:
+    return score_edges(
+        problem.objective,
+        current.network,
+        current.measure,
+        edges,
+        problem.options,
+        problem.context.generator,
+    )
 
 
 def order_by_gain(candidates: list[Candidate]) -> list[Candidate]:
@@ -219,10 +220,8 @@ def _look_ahead(
 def _same_edge_again(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetwork | None:
     if edge not in problem.policy.growable(grown.structure, problem.max_parameters):
         return None
-    now = measure(problem, grown, problem.objective.loss(grown.structure, problem.objective.to_arrays(grown)))
-    again = score_edges(
-        problem.objective, grown, now.measure, [edge], problem.options, problem.context.generator
-    )
-    if problem.holds_out and again[0].loss >= now.measure:
+    now = measure(problem, grown)
+    (again,) = _score(problem, now, [edge])
+    if problem.holds_out and again.loss >= now.measure:
         return None
-    return grown_by(grown, again[0])
+    return grown_by(grown, again)

@@ -83,14 +83,8 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     uses = GreedyOptions.names() - {"terms", "certify", "split_threshold", "split_while_growing"}
 
-    def __init__(
-        self,
-        problem: HeldOutProblem,
-        limits: Limits,
-        start: Start | None = None,
-        state: HeldOutState | None = None,
-    ) -> None:
-        super().__init__(problem, limits, state or HeldOutState(), problem.context, start)
+    def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
+        super().__init__(problem, limits, HeldOutState(), problem.context, start)
         self._ridges = RidgeChooser(problem)
 
     @property
@@ -247,7 +241,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         """Remove rank while the held-out error stays where it is; too costly in large networks."""
         state = self.state
         if self._may_shrink:
-            problem = replace(self._now, target=max(self.problem.target, self._acceptable))
+            problem = replace(self._now, target=max(self.problem.target, self._acceptable(self.best.measure)))
             smaller = prune_once(problem, self.current)
             if smaller is not None:
                 state.current, reduction = smaller
@@ -266,7 +260,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _settle(self) -> None:
         """Keep the smallest, or a smaller network for the completed tensor; choose the ridge finely."""
         state = self.state
-        acceptable = self._acceptable
+        acceptable = self._acceptable(self.best.measure)
         state.best = state.current
         if self._may_shrink:
             smaller = self._decompose(self.current, acceptable)
@@ -349,21 +343,15 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         goal = self.problem.target if self.limits.max_error is not None else 0.0
         return fitted.measure <= (max(goal, self._exact) if self.problem.holds_out else goal)
 
-    @property
-    def _acceptable(self) -> float:
-        """Held-out loss that cannot be told from the best."""
-        return self._not_measurably_above(self.best.measure)
-
-    def _not_measurably_above(self, loss: float) -> float:
-        """A loss half a standard error above another one."""
+    def _acceptable(self, loss: float) -> float:
+        """Held-out loss that cannot be told from another one: half a standard error above it."""
         slack = 0.5 / math.sqrt(2.0 * max(self.problem.objective.num_held_out, 1))
         return max(loss * (1.0 + slack), self._exact)
 
     def _prefers(self, one: Fitted, other: Fitted) -> bool:
         """Whether `one` is the better answer: the smaller of two that cannot be told apart."""
         if self.limits.max_parameters is None:
-            acceptable = self._not_measurably_above(min(one.measure, other.measure))
-            acceptable = max(acceptable, self.problem.target)
+            acceptable = max(self._acceptable(min(one.measure, other.measure)), self.problem.target)
             if one.measure <= acceptable and other.measure <= acceptable:
                 return (one.size, one.measure) <= (other.size, other.measure)
         return one.measure <= other.measure
@@ -380,11 +368,11 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         problem = self._now
         if not problem.holds_out:
             return self.best
-        point = best_on_path(self.state.path, self._acceptable / problem.scale, problem.max_parameters)
+        most = self._acceptable(self.best.measure) / problem.scale
+        point = best_on_path(self.state.path, most, problem.max_parameters)
         if point is None or point.num_parameters >= self.best.size:
             return self.best
-        arrays = problem.objective.to_arrays(point.network)
-        return measure(problem, point.network, problem.objective.loss(point.network.structure, arrays))
+        return measure(problem, point.network)
 
     @property
     def _ridge(self) -> float:

@@ -26,13 +26,9 @@ class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
         """Whether a network is as good as the user asked for."""
 
     def _fit_first(self, sweeps: int | None) -> Fitted:
-        """Fit the network that the growth starts from; later starts are random."""
-        problem, generator = self.problem, self.context.generator
-        if self.state.start == 0:
-            network = self.start.first(problem.objective.dims, generator)
-        else:
-            network = self.start.random_rank_one(problem.objective.dims, generator)
-        return refit(problem, network, sweeps=sweeps)
+        """Fit the network that the growth starts from. Only a random one is followed by further starts."""
+        network = self.start.first(self.problem.objective.dims, self.context.generator)
+        return refit(self.problem, network, sweeps=sweeps)
 
     def _end(self, reason: StopReason) -> None:
         state, problem = self.state, self.problem

@@ -39,11 +39,10 @@ class Pace:
     """What sweeps over one objective cost on the device that computes them."""
 
     objective: LeastSquares
-    device: torch.device | str = "cpu"
 
     def seconds(self, structure: Structure) -> float:
         """Of one sweep."""
-        return self.objective.sweep_flops(structure) / flops_in(1.0, self.device)
+        return self.objective.sweep_flops(structure) / flops_in(1.0, self.objective.device)
 
     def is_cheap(self, structure: Structure) -> bool:
         """Whether a refit may take as many sweeps as it needs."""

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import torch
-
 from ..objectives import LeastSquares
 from ..solvers import ALSSettings
 from ..structure import Edge, Structure
@@ -16,9 +14,6 @@ from .edges import EdgePolicy
 from .options import GreedyOptions
 from .pace import Pace
 from .search import Context
-
-# Candidates that are refitted before one is chosen, where sweeps are cheap and the target is not exact.
-LOOKAHEAD = 8
 
 
 @dataclass(frozen=True)
@@ -46,13 +41,11 @@ class Problem:
     memory_limit: float = math.inf
     split_nodes: bool = True
     is_patient: bool = True
-    device: torch.device | str = "cpu"
     bounds: CutBounds | None = field(default=None, repr=False)
 
     @cached_property
     def pace(self) -> Pace:
-        """What sweeps cost here."""
-        return Pace(self.objective, self.device)
+        return Pace(self.objective)
 
     @property
     def is_exact(self) -> bool:
@@ -68,11 +61,6 @@ class Problem:
     def scale(self) -> float:
         """Norm of the data that the search goes by: what is held out, unless that is zero."""
         return self.objective.validation_norm or self.objective.norm or 1.0
-
-    @property
-    def rounding(self) -> float:
-        """Loss below which nothing but rounding is left to explain."""
-        return self.objective.epsilon * 8 * self.objective.norm
 
     def refits_fully(self, structure: Structure) -> bool:
         """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
@@ -91,7 +79,7 @@ class Problem:
         """Candidates to refit before one is chosen."""
         if self.options.lookahead is not None:
             return self.options.lookahead
-        return 1 if self.is_exact or self.pace.is_costly(structure) else LOOKAHEAD
+        return 1 if self.is_exact or self.pace.is_costly(structure) else 8
 
     def increment(self, structure: Structure, edge: Edge) -> int:
         """Ranks to add at once."""

@@ -31,10 +31,6 @@ class Reduction:
     make: Callable[[], TensorNetwork]
 
 
-def _itself(network: TensorNetwork) -> TensorNetwork:
-    return network
-
-
 def _losses(problem: Problem, networks: Sequence[TensorNetwork]) -> list[float]:
     """What the search goes by, without a refit; in one pass where data is costly to go through."""
     objective = problem.objective
@@ -62,7 +58,13 @@ def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds 
     ]
     size = network.num_parameters
     return [
-        Reduction("shrink", edge, size - small.num_parameters, loss, partial(_itself, small))
+        Reduction(
+            "shrink",
+            edge,
+            size - small.num_parameters,
+            loss,
+            partial(TensorNetwork, small.structure, small.cores),
+        )
         for edge, small, loss in zip(edges, smaller, _losses(problem, smaller))
     ]
 

@@ -35,7 +35,6 @@ class Context:
 
     @property
     def is_out_of_time(self) -> bool:
-        """Whether the deadline has passed."""
         return time.perf_counter() > self.deadline
 
     @property
@@ -132,7 +131,7 @@ class Search(ABC, Generic[P_co, S_co]):
         return ""
 
     def wind_down(self) -> bool:
-        """Told that a listener wants to stop; True: the run ends here, False: after what it must still do."""
+        """A listener wants to stop. True: the run ends here; False: it first does what it must still do."""
         return True
 
     @property
@@ -177,15 +176,11 @@ class Start:
         """Random cores for a structure."""
         return TensorNetwork.random(structure, random_state=generator, dtype=self.dtype, device=self.device)
 
-    def random_rank_one(self, dims: tuple[int, ...], generator: torch.Generator) -> TensorNetwork:
-        """Random cores without any edge."""
-        return self.random(Structure.rank_one(dims), generator)
-
     def first(self, dims: tuple[int, ...], generator: torch.Generator) -> TensorNetwork:
         """The network to start from."""
         if self.init is not None:
             return self.init.to(self.device, self.dtype)
-        return self.random_rank_one(dims, generator)
+        return self.random(Structure.rank_one(dims), generator)
 
 
 class NetworkSearch(Search[P_co, N_co]):

@@ -9,7 +9,7 @@ node of any degree are searched up to eight legs, nodes of degree three beyond.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -91,14 +91,9 @@ def _partitions(mask: int, blocks: int | None) -> Iterator[tuple[int, ...]]:
         part = (part - 1) & rest
 
 
-def build_tree(
-    target: torch.Tensor,
-    nodes: dict[int, TreeNode],
-    rank: dict[int, int],
-    bases: Sequence[torch.Tensor | None] | None = None,
-) -> TensorNetwork:
-    """Cores of a tree by nested truncated SVDs of the target, which may be given in orthonormal bases."""
-    order = target.dim()
+def build_tree(bounds: CutBounds, nodes: dict[int, TreeNode], rank: dict[int, int]) -> TensorNetwork:
+    """Cores of a tree by nested truncated SVDs of the target."""
+    order = bounds.order
     everything = (1 << order) - 1
     number: dict[int, int] = {}
     fresh = order
@@ -135,19 +130,17 @@ def build_tree(
         for child, basis, names in below:
             descend(child, basis, names, mask)
 
-    descend(everything, target, list(range(order)), None)
+    descend(everything, bounds.target, list(range(order)), None)
     ranks = {}
     for k, (core, neighbours) in pieces.items():
         for axis, other in enumerate(neighbours):
             ranks[min(k, other), max(k, other)] = core.shape[axis + 1]
-    above = [None] * order if bases is None else bases
-    dims = tuple(n if u is None else u.shape[0] for n, u in zip(target.shape, above))
-    structure = Structure(dims, ranks, num_nodes=fresh)
+    structure = Structure(bounds.dims, ranks, num_nodes=fresh)
     cores = []
     for k in range(fresh):
         core, neighbours = pieces[k]
         axes = sorted(range(len(neighbours)), key=lambda a: neighbours[a])
-        basis = above[k] if k < order else None
+        basis = bounds.bases[k] if k < order else None
         if basis is not None:
             core = torch.tensordot(basis, core, dims=1)
         cores.append(core.permute(0, *(1 + a for a in axes)).reshape(structure.core_shape(k)).contiguous())

@@ -160,7 +160,6 @@ class DecomposeTask(TensorTask[GreedySearch]):
             max_parameters=request.limits.max_parameters,
             memory_limit=self.data.memory_limit,
             split_nodes=request.splits_nodes(policy),
-            device=self.probe.device,
             bounds=bounds,
         )
         return GreedySearch(problem, request.limits, self.start())

@@ -86,7 +86,6 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             memory_limit=self.memory(objective, self.what),
             split_nodes=request.splits_nodes(policy),
             is_patient=self.structure is None,
-            device=self.probe.device,
         )
         return HeldOutSearch(problem, limits, self.start())
 

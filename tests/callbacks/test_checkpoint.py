@@ -273,12 +273,12 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path):
     process = child(data, checkpoint=str(file), **options)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    found = json.loads(out.splitlines()[-1])
-    assert Structure.from_dict(found["structure"]) == whole.structure
-    assert found["error"] == pytest.approx(whole.relative_error, rel=1e-9, abs=1e-12)
-    assert found["true"] == pytest.approx(found["error"], rel=1e-9)
-    assert found["kinds"] == [s.kind for s in whole.history]
-    assert found["stop"] == whole.stop.name
+    report = json.loads(out.splitlines()[-1])
+    assert Structure.from_dict(report["structure"]) == whole.structure
+    assert report["error"] == pytest.approx(whole.relative_error, rel=1e-9, abs=1e-12)
+    assert report["true"] == pytest.approx(report["error"], rel=1e-9)
+    assert report["kinds"] == [s.kind for s in whole.history]
+    assert report["stop"] == whole.stop.name
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -295,14 +295,14 @@ def test_ctrl_c_returns_the_best_so_far(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 0, err
-    found = json.loads(out.splitlines()[-1])
-    assert found["stop"] == "INTERRUPTED"
-    assert found["true"] == pytest.approx(found["error"], rel=1e-9)
-    assert 1e-3 < found["error"] < 1
-    assert len(found["kinds"]) >= 4
+    report = json.loads(out.splitlines()[-1])
+    assert report["stop"] == "INTERRUPTED"
+    assert report["true"] == pytest.approx(report["error"], rel=1e-9)
+    assert 1e-3 < report["error"] < 1
+    assert len(report["kinds"]) >= 4
     header, _ = read_file(file, ("checkpoint",))
     assert header["state"]["stop"] is None  # the run can go on
-    assert len(header["state"]["steps"]) == len(found["kinds"])
+    assert len(header["state"]["steps"]) == len(report["kinds"])
 
 
 def test_more_time_goes_on_from_a_checkpoint_that_had_reached_its_target(tmp_path):

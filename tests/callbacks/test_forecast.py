@@ -26,20 +26,20 @@ TIMES = np.arange(1.0, 13.0)
 @pytest.mark.parametrize("held_out", [False, True])
 @given(power=st.floats(0.2, 2.0), target=st.floats(0.01, 0.05))
 def test_errors_that_fall_like_a_power_of_time(held_out, power, target):
-    made = steps(TIMES**-power, range(10, 22), TIMES, held_out)
-    left = remaining_seconds(made, Limits(max_error=target), 12.0)
+    history = steps(TIMES**-power, range(10, 22), TIMES, held_out)
+    left = remaining_seconds(history, Limits(max_error=target), 12.0)
     expected = target ** (-1 / power) - 12.0
     assert left is None if expected <= 0 else left == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_sizes_and_steps_and_time():
-    made = steps(1 / TIMES, 100 * TIMES.astype(int), TIMES)
-    assert remaining_seconds(made, Limits(max_parameters=2000), 12.0) == pytest.approx(8.0)
-    assert remaining_seconds(made, Limits(max_steps=15), 12.0) == pytest.approx(3.0)
-    assert remaining_seconds(made, Limits(max_seconds=20.0), 12.5) == 7.5
+    history = steps(1 / TIMES, 100 * TIMES.astype(int), TIMES)
+    assert remaining_seconds(history, Limits(max_parameters=2000), 12.0) == pytest.approx(8.0)
+    assert remaining_seconds(history, Limits(max_steps=15), 12.0) == pytest.approx(3.0)
+    assert remaining_seconds(history, Limits(max_seconds=20.0), 12.5) == 7.5
     limits = Limits(max_seconds=20.0, max_parameters=1400)
-    assert remaining_seconds(made, limits, 12.0) == pytest.approx(2.0)  # the first limit that is met
-    assert remaining_seconds(made, Limits(max_seconds=5.0), 12.0) == 0.0
+    assert remaining_seconds(history, limits, 12.0) == pytest.approx(2.0)  # the first limit that is met
+    assert remaining_seconds(history, Limits(max_seconds=5.0), 12.0) == 0.0
 
 
 def test_nothing_is_said_too_early_or_without_progress():
@@ -64,12 +64,12 @@ def test_only_the_growth_under_way_counts():
 
 
 def test_once_the_goal_is_reached_only_a_limit_of_time_is_known():
-    made = steps(1 / TIMES, range(10, 22), TIMES)
-    assert remaining_seconds(made, Limits(max_error=0.1), 12.0) is None
-    assert outlook(made, Limits(max_error=0.1), 12.0) == "goal reached, making it smaller"
+    history = steps(1 / TIMES, range(10, 22), TIMES)
+    assert remaining_seconds(history, Limits(max_error=0.1), 12.0) is None
+    assert outlook(history, Limits(max_error=0.1), 12.0) == "goal reached, making it smaller"
     limits = Limits(max_error=0.1, max_seconds=20.0)
-    assert outlook(made, limits, 12.0) == "goal reached, making it smaller, at most 8 s"
-    assert outlook(made, Limits(max_error=0.05), 12.0) == "about 8 s left"
+    assert outlook(history, limits, 12.0) == "goal reached, making it smaller, at most 8 s"
+    assert outlook(history, Limits(max_error=0.05), 12.0) == "about 8 s left"
     assert outlook([], Limits(max_error=0.05), 1.0) == ""
 
 

@@ -93,10 +93,10 @@ def test_the_real_mlflow(tmp_path):
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/runs.db")
     result = run(tg.tracking.MLflow("first"), max_error=0.5)
     assert mlflow.active_run() is None
-    (found,) = mlflow.search_runs(output_format="list")
-    assert found.data.tags["tensorgrow.stop"] == result.stop.name
-    assert found.data.params == {"max_error": "0.5"}
-    history = mlflow.MlflowClient().get_metric_history(found.info.run_id, "relative_error")
+    (logged,) = mlflow.search_runs(output_format="list")
+    assert logged.data.tags["tensorgrow.stop"] == result.stop.name
+    assert logged.data.params == {"max_error": "0.5"}
+    history = mlflow.MlflowClient().get_metric_history(logged.info.run_id, "relative_error")
     assert [m.value for m in history] == [s.relative_error for s in result.history]
 
 

@@ -224,7 +224,7 @@ class Case:
 
 def _greedy(options: GreedyOptions, **limits: Any) -> Case:
     return Case(
-        lambda **given: make_search(SMALL, options, **given),
+        lambda **others: make_search(SMALL, options, **others),
         (DenseLeastSquares, "sweep"),
         limits,
         budget=30,
@@ -283,15 +283,15 @@ def cost(structure: Structure, i: int, j: int) -> int:
 
 
 def unsaturated(structure: Structure) -> list[tuple[int, int]]:
-    found = []
+    edges = []
     for i, j in combinations(range(structure.num_nodes), 2):
         ends = []
         for a, b in ((i, j), (j, i)):
             others = [structure.rank(a, k) for k in range(structure.num_nodes) if k not in (a, b)]
             ends.append(structure.leg_dim(a) * math.prod(others))
         if structure.rank(i, j) < min(ends):
-            found.append((i, j))
-    return found
+            edges.append((i, j))
+    return edges
 
 
 def true_error(x: np.ndarray, network: TensorNetwork) -> float:

@@ -35,12 +35,12 @@ def test_ranks_are_exchanged_within_a_budget():
         max_parameters=wrong.num_parameters,
     )
     before = refit(problem, wrong)
-    found = exchange(problem, before, Care())
-    assert found is not None
-    assert found.size <= wrong.num_parameters
+    exchanged = exchange(problem, before, Care())
+    assert exchanged is not None
+    assert exchanged.size <= wrong.num_parameters
     assert problem.max_parameters == wrong.num_parameters
-    assert found.network.structure.rank(0, 1) == 3
-    assert found.measure < 1e-3 * before.measure
+    assert exchanged.network.structure.rank(0, 1) == 3
+    assert exchanged.measure < 1e-3 * before.measure
 
 
 # Edge, added parameters, score, gain; the best score first.

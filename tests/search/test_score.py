@@ -75,13 +75,13 @@ def test_slice_losses_are_exact(seed):
     network, loss = search.state.current.network, search.state.current.loss
     vectors = [c.numpy().reshape(-1) for c in network.cores]
     options = GROWTH.replace(slice_sweeps=30)
-    found = score_edges(
+    candidates = score_edges(
         search.problem.objective, network, loss, [(0, 1), (0, 2), (1, 2)], options, torch.Generator()
     )
     expected = _slice_gains(x, vectors)
-    assert {c.edge: c.loss for c in found} == pytest.approx(expected, rel=1e-6)
-    assert [c.score for c in found] == sorted((c.score for c in found), reverse=True)
-    assert {c.edge: c.added for c in found} == {(0, 1): 8, (0, 2): 7, (1, 2): 9}
+    assert {c.edge: c.loss for c in candidates} == pytest.approx(expected, rel=1e-6)
+    assert [c.score for c in candidates] == sorted((c.score for c in candidates), reverse=True)
+    assert {c.edge: c.added for c in candidates} == {(0, 1): 8, (0, 2): 7, (1, 2): 9}
 
 
 @pytest.mark.parametrize("seed", range(3))

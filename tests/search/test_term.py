@@ -24,8 +24,8 @@ def test_what_no_edge_can_begin_is_begun_by_a_term(size, order, error):
     search = make_search(x, GreedyOptions(), max_error=error)
     list(search)
     assert search.state.stop is Stop.TARGET_REACHED
-    found = search.answer.network
-    assert np.linalg.norm(dense(found.structure, found.cores) - x) <= error * np.linalg.norm(x)
+    network = search.answer.network
+    assert np.linalg.norm(dense(network.structure, network.cores) - x) <= error * np.linalg.norm(x)
     assert any(s.kind == "grow" and s.edge is None for s in search.state.steps)
 
 

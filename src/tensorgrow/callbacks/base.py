@@ -24,6 +24,10 @@ class _FromFunction:
     """A plain function of the step as a callback."""
 
     def __init__(self, function: Callable[[Record], object]) -> None:
+        if not callable(function):
+            raise OptionError(
+                f"a callback is a function of a Step or has on_start, on_step, on_end; not {function!r}"
+            )
         self.function = function
 
     def on_start(self, search: AnySearch) -> None:
@@ -42,14 +46,4 @@ def as_callbacks(callbacks: Callbacks) -> list[Callback]:
         return []
     if isinstance(callbacks, Callback) or callable(callbacks) or not isinstance(callbacks, Iterable):
         callbacks = [callbacks]
-    out: list[Callback] = []
-    for c in callbacks:
-        if isinstance(c, Callback):
-            out.append(c)
-        elif callable(c):
-            out.append(_FromFunction(c))
-        else:
-            raise OptionError(
-                f"a callback is a function of a Step or has on_start, on_step, on_end; not {c!r}"
-            )
-    return out
+    return [c if isinstance(c, Callback) else _FromFunction(c) for c in callbacks]

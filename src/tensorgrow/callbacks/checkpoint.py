@@ -12,8 +12,6 @@ from ..search import AnySearch
 from ..steps import Record
 
 CHECKPOINT_KIND = "checkpoint"
-# A file is written again when the run has taken this many times as long as writing the last one.
-WORTH_WRITING = 20.0
 
 
 class Checkpoint:
@@ -53,7 +51,7 @@ class Checkpoint:
         search.resume(header["state"], tensors)
 
     def on_start(self, search: AnySearch) -> None:
-        """Do nothing: whoever starts the run loads the file before."""
+        """Whoever starts the run has loaded the file."""
 
     def on_step(self, search: AnySearch, step: Record) -> bool | None:
         """Write, unless that would take a sizeable share of the time."""
@@ -69,7 +67,7 @@ class Checkpoint:
         state, tensors = search.pack()
         write_file(self.path, CHECKPOINT_KIND, {"identity": self.identity, "state": state}, tensors)
         now = time.perf_counter()
-        self._next = now + WORTH_WRITING * (now - begin)
+        self._next = now + 20.0 * (now - begin)  # so that at most a twentieth of the time goes into writing
 
 
 def _differences(one: object, other: object) -> tuple[object, object]:

@@ -1,4 +1,4 @@
-"""How long a run may still take, from the steps it has made."""
+"""How long a run may still take, from its steps so far."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def remaining_seconds(steps: Sequence[Record], limits: Limits, now: float) -> fl
     now
         Seconds since the run began.
     """
-    guesses: list[float] = []
-    if limits.max_seconds is not None:
-        guesses.append(limits.max_seconds - now)
+    guesses = [] if limits.max_seconds is None else [limits.max_seconds - now]
     if _is_reached(steps, limits):
         return max(0.0, guesses[0]) if guesses else None
     growth = [s for s in _under_way(steps) if s.seconds > 0]

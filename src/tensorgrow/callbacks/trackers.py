@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
-from ..errors import MissingPackageError
+from ..errors import import_package
 from ..search import AnySearch
 from ..steps import Record
 
@@ -18,10 +17,7 @@ def _ending(search: AnySearch) -> dict[str, str]:
     stop = search.state.stop
     # A run that can be resumed has no stop reason yet: it ran out of steps or time, or was interrupted.
     unfinished = "LIMIT" if search.hit_limit else "INTERRUPTED"
-    return {
-        "stop": unfinished if stop is None else stop.name,
-        "structure": search.describe(),
-    }
+    return {"stop": unfinished if stop is None else stop.name, "structure": search.describe()}
 
 
 class TensorBoard:
@@ -38,13 +34,8 @@ class TensorBoard:
     """
 
     def __init__(self, log_dir: str | Path) -> None:
-        try:
-            tensorboard: Any = importlib.import_module("torch.utils.tensorboard")
-        except ImportError as error:
-            raise MissingPackageError(
-                "tracking.TensorBoard needs tensorboard: pip install 'tensorgrow[tensorboard]'"
-            ) from error
-        self._class = tensorboard.SummaryWriter
+        message = "tracking.TensorBoard needs tensorboard: pip install 'tensorgrow[tensorboard]'"
+        self._class = import_package("torch.utils.tensorboard", message).SummaryWriter
         self._log_dir = str(log_dir)
         self._writer: Any = None
 
@@ -74,13 +65,8 @@ class MLflow:
     """
 
     def __init__(self, run_name: str | None = None) -> None:
-        try:
-            import mlflow
-        except ImportError as error:
-            raise MissingPackageError(
-                "tracking.MLflow needs mlflow: pip install 'tensorgrow[mlflow]'"
-            ) from error
-        self._mlflow = mlflow
+        message = "tracking.MLflow needs mlflow: pip install 'tensorgrow[mlflow]'"
+        self._mlflow = import_package("mlflow", message)
         self._run_name = run_name
         self._owns_run = False
 

@@ -27,7 +27,7 @@ MAX_INTERNAL = 8
 
 
 class CutBounds:
-    """Ranks that a target needs across its cuts at one error, computed when first asked for.
+    """Ranks that a target needs across its cuts at one error, computed when first needed.
 
     Parameters
     ----------

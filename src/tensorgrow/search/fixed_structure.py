@@ -13,9 +13,6 @@ from .limits import Limits
 from .search import Context, NetworkSearch, Start
 from .state import Fitted, NetworkState
 
-# What an approximation leaves out, as a share of the loss, from which the fit continues without it.
-REST_SHARE = 0.1
-
 
 @dataclass(frozen=True)
 class FitProblem:
@@ -37,7 +34,7 @@ class FitProblem:
 
 @dataclass
 class FitState(NetworkState):
-    """Of a `FitSearch`: the sweeps it made."""
+    """Of a `FitSearch`: the sweeps so far."""
 
     sweeps: int = 0
 
@@ -79,8 +76,8 @@ class FitSearch(NetworkSearch[FitProblem, FitState]):
             )
             network, state.sweeps, self._norm = fit.network, state.sweeps + fit.num_sweeps, objective.norm
             stop = self._why(fit, goal)
-            if rest <= REST_SHARE * fit.loss or stop != StopReason.CONVERGED:
-                break
+            if rest <= 0.1 * fit.loss or stop != StopReason.CONVERGED:
+                break  # what the approximation leaves out hardly matters, or the fit must end
         state.current = state.best = Fitted(network, fit.loss)
         self._record("fit")
         self.hit_limit = stop not in (StopReason.CONVERGED, StopReason.TARGET_REACHED)

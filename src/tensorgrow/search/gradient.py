@@ -206,9 +206,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
                 epochs=self._candidate_epochs,
                 deadline=self.context.deadline,
             )
-            after = objective.validate(now())
-            after = objective.total(now()) if after is None else after
-            score = self._score(fitted.measure, after, structure.growth_cost(i, j))
+            score = self._score(fitted.measure, _judge(objective, now()), structure.growth_cost(i, j))
         except (DataError, MemoryLimitError) as error:  # diverged, or too large: not this edge
             self._ran_out_of_memory |= isinstance(error, MemoryLimitError)
             score = -math.inf
@@ -266,12 +264,13 @@ def fit_by_gradient(
     def now() -> TensorNetwork:
         return TensorNetwork(structure, leaves)
 
+    may_judge = objective.holds_out or objective.is_whole  # else it costs another pass over the data
     done = train(
         leaves,
         objective.batches,
         lambda batch: objective.loss(now(), batch),
         training,
-        measure=_measure(objective, now),
+        measure=(lambda: _judge(objective, now())) if may_judge else None,
         whole=objective.is_whole,
         state=moments if moments and len(moments) == len(leaves) else None,
         deadline=deadline,
@@ -280,17 +279,10 @@ def fit_by_gradient(
     return Fitted(trained, objective.total(trained), objective.validate(trained)), done.state
 
 
-def _measure(objective: Differentiable, now: Callable[[], TensorNetwork]) -> Callable[[], float] | None:
-    """What the best epoch is chosen by; None where that would cost another pass over the data."""
-
-    def held_out() -> float:
-        value = objective.validate(now())
-        assert value is not None
-        return value
-
-    if objective.holds_out:
-        return held_out
-    return (lambda: objective.total(now())) if objective.is_whole else None
+def _judge(objective: Differentiable, network: TensorNetwork) -> float:
+    """The validation score; the loss where there is none."""
+    score = objective.validate(network)
+    return objective.total(network) if score is None else score
 
 
 def grow_moments(structure: Structure, moments: State, i: int, j: int) -> State:

@@ -235,7 +235,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             self._record("regrow", fitted=self.best)
         else:
             state.stalls += 1
-            if state.stalls % 12 == 0:  # it went astray
+            if state.stalls % 12 == 0:  # so long without a gain: from the best again
                 state.current = state.best
 
     # -- bookkeeping -----------------------------------------------------------------------------------

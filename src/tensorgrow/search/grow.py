@@ -10,7 +10,7 @@ from ..network import TensorNetwork
 from ..solvers import ALSSettings, als
 from ..structure import Edge
 from .problem import Problem
-from .score import Candidate, ScoreMemory, grown_by, score_edges, score_of
+from .score import Candidate, ScoreMemory, add_slices, score_edges, score_of
 from .state import Fitted
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
@@ -67,7 +67,7 @@ class Care:
     randomise
         Whether noise is put on the scores.
     lookahead
-        Candidates to refit before one is chosen; None: what the problem says.
+        Candidates to refit before one grows; None: what the problem says.
     doubt
         How many of the edges that gain most, whatever their cost, are refitted beside the one that scores
         best. New slices alone show less of what an edge can do the more the rest has to adapt to it.
@@ -151,7 +151,7 @@ def _choose(
         width = care.lookahead or problem.lookahead(current.network.structure)
     if width > 1:
         return _look_ahead(problem, current, candidates[:width], care.randomise)
-    return candidates[0], grown_by(current.network, candidates[0])
+    return candidates[0], add_slices(current.network, candidates[0])
 
 
 def _check_memory(problem: Problem, grown: TensorNetwork) -> None:
@@ -202,7 +202,7 @@ def _look_ahead(
     for candidate in candidates:
         trial = refit(
             problem,
-            grown_by(current.network, candidate),
+            add_slices(current.network, candidate),
             sweeps=problem.options.lookahead_sweeps,
             tolerance=0.0,
         )
@@ -224,4 +224,4 @@ def _same_edge_again(problem: Problem, grown: TensorNetwork, edge: Edge) -> Tens
     (again,) = _score(problem, now, [edge])
     if problem.holds_out and again.loss >= now.measure:
         return None
-    return grown_by(grown, again)
+    return add_slices(grown, again)

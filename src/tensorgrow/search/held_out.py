@@ -6,8 +6,8 @@ Phases of a run::
 
 and once more from the start where that pays.
 
-The error on fitted entries always falls as the network grows; the error on held-out ones does not. So every
-decision goes by the latter: which edge, how strong a ridge, when to stop (`patience` steps without gain), and
+The error on fitted entries always falls as the network grows; the error on held-out ones does not. So the
+latter decides everything: which edge, how strong a ridge, when to stop (`patience` steps without gain), and
 which of the visited networks to return.
 """
 
@@ -35,16 +35,6 @@ from .ridge import RIDGE_GAIN, HeldOutProblem, RidgeChooser
 from .score import Gains, ScoreMemory
 from .search import LEAST_GAIN, Context, Start
 from .state import Fitted, NetworkState
-
-# Within this share of the budget, stop after so many growths without a gain.
-NEAR_BUDGET, LAST_GROWTHS = 0.95, 2
-# Ranks are exchanged where more than this share of the budget is left over: what would help does not fit in.
-# An exchange must lower the held-out error by that share to be accepted.
-LEFT_OVER, EXCHANGE_GAIN = 0.02, 3e-3
-# Completed tensors up to this size are decomposed once more: larger ones take longer than the completion.
-DENSE_ENTRIES = 2_000_000
-# Edges refitted beside the best-scored one: none in small networks, in slow ones only every so many growths.
-DOUBT, DOUBT_EVERY = 2, 3
 
 
 @dataclass
@@ -79,7 +69,7 @@ class HeldOutState(NetworkState):
 
 
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
-    """Greedy-TN that goes by held-out data, and chooses the ridge by it; see `Search`."""
+    """Greedy-TN that judges networks, and the ridge, by held-out data; see `Search`."""
 
     uses = GreedyOptions.names() - {"terms", "certify", "split_threshold", "split_while_growing"}
 
@@ -157,25 +147,26 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         self._note_best()
         if self._is_reached(self.current):
             self._end_growth(StopReason.TARGET_REACHED)
-        elif state.stale >= LAST_GROWTHS and problem.holds_out and self._is_near_budget:
+        elif state.stale >= 2 and problem.holds_out and self._is_near_budget:
             self._end_growth(StopReason.MAX_PARAMETERS)
         elif state.stale >= problem.options.patience:
             self._end_growth(StopReason.VALIDATION)
 
     @property
     def _is_near_budget(self) -> bool:
+        """Whether two growths without a gain are enough to stop."""
         budget = self.limits.max_parameters
-        return budget is not None and self.current.size > NEAR_BUDGET * budget
+        return budget is not None and self.current.size > 0.95 * budget
 
     def _care(self, fitted: Fitted, *, randomise: bool = False) -> Care:
         """How edges are scored: all or those that may win, and how many of them are refitted."""
         state, problem = self.state, self.problem
         lazy = problem.options.edge_score == "per_parameter" and self._is_slow(fitted)
         few = problem.refits_fully(fitted.network.structure)  # so few held-out entries that luck decides
-        doubts = not few and (not lazy or len(state.steps) % DOUBT_EVERY == 0)
+        doubts = not few and (not lazy or len(state.steps) % 3 == 0)  # in slow networks seldom
         return Care(
             randomise=randomise,
-            doubt=DOUBT if doubts else 0,
+            doubt=2 if doubts else 0,
             memory=ScoreMemory(state.gains, problem.options.least_growth) if lazy else None,
         )
 
@@ -204,14 +195,14 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     @property
     def _leaves_room(self) -> bool:
-        """Whether ranks may be exchanged, and there is budget left that growth could not use."""
+        """Whether ranks may be exchanged, and growth left over 2 % of the budget or more."""
         assert self.limits.max_parameters is not None
         allowed = self.problem.options.overshoot > 0.0 and self.problem.holds_out
-        return allowed and self.best.size < (1.0 - LEFT_OVER) * self.limits.max_parameters
+        return allowed and self.best.size < 0.98 * self.limits.max_parameters
 
     def _exchange(self) -> None:
         """Within a budget: other ranks in place of some, while that helps."""
-        is_better = self._improve_on_best(exchange, EXCHANGE_GAIN)
+        is_better = self._improve_on_best(exchange, gain=3e-3)
         if not (is_better and self._leaves_room):
             self.state.phase = "regrow"
 
@@ -222,7 +213,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             state.phase = "shrink"
             return
         state.cycles += 1
-        is_better = self._improve_on_best(lambda p, best, care: regrow(p, best, best, care), RIDGE_GAIN)
+        is_better = self._improve_on_best(lambda p, best, care: regrow(p, best, best, care), gain=RIDGE_GAIN)
         state.stalls = 0 if is_better else state.stalls + 1
 
     def _improve_on_best(self, cycle: Callable[[Problem, Fitted, Care], Fitted | None], gain: float) -> bool:
@@ -285,7 +276,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         return o.regrow_cycles != 0 or self.problem.refits_fully(self.best.network.structure)
 
     def _end(self, reason: StopReason) -> None:
-        if self.state.earlier is not None and self.hit_limit:  # an earlier start met what was asked for
+        if self.state.earlier is not None and self.hit_limit:  # an earlier start met the request
             reason = self.state.outcome or reason
         super()._end(reason)
 
@@ -306,8 +297,8 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         completed tensor is itself uncertain: by about the noise times the root of parameters per entry.
         """
         problem, structure = self.problem, fitted.network.structure
-        if structure.num_entries > DENSE_ENTRIES or self.context.is_out_of_time:
-            return None
+        if structure.num_entries > 2_000_000 or self.context.is_out_of_time:
+            return None  # more entries take longer than the completion
         dense = fitted.network.to_dense().cpu()
         target = DenseLeastSquares(dense)
         noise = fitted.measure / problem.scale * math.sqrt(fitted.size / problem.objective.num_fitted)

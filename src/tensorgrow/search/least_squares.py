@@ -23,7 +23,7 @@ class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
 
     @abstractmethod
     def _is_reached(self, fitted: Fitted) -> bool:
-        """Whether a network is as good as the user asked for."""
+        """Whether a network is as good as the user wants."""
 
     def _fit_first(self, sweeps: int | None) -> Fitted:
         """Fit the network that the growth starts from. Only a random one is followed by further starts."""
@@ -36,7 +36,7 @@ class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
             state.best = state.current
         has_target = self.limits.max_error is not None
         if has_target and state.best is not None and state.best.measure <= problem.target:
-            reason = StopReason.TARGET_REACHED  # more time would only have made it smaller
+            reason = StopReason.TARGET_REACHED  # more time would only shrink the network
         super()._end(reason)
 
     def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Real
 
 from ..errors import OptionError
 from ..steps import StopReason
 
+_LIMITS = ("max_error", "max_parameters", "max_steps", "max_seconds")
+
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a run; at least one must be given, unless held-out data says when to stop.
+    """Limits of a run; there must be at least one, unless held-out data says when to stop.
 
     Attributes
     ----------
@@ -30,12 +32,12 @@ class Limits:
     signed: bool = False
 
     def __post_init__(self) -> None:
-        values = {k: v for k, v in asdict(self).items() if k not in ("held_out", "signed")}
         if not (self.held_out or self.has_any):
             raise OptionError(
                 "nothing says when to stop: give max_error, max_parameters, max_steps or max_seconds"
             )
-        for name, value in values.items():
+        for name in _LIMITS:
+            value = getattr(self, name)
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
@@ -53,9 +55,7 @@ class Limits:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is a limit at all."""
-        limits = (self.max_error, self.max_parameters, self.max_steps, self.max_seconds)
-        return any(limit is not None for limit in limits)
+        return any(getattr(self, name) is not None for name in _LIMITS)
 
     def check_size(self, smallest: int) -> None:
         """Refuse a budget that not even the first network fits in."""

@@ -54,12 +54,12 @@ class Problem:
 
     @property
     def holds_out(self) -> bool:
-        """Whether the search goes by the error on held-out data."""
+        """Whether the search judges by the error on held-out data."""
         return self.objective.validation_norm is not None
 
     @property
     def scale(self) -> float:
-        """Norm of the data that the search goes by: what is held out, unless that is zero."""
+        """Norm of the data that the search judges by: what is held out, unless that is zero."""
         return self.objective.validation_norm or self.objective.norm or 1.0
 
     def refits_fully(self, structure: Structure) -> bool:
@@ -76,7 +76,7 @@ class Problem:
         return 0.8 if is_short else ALSSettings.momentum
 
     def lookahead(self, structure: Structure) -> int:
-        """Candidates to refit before one is chosen."""
+        """Candidates to refit before one grows."""
         if self.options.lookahead is not None:
             return self.options.lookahead
         return 1 if self.is_exact or self.pace.is_costly(structure) else 8

@@ -32,7 +32,7 @@ class Reduction:
 
 
 def _losses(problem: Problem, networks: Sequence[TensorNetwork]) -> list[float]:
-    """What the search goes by, without a refit; in one pass where data is costly to go through."""
+    """What the search judges by, without a refit; in one pass where data is costly to read."""
     objective = problem.objective
     if isinstance(objective, SharesPasses):
         both = objective.losses_of(networks)

@@ -10,9 +10,6 @@ from .problem import Problem
 from .reduce import propose_shrinks, prune_once, removal_score
 from .state import Fitted
 
-# A ruined network may grow this much beyond the best before the cycle is given up.
-REGROW_ROOM = 1.3
-
 
 def regrow(problem: Problem, current: Fitted, best: Fitted, care: Care = PLAIN) -> Fitted | None:
     """One cycle: drop some ranks, grow back to the target or the budget, prune.
@@ -20,7 +17,7 @@ def regrow(problem: Problem, current: Fitted, best: Fitted, care: Care = PLAIN) 
     None when the cycle did not get back to the target.
     """
     state = _ruin(problem, current)
-    room = REGROW_ROOM * best.size if problem.target else math.inf
+    room = 1.3 * best.size if problem.target else math.inf  # beyond it the cycle has failed
     while state.loss > problem.target and state.size < room and not problem.context.is_out_of_time:
         width = min(4, problem.lookahead(state.network.structure))
         grown = grow_once(problem, state, replace(care, randomise=True, lookahead=width))

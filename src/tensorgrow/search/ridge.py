@@ -23,7 +23,7 @@ FINE_SWEEPS, FINE_TOLERANCE = 12, 2e-4
 
 @dataclass(frozen=True)
 class HeldOutProblem(Problem):
-    """A problem with data that a ridge is chosen by."""
+    """A problem with held-out data to choose a ridge by."""
 
     objective: HeldOut
 
@@ -55,7 +55,7 @@ class RidgeChooser:
         return replace(self.problem, objective=self.problem.objective.with_ridge(ridge))
 
     def is_due(self, fitted: Fitted, tuned: int) -> bool:
-        """Whether a network has outgrown a choice made at the size `tuned`."""
+        """Whether a network has outgrown the choice at the size `tuned`."""
         cheap = self.problem.refits_fully(fitted.network.structure)
         return self.is_free and (cheap or fitted.size >= TUNE_EVERY * tuned)
 

@@ -1,4 +1,4 @@
-"""Driving a search: who is told of its steps, and what may end it."""
+"""Drives a search: tells listeners of its steps, and ends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .search import AnySearch
 
 
 class Listener(Protocol):
-    """Told of a run's start, its steps and its end, however it ends; a true answer to a step stops it."""
+    """Hears of a run's start, its steps and its end, however it ends; a true answer to a step stops it."""
 
     def on_start(self, search: AnySearch) -> None:
         """Before the first step."""
@@ -25,8 +25,7 @@ class Listener(Protocol):
 def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
     """Drive a search to its end; listeners may stop it, and Ctrl-C keeps what there is.
 
-    At its end listeners see a run that can be continued without a stop reason: that is what a checkpoint
-    keeps.
+    At its end listeners see a run that can be resumed without a stop reason: that is what a checkpoint saves.
     """
     state = search.state
     for listener in listeners:
@@ -35,7 +34,9 @@ def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
     try:
         try:
             for step in search:
-                answers = [listener.on_step(search, step) for listener in listeners]  # all of them are told
+                answers = [
+                    listener.on_step(search, step) for listener in listeners
+                ]  # no shortcut: all must hear
                 if any(answers) and search.wind_down():
                     stop = StopReason.CALLBACK
                     break

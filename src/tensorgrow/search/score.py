@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from ..contraction import Array
 from ..network import TensorNetwork
 from ..objectives import LeastSquares, PairProblem, SliceFit
 from ..structure import Edge, Structure
@@ -36,8 +36,8 @@ class Candidate:
     """
 
     edge: Edge
-    left: Any
-    right: Any
+    left: Array
+    right: Array
     loss: float
     added: int
     cost: float
@@ -101,39 +101,29 @@ class ScoreMemory:
         Last gain, the logarithm of (loss before / loss after), and its age by edge.
     least
         Share of the network that a growth counts as at least.
-    batch
-        Edges scored at once.
-    oldest
-        Steps after which a gain is not trusted any more.
-    slack
-        Share of the best gain per parameter below which an old one cannot win.
     """
 
-    gains: Gains = field(default_factory=dict)
-    least: float = 0.0
-    batch: int = 4
-    oldest: int = 5
-    slack: float = 0.5
+    gains: Gains
+    least: float
 
     def score(
         self, structure: Structure, edges: Sequence[Edge], score: Callable[[list[Edge]], list[Candidate]]
     ) -> list[Candidate]:
         """Candidates among which the best is, best score first."""
         self.gains = {e: (g, age + 1) for e, (g, age) in self.gains.items()}
-        fresh = [e for e in edges if self.gains.get(e, (0.0, self.oldest))[1] >= self.oldest]
-        rest = {e: self.gains[e][0] / cost_of(structure, e, self.least) for e in edges if e not in fresh}
+        oldest = 5  # steps after which a gain is not trusted any more
+        unknown = [e for e in edges if self.gains.get(e, (0.0, oldest))[1] >= oldest]
+        rest = {e: self.gains[e][0] / cost_of(structure, e, self.least) for e in edges if e not in unknown}
         queue = sorted(rest, key=lambda e: -rest[e])
-        candidates = score(fresh) if fresh else []
-        while queue and not self._has_winner(candidates, rest[queue[0]]):
-            now, queue = queue[: self.batch], queue[self.batch :]
-            candidates += score(now)
+        candidates = score(unknown) if unknown else []
+        while queue:
+            if candidates and not rest[queue[0]] > 0.5 * max(c.gain / c.cost for c in candidates):
+                break  # so far below the best, an old gain cannot win
+            candidates += score(queue[:4])  # a few at once share their contractions
+            queue = queue[4:]
         self.gains |= {c.edge: (c.gain, 0) for c in candidates}
         candidates.sort(key=lambda c: -c.score)
         return candidates
-
-    def _has_winner(self, candidates: Sequence[Candidate], promise: float) -> bool:
-        """Whether what the next edge promises per parameter cannot beat the best candidate."""
-        return bool(candidates) and not promise > self.slack * max(c.gain / c.cost for c in candidates)
 
 
 def _fit_slices(problem: PairProblem, options: ScoreOptions, generator: torch.Generator) -> SliceFit:
@@ -141,18 +131,15 @@ def _fit_slices(problem: PairProblem, options: ScoreOptions, generator: torch.Ge
     if options.slice_init == "random":
         gradient = problem.gradient
         noise = options.slice_noise * torch.randn(gradient.shape[1], generator=generator, dtype=torch.float64)
-        right = noise.numpy().astype(gradient.dtype) if _is_numpy(gradient) else noise.to(gradient)
+        is_numpy = isinstance(gradient, np.ndarray)
+        right = noise.numpy().astype(gradient.dtype) if is_numpy else noise.to(gradient)
     return problem.fit(right, options.slice_sweeps)
 
 
-def grown_by(network: TensorNetwork, candidate: Candidate) -> TensorNetwork:
+def add_slices(network: TensorNetwork, candidate: Candidate) -> TensorNetwork:
     """The network with the candidate's slices added."""
     left, right = (
-        torch.from_numpy(np.ascontiguousarray(x)) if _is_numpy(x) else x
+        torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x
         for x in (candidate.left, candidate.right)
     )
     return network.grow_edge(*candidate.edge, slices=(left, right))
-
-
-def _is_numpy(array: Any) -> bool:
-    return isinstance(array, np.ndarray)

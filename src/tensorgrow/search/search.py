@@ -70,7 +70,7 @@ class Search(ABC, Generic[P_co, S_co]):
     uses
         Names of the `GreedyOptions` that the search reads; a task refuses others.
     hit_limit
-        Whether steps or time ended the run, so that more of them would continue it.
+        Whether steps or time ended the run, so that it can be resumed with more of them.
     """
 
     uses: ClassVar[frozenset[str]] = frozenset()
@@ -84,7 +84,7 @@ class Search(ABC, Generic[P_co, S_co]):
         self._begin = 0.0
 
     def __iter__(self) -> Iterator[Record]:
-        """Advance until done; every move that made a step yields it."""
+        """Advance until done; yield the steps of every move."""
         state = self.state
         self._begin = time.perf_counter() - state.elapsed
         limit = self.limits.max_seconds

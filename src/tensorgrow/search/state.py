@@ -1,4 +1,4 @@
-"""The state of a run: what the rest of it depends on, what it reports, and how both are kept in a file."""
+"""The state of a run: what the rest of it depends on, what it reports, and how both are saved."""
 
 from __future__ import annotations
 
@@ -21,17 +21,13 @@ Tensors = dict[str, torch.Tensor]
 C = TypeVar("C", bound=type)
 S = TypeVar("S", bound="SearchState")
 
-_PACKABLE: dict[str, type] = {}
+_PACKABLE: dict[str, type] = {"Step": Step, "PathPoint": PathPoint}
 
 
 def packable(cls: C) -> C:
-    """Let a dataclass be part of a state that is kept in a file. Only classes named here are ever built."""
+    """Let a dataclass be part of a saved state; no other classes are ever built from a file."""
     _PACKABLE[cls.__name__] = cls
     return cls
-
-
-for _class in (Step, PathPoint):
-    packable(_class)
 
 
 @packable
@@ -52,12 +48,11 @@ class Fitted:
 
     @property
     def measure(self) -> float:
-        """What the search goes by: the loss on held-out data, else the loss."""
+        """What the search judges by: the loss on held-out data, else the loss."""
         return self.loss if self.validation is None else self.validation
 
     @property
     def size(self) -> int:
-        """Number of parameters."""
         return self.network.num_parameters if self.counted is None else self.counted
 
 
@@ -85,9 +80,9 @@ class SearchState:
 
     @contextmanager
     def transaction(self, generator: torch.Generator) -> Iterator[None]:
-        """Undo a move that is broken off, so that it can be made again with the same random numbers.
+        """Undo a move that is interrupted, so that it can be repeated with the same random numbers.
 
-        A first result is kept all the same: it is better than none.
+        A first result stays: it is better than none.
         """
         before = {f.name: getattr(self, f.name) for f in fields(self)}
         before = {k: type(v)(v) if isinstance(v, list | dict) else v for k, v in before.items()}
@@ -143,7 +138,7 @@ class NetworkState(SearchState):
 
 
 class _Packer:
-    """Values as JSON, with their tensors beside it. A tensor that occurs several times is kept once."""
+    """Values as JSON, with their tensors beside it. A tensor that occurs several times is stored once."""
 
     def __init__(self) -> None:
         self.tensors: Tensors = {}

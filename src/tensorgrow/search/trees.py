@@ -95,14 +95,9 @@ def build_tree(bounds: CutBounds, nodes: dict[int, TreeNode], rank: dict[int, in
     """Cores of a tree by nested truncated SVDs of the target."""
     order = bounds.order
     everything = (1 << order) - 1
-    number: dict[int, int] = {}
-    fresh = order
-    for mask in sorted(nodes, reverse=True):
-        own = nodes[mask].leg
-        if own is None:
-            number[mask], fresh = fresh, fresh + 1
-        else:
-            number[mask] = own
+    internal = [mask for mask in sorted(nodes, reverse=True) if nodes[mask].leg is None]
+    number = {mask: node.leg for mask, node in nodes.items() if node.leg is not None}
+    number |= {mask: order + k for k, mask in enumerate(internal)}
     pieces: dict[int, tuple[torch.Tensor, list[int]]] = {}
 
     def descend(mask: int, tensor: torch.Tensor, labels: list[int], parent: int | None) -> None:
@@ -135,9 +130,9 @@ def build_tree(bounds: CutBounds, nodes: dict[int, TreeNode], rank: dict[int, in
     for k, (core, neighbours) in pieces.items():
         for axis, other in enumerate(neighbours):
             ranks[min(k, other), max(k, other)] = core.shape[axis + 1]
-    structure = Structure(bounds.dims, ranks, num_nodes=fresh)
+    structure = Structure(bounds.dims, ranks, num_nodes=len(number))
     cores = []
-    for k in range(fresh):
+    for k in range(len(number)):
         core, neighbours = pieces[k]
         axes = sorted(range(len(neighbours)), key=lambda a: neighbours[a])
         basis = bounds.bases[k] if k < order else None

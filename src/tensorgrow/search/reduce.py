@@ -13,7 +13,7 @@ from ..algebra.spectra import propose_splits
 from ..contraction import gram_plan
 from ..network import TensorNetwork
 from ..objectives import SharesPasses
-from ..structure import Edge, Structure
+from ..structure import Edge
 from .cuts import CutBounds
 from .grow import refit
 from .problem import Problem
@@ -69,25 +69,23 @@ def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds 
     ]
 
 
-def _may_split(problem: Problem, structure: Structure) -> bool:
-    added = structure.num_nodes - structure.order
-    return problem.split_nodes and added < problem.options.max_internal_nodes + structure.order
-
-
 def _splittable(problem: Problem, network: TensorNetwork) -> list[int]:
-    """Nodes whose environment Gram, which weighs the error of a split, fits in memory."""
+    """Nodes that may be split, and whose environment Gram, which weighs the error of it, fits in memory."""
     structure, item = network.structure, network.cores[0].element_size()
-    most = 0.5 * problem.memory_limit / item  # the other half is for the split itself
+    added = structure.num_nodes - structure.order
+    if not problem.split_nodes or added >= problem.options.max_internal_nodes + structure.order:
+        return []
     if structure.num_nodes == 1:  # nothing around the node, and nothing to split it between
         return []
+    most = 0.5 * problem.memory_limit / item  # the other half is for the split itself
     plans = (gram_plan(structure, k, network.is_complex).program for k in range(structure.num_nodes))
     return [k for k, program in enumerate(plans) if program.peak_entries <= most]
 
 
-def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
+def _propose_splits(problem: Problem, current: Fitted) -> list[Reduction]:
     """The most promising approximate splits; their loss is estimated from the dropped singular values."""
     network, structure = current.network, current.network.structure
-    if not _may_split(problem, structure) or problem.pace.is_costly(structure):
+    if problem.pace.is_costly(structure):
         return []
     splits = []
     for node in _splittable(problem, network):
@@ -96,19 +94,20 @@ def _splits(problem: Problem, current: Fitted, most: int) -> list[Reduction]:
             make = partial(network.split_node, s.node, s.axes, rank=s.rank)
             splits.append(Reduction("split", None, s.saved, loss, make))
     splits.sort(key=lambda r: removal_score(r, problem.target))
-    return splits[:most]
+    return splits[:4]
 
 
 def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
     """The split that saves most among those that cost almost nothing; None when there is none."""
     network, structure = current.network, current.network.structure
-    if not _may_split(problem, structure):
+    nodes = _splittable(problem, network)
+    if not nodes:
         return None
     threshold = problem.options.split_threshold * max(problem.target, 1e-5 * problem.objective.norm)
     limit = threshold / problem.objective.norm
     splits = [
         s
-        for node in _splittable(problem, network)
+        for node in nodes
         for s in propose_splits(structure, network.cores, node, threshold=limit)
         if s.dropped <= limit
     ]
@@ -159,10 +158,7 @@ def prune_once(
 ) -> tuple[Fitted, Reduction] | None:
     """One reduction after which the target still holds; None when the best few all fail."""
     o = problem.options
-    reductions = [
-        *propose_shrinks(problem, current.network, problem.bounds),
-        *_splits(problem, current, most=4),
-    ]
+    reductions = propose_shrinks(problem, current.network, problem.bounds) + _propose_splits(problem, current)
 
     def order(reduction: Reduction) -> float:
         noise = problem.context.noise(0.2) if randomise else 1.0

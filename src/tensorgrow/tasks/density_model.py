@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +25,6 @@ DENSITY_KIND = "density"
 
 # Numbers of an intermediate while samples are drawn; more prefixes are done in chunks.
 CHUNK_ENTRIES = 1 << 22
-# Arrays of the widest kind that a contraction holds at once.
-COPIES = 3
-# Probabilities below this many units of rounding of the terms they are sums of cannot be told from zero.
-ROUNDING = 16.0
 
 
 class DensityModel:
@@ -133,25 +129,26 @@ class DensityModel:
             Variables, in the order in which the result has its axes; by default all that are not given.
         """
         known = self._check_given(given)
-        asked = self._check_legs(legs, known)
-        roles = "".join(SET if k in known else OPEN if k in asked else SUMMED for k in range(len(self.dims)))
-        plan = self._plan(roles, f"the distribution over legs {asked}")
+        free = self._check_legs(legs, known)
+        roles = "".join(SET if k in known else OPEN if k in free else SUMMED for k in range(len(self.dims)))
+        plan = self._plan(roles, f"the distribution over legs {free}")
         rows = torch.zeros((1, len(self.dims)), dtype=torch.int64, device=self.network.device)
         for leg, value in known.items():
             rows[0, leg] = value
         weights = self._sums(plan, self._unit.cores, rows)
         total = float(weights.sum())
-        if known and not total > ROUNDING * torch.finfo(weights.dtype).eps * self._terms(roles, rows):
+        # Sums within a few units of rounding of their terms cannot be told from zero.
+        if known and not total > 16.0 * torch.finfo(weights.dtype).eps * self._terms(roles, rows):
             raise DataError(
                 f"the event {known} has probability zero, or one too small to be told from rounding: nothing "
                 "can be conditioned on it. Give values that occur together"
             )
-        ascending = sorted(asked)
-        return (weights.clamp_min(0.0) / total).permute([ascending.index(k) for k in asked])
+        ascending = sorted(free)
+        return (weights.clamp_min(0.0) / total).permute([ascending.index(k) for k in free])
 
     @torch.no_grad()
     def sample(self, n: int, random_state: RandomState = None) -> torch.Tensor:
-        """Independent exact samples, ``(n, order)``: each variable is drawn given those before it.
+        """Draw independent exact samples, ``(n, order)``: each variable given those before it.
 
         Parameters
         ----------
@@ -172,13 +169,13 @@ class DensityModel:
             plan = self._plan(roles, "the distribution of one leg given those before it")
             weights = self._sums(plan, self._unit.cores, prefixes).reshape(-1, d).clamp_min(0.0)
             edges = weights.double().cumsum(1)
-            drawn = torch.rand(int(n), generator=generator, dtype=torch.float64, device=generator.device)
-            level = drawn.to(device) * edges[member, -1]
+            uniform = torch.rand(int(n), generator=generator, dtype=torch.float64, device=generator.device)
+            level = uniform.to(device) * edges[member, -1]
             # Strictly above: values of probability zero are never drawn.
             values = (edges[member] <= level[:, None]).sum(1).clamp_max(d - 1)
-            chosen, member = torch.unique(member * d + values, return_inverse=True)
-            prefixes = prefixes[chosen // d]
-            prefixes[:, leg] = chosen % d
+            longer, member = torch.unique(member * d + values, return_inverse=True)
+            prefixes = prefixes[longer // d]
+            prefixes[:, leg] = longer % d
         return prefixes[member]
 
     # -- files -----------------------------------------------------------------------------------------
@@ -205,12 +202,14 @@ class DensityModel:
     def __repr__(self) -> str:
         return f"DensityModel({self.network!r}, kind={self.kind!r})"
 
-    # -- below -----------------------------------------------------------------------------------------
+    # -- contractions ----------------------------------------------------------------------------------
 
     def _plan(self, roles: str, what: str) -> PartialPlan:
-        """A contraction that fits in memory; refused otherwise."""
+        """Plan a contraction; refuse one that does not fit in memory."""
         plan = partial_plan(self.network.structure, roles, self.kind == "born")
-        needed = COPIES * plan.widest * self.network.cores[0].element_size()
+        needed = (
+            3 * plan.widest * self.network.cores[0].element_size()
+        )  # it holds up to 3 such arrays at once
         limit = free_memory(self.network.device)
         if needed > limit:
             raise MemoryLimitError(
@@ -220,22 +219,21 @@ class DensityModel:
         return plan
 
     def _terms(self, roles: str, rows: torch.Tensor) -> float:
-        """What the terms of a sum amount to: a result far below that is rounding, not probability.
+        """Bound the size of the terms of a sum: a result far below it is rounding, not probability.
 
-        Sizes of all terms are a bound that long networks make very loose; so is the sum over everything where
-        many legs are set. The smaller of the two counts.
+        The sizes of all terms are a bound that long networks make very loose; so is the sum over everything
+        where many legs are set. The smaller of the two counts.
         """
         plan = self._plan(roles.replace(OPEN, SUMMED), "a probability")
-        sizes = self._sums(plan, [c.abs() for c in self._unit.cores], rows)
+        sizes = self._sums(plan, tuple(c.abs() for c in self._unit.cores), rows)
         return min(float(sizes.sum()), math.exp(float(log_partition(self._unit, self.kind))))
 
-    def _sums(self, plan: PartialPlan, cores: Iterable[torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
-        listed = list(cores)
+    def _sums(self, plan: PartialPlan, cores: Sequence[torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
         if SET not in plan.roles:
-            return plan.run(listed)
+            return plan.run(cores)
         step = max(1, CHUNK_ENTRIES // plan.widest)
-        found = torch.cat([plan.run(listed, part) for part in torch.split(rows, step)])
-        return found[0] if len(rows) == 1 else found
+        sums = torch.cat([plan.run(cores, part) for part in torch.split(rows, step)])
+        return sums[0] if len(rows) == 1 else sums
 
     def _check_given(self, given: Mapping[int, int]) -> dict[int, int]:
         if not isinstance(given, Mapping):
@@ -253,13 +251,13 @@ class DensityModel:
         if legs is None:
             return tuple(k for k in range(len(self.dims)) if k not in known)
         listed: Iterable[Any] = (legs,) if isinstance(legs, Integral) else legs  # type: ignore[assignment]
-        asked = tuple(self._check_leg(k) for k in listed)
-        if len(set(asked)) < len(asked):
-            raise OptionError(f"legs {asked} name a leg twice")
-        both = [k for k in asked if k in known]
+        free = tuple(self._check_leg(k) for k in listed)
+        if len(set(free)) < len(free):
+            raise OptionError(f"legs {free} name a leg twice")
+        both = [k for k in free if k in known]
         if both:
             raise OptionError(f"legs {both} are asked for and given; leave them out of one of the two")
-        return asked
+        return free
 
     def _check_leg(self, leg: Any) -> int:
         if isinstance(leg, bool) or not isinstance(leg, Integral) or not 0 <= int(leg) < len(self.dims):

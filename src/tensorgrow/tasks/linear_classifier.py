@@ -19,18 +19,16 @@ import torch
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 
-# Ridges that are tried, times the number of samples, the strongest first.
+# Ridges to try, times the number of samples, the strongest first.
 RIDGES = (10.0, 1.0, 0.1, 0.01, 0.001)
 # Folds of the cross-validation; with many samples one of them is enough to tell ridges apart.
 FOLDS, MANY = 5, 3_000
-# Singular values of the weights below this share of the largest are left out.
-NEGLIGIBLE = 1e-6
 
 Tree = Sequence[tuple[int, int]]
 
 
 def fit_logistic(x: torch.Tensor, labels: torch.Tensor, num_classes: int, ridge: float) -> torch.Tensor:
-    """Weights of shape ``(classes, 1 + p)``, the constants first, by scikit-learn's logistic regression.
+    """Fit weights ``(classes, 1 + p)``, the constants first, by scikit-learn's logistic regression.
 
     They minimise the mean cross-entropy plus `ridge` times the sum of their squares, constants included.
     """
@@ -54,8 +52,12 @@ def fit_logistic(x: torch.Tensor, labels: torch.Tensor, num_classes: int, ridge:
 def choose_ridge(
     x: torch.Tensor, labels: torch.Tensor, num_classes: int, generator: torch.Generator
 ) -> float:
-    """The ridge, times the number of samples, with the smallest cross-validated cross-entropy."""
-    fold = _draw_folds(labels, generator)
+    """Find the ridge, times the number of samples, with the smallest cross-validated cross-entropy."""
+    # Classes are spread evenly over the folds.
+    order = torch.randperm(len(labels), generator=generator).to(labels.device)
+    by_class = order[torch.argsort(labels[order], stable=True)]
+    fold = torch.empty_like(labels)
+    fold[by_class] = torch.arange(len(labels), device=labels.device) % FOLDS
     totals = [0.0] * len(RIDGES)
     for k in range(FOLDS if len(labels) < MANY else 1):
         test = fold == k
@@ -69,22 +71,13 @@ def choose_ridge(
     return min(zip(totals, RIDGES))[1]
 
 
-def _draw_folds(labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Number of the fold of each sample; the classes are spread evenly."""
-    order = torch.randperm(len(labels), generator=generator).to(labels.device)
-    by_class = order[torch.argsort(labels[order], stable=True)]
-    fold = torch.empty_like(labels)
-    fold[by_class] = torch.arange(len(labels), device=labels.device) % FOLDS
-    return fold
-
-
 def spanning_tree(ranks: Mapping[Edge, int], root: int) -> list[tuple[int, int]]:
-    """Pairs (node, its parent) of the nodes that edges join to `root`, parents first; large ranks first."""
+    """List (node, its parent) for all nodes that edges join to `root`, parents first; large ranks first."""
     around: dict[int, list[int]] = {}
     for i, j in ranks:
         around.setdefault(i, []).append(j)
         around.setdefault(j, []).append(i)
-    found: list[tuple[int, int]] = []
+    tree: list[tuple[int, int]] = []
     seen = {root}
     open_edges = [(root, j) for j in sorted(around.get(root, []))]
     while open_edges:
@@ -92,13 +85,13 @@ def spanning_tree(ranks: Mapping[Edge, int], root: int) -> list[tuple[int, int]]
         open_edges.remove((parent, node))
         if node not in seen:
             seen.add(node)
-            found.append((node, parent))
+            tree.append((node, parent))
             open_edges += [(node, j) for j in sorted(around[node]) if j not in seen]
-    return found
+    return tree
 
 
 def tree_ranks(dims: Sequence[int], tree: Tree, directions: int) -> dict[Edge, int]:
-    """Ranks that a linear classifier with so many directions needs; near the leaves fewer are enough."""
+    """Compute the ranks that a linear classifier with so many directions needs; fewer near the leaves."""
     room = {node: dims[node] if node < len(dims) else 1 for node, _ in tree}
     room[len(dims) - 1] = 1
     ranks = {}
@@ -110,13 +103,9 @@ def tree_ranks(dims: Sequence[int], tree: Tree, directions: int) -> dict[Edge, i
 
 
 def linear_network(
-    structure: Structure,
-    weights: torch.Tensor,
-    *,
-    noise: float,
-    generator: torch.Generator,
+    structure: Structure, weights: torch.Tensor, *, noise: float, generator: torch.Generator
 ) -> TensorNetwork:
-    """The network of a linear classifier, exact where the structure has the ranks for it.
+    """Write a linear classifier as a network, exact where the structure has the ranks for it.
 
     Parameters
     ----------
@@ -133,7 +122,7 @@ def linear_network(
     # Adding the same to all classes changes no probability and would cost a direction.
     centred = weights - weights.mean(0)
     u, s, v = torch.linalg.svd(centred[:, 1:], full_matrices=False)
-    count = min(int((s > NEGLIGIBLE * s[0]).sum()), structure.dims[root] - 1)
+    count = min(int((s > 1e-6 * s[0]).sum()), structure.dims[root] - 1)  # the rest is negligible
     while any(r > structure.rank(*e) for e, r in tree_ranks(structure.dims, tree, count).items()):
         count -= 1
     half = s[:count].sqrt()
@@ -146,12 +135,12 @@ def linear_network(
     children: dict[int, list[int]] = {}
     for node, parent in tree:
         children.setdefault(parent, []).append(node)
-    sums: dict[int, torch.Tensor] = {}  # what the state of a node's upward edge says of 1 and the sums
+    sums: dict[int, torch.Tensor] = {}  # from the state of a node's upward edge to 1 and the sums
     unit = torch.eye(count + 1, dtype=weights.dtype, device=weights.device)
     for node, parent in reversed(tree):
         below = children.get(node, [])
         own = inner[:, node] if node < root else inner.new_zeros(count, 0)
-        full = _passed_on(own, [sums[c] for c in below])
+        full = _accumulate(own, [sums[c] for c in below])
         entries = math.prod(full.shape[1:])
         if entries <= count + 1:
             core, sums[node] = torch.eye(entries).to(full), full.reshape(count + 1, entries)
@@ -160,7 +149,7 @@ def linear_network(
             core, sums[node] = full, unit
         _place(cores[node], structure, node, core.movedim(0, -1), [*below, parent])
     top = children.get(root, [])
-    class_core = _passed_on(inner.new_zeros(count, 0), [sums[c] for c in top])
+    class_core = _accumulate(inner.new_zeros(count, 0), [sums[c] for c in top])
     mixed = torch.cat([centred[:, :1], outer], 1) @ class_core.reshape(count + 1, -1)
     _place(cores[root], structure, root, mixed.reshape(len(weights), *class_core.shape[2:]), top)
     for node in set(range(structure.num_nodes)) - {n for n, _ in tree} - {root}:
@@ -171,18 +160,18 @@ def linear_network(
     return TensorNetwork(structure, cores)
 
 
-def _passed_on(own: torch.Tensor, below: list[torch.Tensor]) -> torch.Tensor:
-    """One and the sums, as they follow from a feature and from the states below: ``(1 + k, m, *states)``."""
+def _accumulate(own: torch.Tensor, below: list[torch.Tensor]) -> torch.Tensor:
+    """Compute 1 and the sums from a feature and the states below: ``(1 + k, m, *states)``."""
     count, size = own.shape[0], own.shape[1] + 1
-    found = own.new_zeros(count + 1, size, *(s.shape[1] for s in below))
+    core = own.new_zeros(count + 1, size, *(s.shape[1] for s in below))
     ones = [s[0] for s in below]
-    found[0, 0] = _outer(ones, own)
+    core[0, 0] = _outer(ones, own)
     for a in range(count):
         for k, state in enumerate(below):
-            found[a + 1, 0] += _outer([*ones[:k], state[a + 1], *ones[k + 1 :]], own)
+            core[a + 1, 0] += _outer([*ones[:k], state[a + 1], *ones[k + 1 :]], own)
         for s in range(size - 1):
-            found[a + 1, s + 1] = own[a, s] * _outer(ones, own)
-    return found
+            core[a + 1, s + 1] = own[a, s] * _outer(ones, own)
+    return core
 
 
 def _outer(vectors: Iterable[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
@@ -194,16 +183,15 @@ def _place(
 ) -> None:
     """Add a core with axes (leg, bonds) into the corner of a larger one."""
     around = structure.neighbours[node]
-    kept = [b for b in bonds if b in around]  # bonds of rank one have no axis
-    core = core.reshape(core.shape[0], *(n for n, b in zip(core.shape[1:], bonds) if b in kept))
-    core = core.permute(0, *(1 + kept.index(j) for j in around if j in kept))
-    corner = tuple(slice(structure.rank(node, j)) if j in kept else 0 for j in around)
+    joined = [b for b in bonds if b in around]  # bonds of rank one have no axis
+    core = core.reshape(core.shape[0], *(n for n, b in zip(core.shape[1:], bonds) if b in joined))
+    core = core.permute(0, *(1 + joined.index(j) for j in around if j in joined))
     sizes = iter(core.shape[1:])
-    corner = tuple(slice(next(sizes)) if isinstance(c, slice) else c for c in corner)
+    corner = (slice(next(sizes)) if j in joined else 0 for j in around)
     target[(slice(None), *corner)] += core
 
 
 def _pass_through(core: torch.Tensor, first: int) -> None:
-    """What comes in along one edge leaves along the others, in the ranks that are not needed."""
+    """Let what comes in along one edge leave along the others, in the ranks that are not needed."""
     for k in range(first, min(core.shape[1:], default=0)):
         core[(0, *[k] * (core.dim() - 1))] += 1.0

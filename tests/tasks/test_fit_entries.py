@@ -178,3 +178,18 @@ def test_bad_losses_are_refused():
         tg.fit(noisy(), SMALL, loss="cubic")
     with pytest.raises(tg.DataError, match="counts"):
         tg.fit(noisy(), SMALL, loss="poisson")
+
+
+def test_a_validation_error_of_zero_reaches_the_target():
+    x, held = np.zeros((4, 5, 6)), np.zeros((4, 5, 6), bool)
+    x[:2], held[2:, 0] = 1.0, True
+    result = tg.fit(x, Structure.rank_one(x.shape), x == x, validation=held, max_error=1e-6, random_state=0)
+    assert result.validation_error == 0.0 and result.relative_error > 1e-6
+    assert result.stop == Stop.TARGET_REACHED
+
+
+def test_blocks_are_for_known_tensors():
+    x, mask = noisy(), some(SMALL.dims, 0.8)
+    for run in (lambda: tg.complete(tg.Blocks(x)), lambda: tg.fit(tg.Blocks(x), SMALL, mask)):
+        with pytest.raises(tg.DataError, match=r"every entry is known.* Observations"):
+            run()

@@ -169,6 +169,8 @@ def test_bad_options():
         regress(x, y, structure=Structure((2, 2)))
     with pytest.raises(tg.OptionError, match="max_parameters=3"):
         regress(x, y, max_parameters=3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_size'"):
+        regress(x, y, max_size=3)
 
 
 def test_options_and_the_ridge_that_goes_first():

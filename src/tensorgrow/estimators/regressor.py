@@ -15,7 +15,8 @@ from ..data.arrays import as_dtype
 from ..errors import DataError, OptionError
 from ..search import Effort, GreedyOptions
 from ..structure import Edge, Structure
-from ..tasks.regress import HELD_OUT, regress
+from ..tasks.held_out import HELD_OUT
+from ..tasks.regress import regress
 from ._sklearn import (
     MultiOutputMixin,
     NetworkEstimator,

@@ -38,7 +38,8 @@ class CompressedLeastSquares(LeastSquares):
 
     def __init__(self, core: torch.Tensor, bases: Sequence[Basis], rest: float) -> None:
         self._inner = DenseLeastSquares(core)
-        self._bases = [None if u is None else u.to(device=core.device, dtype=core.dtype) for u in bases]
+        self.core = core
+        self.bases = [None if u is None else u.to(device=core.device, dtype=core.dtype) for u in bases]
         self.dims = tuple(n if u is None else u.shape[0] for n, u in zip(core.shape, bases))
         self.dtype, self.device, self.use_numpy = core.dtype, core.device, self._inner.use_numpy
         self.rest = rest
@@ -59,7 +60,7 @@ class CompressedLeastSquares(LeastSquares):
         return TensorNetwork(structure, cores)
 
     def _basis(self, node: int) -> Basis:
-        return self._bases[node] if node < len(self._bases) else None
+        return self.bases[node] if node < len(self.bases) else None
 
     def _lower(self, network: TensorNetwork) -> TensorNetwork:
         cores = []
@@ -76,7 +77,7 @@ class CompressedLeastSquares(LeastSquares):
 
     def residual(self, network: TensorNetwork) -> CompressedLeastSquares:
         rest = self._inner.residual(self._lower(network))
-        return CompressedLeastSquares(rest.target, self._bases, self.rest)
+        return CompressedLeastSquares(rest.target, self.bases, self.rest)
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         return self._inner.sweep(self._small(structure), arrays, ridge) + self.rest**2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -33,40 +33,10 @@ from .tensor_data import DOUBLE_ENTRIES, TensorData
 
 # Copies of the tensor that a decomposition in memory takes: the data, another order, the residual, products.
 COPIES_IN_MEMORY = 5
-# Numbers of double precision per entry of the core while it is cut and searched.
-CORE_COPIES = 8
 # Share of the error target that compressing the modes may take: errors add up as squares, so the search on
 # the core is left with 0.87 of it. Without a target, what it may leave out.
 COMPRESSION_SHARE = 0.5
 COMPRESSION_ERROR = 1e-3
-
-
-@dataclass(frozen=True)
-class SmallCore:
-    """A tensor by its core in bases of its modes.
-
-    Attributes
-    ----------
-    rest
-        Norm of what the core leaves out.
-    """
-
-    objective: CompressedLeastSquares
-    core: torch.Tensor
-    bases: list[torch.Tensor | None]
-    rest: float
-
-    def bounds(self, max_error: float) -> CutBounds:
-        """Lower bounds on the ranks from the spectra of the core."""
-        allowed = (max_error * self.objective.norm) ** 2 - self.rest**2
-        inside = float(torch.linalg.vector_norm(self.core))
-        return CutBounds(self.core, math.sqrt(allowed) / inside, bases=self.bases)
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """What to note of the run."""
-        ranks = [int(n) for n in self.core.shape]
-        return {"multilinear_ranks": ranks, "left_out": self.rest / self.objective.norm}
 
 
 class BlockTensor(TensorData):
@@ -76,9 +46,12 @@ class BlockTensor(TensorData):
         self.request = request
         self.blocks = x if isinstance(x, Blocks) else Blocks(x)
         self.shape = self.blocks.shape
-        self._like = _probe(self.blocks, request.dtype)
+        if not self.shape or math.prod(self.shape) == 0:
+            raise DataError(f"the tensor is empty or a single number: its shape is {self.shape}")
+        dtype = compute_dtype(self.blocks.source.dtype, request.dtype)
+        self._like = torch.empty((), dtype=dtype, device=self.blocks.device)
         self.home = choose_device(request.device, self._like.expand(self.shape))
-        self._small: SmallCore | None = None
+        self._small: CompressedLeastSquares | None = None
 
     @cached_property
     def memory_limit(self) -> float:
@@ -95,12 +68,10 @@ class BlockTensor(TensorData):
 
     @property
     def reducer(self) -> Reducer:
-        """Who reads the blocks."""
         return self._first_pass[0]
 
     @cached_property
     def norm(self) -> float:
-        """Of the tensor."""
         return math.sqrt(sum(self._first_pass[1]))
 
     @property
@@ -121,11 +92,10 @@ class BlockTensor(TensorData):
 
     @cached_property
     def whole(self) -> BlockedLeastSquares:
-        """Least squares on the blocks."""
         return BlockedLeastSquares(self.reducer, self.norm)
 
-    def _compress(self) -> SmallCore | None:
-        """The tensor in bases of its modes; from a larger sketch where the first leaves out too much.
+    def _compress(self) -> CompressedLeastSquares | None:
+        """Write the tensor in bases of its modes; from a larger sketch where the first leaves out too much.
 
         None when the core would not fit in memory, or too much would be left out.
         """
@@ -133,7 +103,7 @@ class BlockTensor(TensorData):
         if ranges is None:
             return None
         allowed = COMPRESSION_SHARE * (self.request.limits.max_error or 0.0) or COMPRESSION_ERROR
-        entries = self.memory_limit / (8 * CORE_COPIES)
+        entries = self.memory_limit / (8 * 8)  # 8 numbers of 8 bytes per entry while the core is searched
         small = find_core(reducer, ranges, self.norm, allowed, entries)
         if small is None and max(self.shape) > SKETCH:
             larger = find_ranges(reducer, SECOND_SKETCH)
@@ -142,14 +112,17 @@ class BlockTensor(TensorData):
             return None
         device = torch.device("cpu") if small.core.numel() < GPU_ENTRIES else self.home
         core = small.core.to(device=device, dtype=self._like.dtype)
-        bases = [None if u is None else u.to(device=device, dtype=self._like.dtype) for u in small.bases]
-        self._small = SmallCore(CompressedLeastSquares(core, bases, small.rest), core, bases, small.rest)
+        self._small = CompressedLeastSquares(core, small.bases, small.rest)
         return self._small
 
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
-        small, error = self._compress(), self.request.limits.max_error
-        if small is not None:
-            return small.objective, small.bounds(error) if self.wants_bounds and error else None
+        small, error = self._compress(), self.bounded_error
+        if small is not None and error is None:
+            return small, None
+        if small is not None and error is not None:
+            allowed = math.sqrt((error * small.norm) ** 2 - small.rest**2)
+            inside = float(torch.linalg.vector_norm(small.core))
+            return small, CutBounds(small.core, allowed / inside, bases=small.bases)
         if self.blocks.method == "compress":
             raise OptionError(
                 "method='compress', but the modes do not compress: the core would not fit in the memory "
@@ -165,21 +138,38 @@ class BlockTensor(TensorData):
             what = f"streaming {structure.num_parameters:,} parameters"
             check_memory(needed, self.memory_limit, what)
             return ((self.whole, 0.0),)
-        core = (small.objective, small.rest)
+        core = (small, small.rest)
         return (core, (self.whole, 0.0)) if needed <= self.memory_limit else (core,)
 
     def error(self, network: TensorNetwork) -> float:
-        return _verify(self.reducer, network, self.norm)
+        """Compute the relative error in one pass that also checks that the data is still the same."""
+        reducer, norm = self.reducer, self.norm
+        double = {"float32": "float64", "complex64": "complex128"}
+        if math.prod(self.shape) <= DOUBLE_ENTRIES and reducer.form.dtype in double:
+            reducer = reducer.with_form(replace(reducer.form, dtype=double[reducer.form.dtype]))
+        arrays = BlockedLeastSquares(reducer, norm).to_arrays(network)
+        model = Model(network.structure, tuple(arrays))
+        sums = reducer.reduce(SquaredResiduals(((model,), ()))).sums
+        residual, data = sums[0], sums[1]
+        if abs(data - norm**2) > 1e-5 * norm**2:
+            raise DataError(
+                f"{reducer.source.label} changed while it was read: its norm was {norm:.6g} and is now "
+                f"{math.sqrt(data):.6g}. Run again on data that nobody writes to"
+            )
+        return math.sqrt(residual / data)
 
     def about(self) -> Mapping[str, object]:
         small, reducer = self._small, self.reducer
-        return {
+        notes = {
             "method": "stream" if small is None else "compress",
             "passes": reducer.passes,
             "bytes_per_pass": math.prod(self.shape) * reducer.source.itemsize,
             "blocks": len(reducer.boxes),
-            **({} if small is None else small.info),
         }
+        if small is None:
+            return notes
+        ranks = [int(n) for n in small.core.shape]
+        return {**notes, "multilinear_ranks": ranks, "left_out": small.rest / small.norm}
 
     def threads(self) -> AbstractContextManager[None]:
         return one_thread()
@@ -192,51 +182,26 @@ def fits_in_memory(x: Any, request: Request) -> bool:
     return COPIES_IN_MEMORY * item * math.prod(source.shape) <= request.memory(torch.device("cpu"))
 
 
-def _probe(blocks: Blocks, dtype: torch.dtype | None) -> torch.Tensor:
-    """A number of the dtype to compute in, where the tensor is; refuses tensors without entries."""
-    if not blocks.shape or math.prod(blocks.shape) == 0:
-        raise DataError(f"the tensor is empty or a single number: its shape is {blocks.shape}")
-    return torch.empty((), dtype=compute_dtype(blocks.source.dtype, dtype), device=blocks.device)
-
-
 def _survey(reducer: Reducer, sketch: bool) -> tuple[Reducer, Partial, Ranges | None]:
-    """First pass: norm, largest entry, what is not finite, and the ranges of the modes where asked for.
+    """Compute the norm, the largest entry and, with `sketch`, the ranges of the modes in one pass.
 
-    Made again with scaled data in the rare case that squares would overflow or vanish.
+    In the rare case that squares would overflow or vanish, a second pass reads scaled data.
     """
     while True:
         ranges = find_ranges(reducer) if sketch else None
-        found = reducer.reduce(Survey()) if ranges is None else ranges.survey
-        if not math.isfinite(found.largest):
-            bad = [k[1] for k, v in found.sums.items() if _is_squares(k) and not math.isfinite(v)]
+        survey = reducer.reduce(Survey()) if ranges is None else ranges.survey
+        if not math.isfinite(survey.largest):
+            bad = [k[1] for k, v in survey.sums.items() if _is_squares(k) and not math.isfinite(v)]
             name = reducer.source.name(bad[0]) if bad else "a block"
             raise DataError(
                 f"{len(bad)} blocks of {reducer.source.label} have entries that are not finite; the first is "
                 f"{name}. Remove or fill them first"
             )
-        scale = scale_for(found.largest)
+        scale = scale_for(survey.largest)
         if scale == 1.0:
-            return reducer, found, ranges
+            return reducer, survey, ranges
         reducer = reducer.with_form(replace(reducer.form, scale=scale * reducer.form.scale))
 
 
 def _is_squares(key: Any) -> bool:
     return isinstance(key, tuple) and key[0] == "squares"
-
-
-def _verify(reducer: Reducer, network: TensorNetwork, norm: float) -> float:
-    """Relative error from the residual, in one pass that also checks that the data is still the same."""
-    objective = BlockedLeastSquares(reducer, norm)
-    double = {"float32": "float64", "complex64": "complex128"}
-    if math.prod(reducer.source.shape) <= DOUBLE_ENTRIES and reducer.form.dtype in double:
-        form = replace(reducer.form, dtype=double[reducer.form.dtype])
-        objective = BlockedLeastSquares(reducer.with_form(form), norm)
-    model = Model(network.structure, tuple(objective.to_arrays(network)))
-    sums = objective.reducer.reduce(SquaredResiduals(((model,), ()))).sums
-    residual, data = sums[0], sums[1]
-    if abs(data - norm**2) > 1e-5 * norm**2:
-        raise DataError(
-            f"{reducer.source.label} changed while it was read: its norm was {norm:.6g} and is now "
-            f"{math.sqrt(data):.6g}. Run again on data that nobody writes to"
-        )
-    return math.sqrt(residual / data)

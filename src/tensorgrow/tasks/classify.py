@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 
-from ..callbacks.base import Callbacks
-from ..data.devices import check_memory, choose_device, free_memory, one_thread
+from ..data.devices import check_memory, choose_device, free_memory
 from ..data.features import FeatureMap, FeatureMapName
 from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
-from ..errors import OptionError, check_choice
-from ..network import RandomState, TensorNetwork
+from ..errors import OptionError
+from ..network import TensorNetwork
 from ..objectives import Classification
 from ..objectives.classes import is_affordable
 from ..results import Errors, Result
@@ -29,8 +26,8 @@ from ..steps import Step
 from ..structure import Edge, Structure
 from .learn import Guidance, LearnTask
 from .linear_classifier import choose_ridge, fit_logistic, linear_network, spanning_tree, tree_ranks
-from .request import Keywords, Request, pick
-from .task import deadline_of_last_fit, run_task, seed_of
+from .request import Request, SearchKeywords
+from .task import GPU_NUMBERS, deadline_of_last_fit, limit_threads, run_task
 
 # Share of the samples held out by default.
 HELD_OUT = 0.2
@@ -38,29 +35,11 @@ HELD_OUT = 0.2
 FEW_FEATURES = 16
 # Largest rank of the network that growth starts from.
 FIRST_RANK = 12
-# Share of the allowed edges that grow in one step, with few features and with many.
-FEW_AT_ONCE = 0.04
-MANY_AT_ONCE = 0.5
-# Share by which the cross-entropy of held-out samples must fall for a growth to count as progress.
-LEAST_GAIN = 0.02
-# Size of the random numbers that a start differs from the linear classifier by.
-NOISE = 1e-3
-# A network is taken instead of the linear classifier that it started from when the cross-entropy of held-out
-# samples is smaller by this many standard errors of the difference: it was chosen from many, that one not.
+# A network replaces the linear classifier that it started from when the cross-entropy of held-out samples is
+# smaller by this many standard errors of the difference: it is the best of many, the linear one is not.
 STANDARD_ERRORS = 2.0
-# Learning rate for one feature; the product of d of them changes by about sqrt(d) times as much per step.
-RATE = 0.03
-CLIP = 1.0
 # By effort: epochs, the steps that these must at least amount to, and growths without a gain before the end.
 EFFORTS = {"fast": (8, 120, 1), "balanced": (25, 300, 1), "thorough": (60, 1000, 3)}
-# The last training, on all samples: this much slower, and this much shorter.
-SLOWER = 3.0
-SHORTER = 2
-# Numbers in the features up to which one thread is faster, and from which "auto" takes a GPU.
-FEW_ENTRIES = 1_000_000
-GPU_ENTRIES = 3_000_000
-
-Edges = Literal["auto", "all", "chain", "ring"] | Iterable[Edge]
 
 
 @dataclass(frozen=True)
@@ -85,22 +64,11 @@ def classify(
     map_size: int | None = None,
     structure: Structure | None = None,
     validation: Any = HELD_OUT,
-    max_error: float | None = None,
-    max_parameters: int | None = None,
-    max_steps: int | None = None,
-    max_seconds: float | None = None,
-    edges: Edges = "auto",
-    effort: Effort = "balanced",
+    edges: Literal["auto", "all", "chain", "ring"] | Iterable[Edge] = "auto",
     training: TrainingOptions | None = None,
-    random_state: RandomState = None,
-    device: torch.device | str | None = None,
-    dtype: Any = None,
-    progress: bool | None = None,
-    callbacks: Callbacks = None,
-    checkpoint: str | Path | None = None,
-    options: GreedyOptions | None = None,
+    **keywords: Unpack[SearchKeywords],
 ) -> Classified:
-    """Learn class weights ``W`` whose structure held-out samples decide on.
+    """Learn class weights ``W`` whose structure held-out samples choose.
 
     Parameters
     ----------
@@ -114,10 +82,12 @@ def classify(
         Train this structure instead of learning one.
     validation
         Samples to hold out: a share, a boolean mask of length ``n``, or False for none.
-    max_error
-        Stop at this cross-entropy of the held-out samples.
+    edges
+        Edges that may grow; "auto": see `auto_edges`.
     training
         Overrides what `effort` says of the training.
+    keywords
+        As for `learn`; `max_error` is a cross-entropy of the held-out samples.
 
     Returns
     -------
@@ -125,32 +95,28 @@ def classify(
         Errors in its result are mean cross-entropies.
     """
     features = FeatureMap.fit(x, feature_map, map_size)
-    check_choice("effort", effort, tuple(EFFORTS))
-    keywords: Keywords = {
-        **pick(locals()),
-        "edges": auto_edges(x.shape[1] + 1) if isinstance(edges, str) and edges == "auto" else edges,
-        "dtype": torch.float32 if dtype is None else dtype,
-    }
     request = Request.parse(
         "classify",
         GradientSearch,
         lambda effort: GreedyOptions.for_learning(effort).replace(patience=EFFORTS[effort][2]),
         limited=False,
+        edges=auto_edges(x.shape[1] + 1) if isinstance(edges, str) and edges == "auto" else edges,
+        training=training,
         **keywords,
     )
-    kind = request.dtype
-    assert kind is not None
-    if kind.is_complex:
+    dtype = request.dtype or torch.float32
+    if dtype.is_complex:
         raise OptionError(
-            f"dtype={dtype!r} is complex; probabilities need real numbers: use float32 or float64"
+            f"dtype={keywords.get('dtype')!r} is complex; probabilities need real numbers: use float32 or "
+            "float64"
         )
-    size = len(x) * x.shape[1] * features.size * kind.itemsize
+    size = len(x) * x.shape[1] * features.size * dtype.itemsize
     check_memory(4 * size, free_memory(torch.device("cpu")), f"{len(x):,} samples of {x.shape[1]} features")
-    values = features(x, kind)
-    where = choose_device(device, values, GPU_ENTRIES)
-    data = ClassData(values.to(where), torch.as_tensor(labels, dtype=torch.int64), num_classes)
-    with data.threads():  # fits of linear classifiers come before the run
-        task = ClassifyTask(data, validation, replace(request, device=where), structure, effort)
+    values = features(x, dtype)
+    request = replace(request, dtype=dtype, device=choose_device(request.device, values, GPU_NUMBERS))
+    data = ClassData(values.to(request.device), torch.as_tensor(labels, dtype=torch.int64), num_classes)
+    with limit_threads(values):  # fits of linear classifiers come before the run
+        task = ClassifyTask(data, validation, request, structure, keywords.get("effort", "balanced"))
         return Classified(run_task(task, request.audience), features)
 
 
@@ -162,15 +128,12 @@ class ClassData:
     labels: torch.Tensor
     num_classes: int
 
-    def threads(self) -> AbstractContextManager[None]:
-        """On small data, threads wait for each other longer than they compute."""
-        return one_thread() if self.values.numel() <= FEW_ENTRIES else nullcontext()
-
 
 class ClassifyTask(LearnTask):
-    """A run on samples with classes, from the linear classifier that they give."""
+    """A run on samples with classes that starts from their linear classifier."""
 
     objective: Classification
+    draws_split = True
 
     def __init__(
         self,
@@ -205,14 +168,14 @@ class ClassifyTask(LearnTask):
         self._first = structure or _first(dims, policy, request.limits.max_parameters)
         request = replace(
             request,
-            init=self._linear(self._first, noise=NOISE),
+            init=self._linear(self._first, noise=1e-3),
             training=request.training or _training(effort, objective),
         )
-        super().__init__(objective, request, generator, Guidance(least_gain=LEAST_GAIN))
+        super().__init__(objective, request, generator, Guidance(least_gain=0.02))
 
     @property
     def _single(self) -> torch.Tensor:
-        """The features by themselves, without their first components."""
+        """The features without their first components, which are constant."""
         return self._values[:, :, 1:].flatten(1).double()
 
     def _make_objective(self, held_out: torch.Tensor | None) -> Classification:
@@ -224,20 +187,17 @@ class ClassifyTask(LearnTask):
             held_out=held_out,
             generator=self.generator,
             ridge=self._strength / count,
-            share=FEW_AT_ONCE if self._values.shape[1] <= FEW_FEATURES else MANY_AT_ONCE,
+            # Share of the allowed edges that grow in one step: of all pairs, or of a chain.
+            share=0.04 if self._values.shape[1] <= FEW_FEATURES else 0.5,
         )
 
     def _linear(self, structure: Structure, *, noise: float = 0.0, on_all: bool = False) -> TensorNetwork:
-        """The linear classifier of the fitted samples, or of all, as a network."""
+        """Fit a linear classifier to the fitted samples, or to all, and write it as a network."""
         used = torch.ones_like(self._held_out) if on_all else ~self._held_out
         ridge = self._strength / int(used.sum())
         weights = fit_logistic(self._single[used], self._labels[used], self._num_classes, ridge)
         network = linear_network(structure, weights, noise=noise, generator=self.generator)
         return network.to(self._values.device, self._values.dtype)
-
-    @property
-    def seed(self) -> int | None:
-        return seed_of(self.request.random_state)
 
     def fingerprint(self) -> Mapping[str, object]:
         data = fingerprint_tensors([self._values, self._labels, self._held_out])
@@ -254,8 +214,9 @@ class ClassifyTask(LearnTask):
         validation, training = result.validation_error, self.request.training
         assert training is not None
         if float(gains.mean()) > STANDARD_ERRORS * error:
-            rate = None if training.learning_rate is None else training.learning_rate / SLOWER
-            slow = replace(training, learning_rate=rate, epochs=math.ceil(training.epochs / SHORTER))
+            # The last training, on all samples, has a third of the learning rate and half the epochs.
+            rate = None if training.learning_rate is None else training.learning_rate / 3.0
+            slow = replace(training, learning_rate=rate, epochs=math.ceil(training.epochs / 2))
             deadline = deadline_of_last_fit(search)
             network = fit_by_gradient(everything, result.network, slow, deadline=deadline)[0].network
         else:
@@ -284,14 +245,15 @@ class ClassifyTask(LearnTask):
 
 
 def _training(effort: Effort, objective: Classification) -> TrainingOptions:
-    """How networks are trained: in epochs where there are many samples, in steps where there are few."""
+    """Train for a number of epochs where there are many samples, of steps where there are few."""
     epochs, steps, _ = EFFORTS[effort]
     epochs = max(epochs, math.ceil(steps / objective.num_batches))
     return TrainingOptions(
         optimizer="adam",
-        learning_rate=RATE / math.sqrt(len(objective.dims) - 1),
+        # A product of d features changes by about sqrt(d) times as much per step as one.
+        learning_rate=0.03 / math.sqrt(len(objective.dims) - 1),
         schedule="cosine",
-        clip=CLIP,
+        clip=1.0,
         epochs=epochs,
         patience=epochs,
         patient_steps=0,
@@ -299,7 +261,7 @@ def _training(effort: Effort, objective: Classification) -> TrainingOptions:
 
 
 def auto_edges(order: int) -> Literal["all"] | list[Edge]:
-    """All pairs for a few features; beyond, the chain of the features with the class leg in its middle."""
+    """Allow all pairs of few features; of many, the chain with the class leg in its middle."""
     return "all" if order - 1 <= FEW_FEATURES else _chain(order - 1)
 
 
@@ -310,12 +272,12 @@ def _chain(features: int) -> list[Edge]:
 
 
 def _first(dims: tuple[int, ...], policy: EdgePolicy, max_parameters: int | None) -> Structure:
-    """A tree of allowed edges with the ranks that a linear classifier needs, fewer where limits say so."""
+    """Build a tree of allowed edges with the ranks a linear classifier needs, fewer where limits say so."""
     root = len(dims) - 1
     pairs = _chain(root) if policy.pairs is None else sorted(policy.pairs)
     tree = spanning_tree(dict.fromkeys(pairs, 1), root)
     for directions in range(min(dims[root] - 1, FIRST_RANK - 1), 0, -1):
-        found = Structure(dims, tree_ranks(dims, tree, directions))
-        if (max_parameters is None or found.num_parameters <= max_parameters) and is_affordable(found):
-            return found
+        structure = Structure(dims, tree_ranks(dims, tree, directions))
+        if structure.num_parameters <= (max_parameters or math.inf) and is_affordable(structure):
+            return structure
     return Structure.rank_one(dims)

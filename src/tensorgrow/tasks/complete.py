@@ -9,14 +9,17 @@ from typing import Any, Literal
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.blocks import Blocks
 from ..data.partitions.tables import as_partitions
+from ..errors import DataError
 from ..losses import EntryLoss, as_loss
 from ..network import RandomState, TensorNetwork
 from ..results import Result
 from ..search import Effort, GreedyOptions, HeldOutSearch
 from ..structure import Edge, Structure
 from .entry_task import EntryTask
-from .observation_task import HELD_OUT, ObservationTask, Observed
+from .held_out import HELD_OUT
+from .observation_task import ObservationTask, Observed
 from .partition_task import PartitionTask
 from .request import Request, pick
 from .task import run_task
@@ -50,7 +53,7 @@ def complete(
     """Find a tensor network for a tensor of which only some entries are known.
 
     Structure, ranks and ridge are chosen by the error on held-out entries; the growth ends when that no
-    longer falls. The chosen network is then fitted once more to all entries.
+    longer falls. The best network is then fitted once more to all entries.
 
     Parameters
     ----------
@@ -112,7 +115,12 @@ def complete(
 def as_observation_task(
     observed: Observed, request: Request, structure: Structure | None = None
 ) -> ObservationTask:
-    """A run on entries in memory or in partitions; of one structure, or of all that the request allows."""
+    """Take entries in memory or in partitions, for one structure or for all that the request allows."""
+    if isinstance(observed.x, Blocks):
+        raise DataError(
+            "Blocks hold tensors of which every entry is known; entries that are missing need another form: "
+            "Observations, a dense tensor with a mask or with NaN, or PartitionedObservations"
+        )
     parts = as_partitions(observed.x)
     if parts is None:
         return EntryTask(observed, request, structure)

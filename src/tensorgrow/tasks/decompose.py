@@ -78,7 +78,7 @@ def decompose(
     callbacks
         Functions of a `Step`, or objects with ``on_start``, ``on_step``, ``on_end``; a true answer stops.
     checkpoint
-        A file the state is kept in. When it exists the run resumes from it.
+        A file that stores the state. When it exists the run resumes from it.
     options
         Everything rarer; overrides what `effort` stands for.
 
@@ -100,7 +100,7 @@ def decompose(
 
 
 def as_tensor_data(x: Any, request: Request) -> TensorData:
-    """A tensor in memory, or read block by block where it does not fit or the user says so."""
+    """Take a tensor into memory, or block by block where it does not fit or the user says so."""
     if isinstance(x, Blocks) or (is_lazy(x) and not fits_in_memory(x, request)):
         return BlockTensor(x, request)
     return DenseTensor(as_source(x).load() if is_lazy(x) else x, request)
@@ -117,13 +117,11 @@ class TensorTask(NetworkTask[N]):
         self.generator = as_generator(data.request.random_state)
 
     @property
-    def probe(self) -> torch.Tensor:  # type: ignore[override]
-        """Some numbers of the data, of the dtype and on the device computed with."""
+    def probe(self) -> torch.Tensor:
         return self.data.probe
 
     @property
-    def scale(self) -> float:  # type: ignore[override]
-        """What the data was divided by."""
+    def scale(self) -> float:
         return self.data.scale
 
     @property

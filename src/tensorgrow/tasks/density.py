@@ -27,19 +27,22 @@ from ..search import Effort, GradientSearch, GreedyOptions
 from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
 from .density_model import DensityModel
+from .held_out import HELD_OUT
 from .learn import Guidance, LearnTask
 from .request import Keywords, Request, pick
-from .task import run_task, seed_of
+from .task import run_task
 
 # Pseudo-count per value of a variable, for the independent variables that the growth starts from.
 PRIOR_COUNT = 0.5
-# Squares of new slices must be seen by the gradient, which vanishes with them.
-NONNEGATIVE_NOISE = 0.3
-BORN_NOISE = 0.1
-# Copies of what a contraction holds at once: with its gradient, and what the gradient needs.
-COPIES = 6
-# Edges tried before a growth; a thorough search tries all.
-SHORTLIST: dict[Effort, int | None] = {"fast": 8, "balanced": 16, "thorough": None}
+# Size of new slices: the gradient must see their squares, and vanishes with them.
+NOISE: dict[Kind, float] = {"born": 0.1, "nonnegative": 0.3}
+# By effort: how networks are trained, and how many edges are tried before a growth (None: all). L-BFGS does
+# much in few epochs, and held-out samples end them early.
+EFFORTS: dict[Effort, tuple[TrainingOptions, int | None]] = {
+    "fast": (TrainingOptions(epochs=20, candidate_epochs=1, patience=2, tolerance=1e-3), 8),
+    "balanced": (TrainingOptions(epochs=100, candidate_epochs=1, patience=4, tolerance=1e-4), 16),
+    "thorough": (TrainingOptions(epochs=400, candidate_epochs=3, patience=10, tolerance=1e-5), None),
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def learn_density(
     *,
     dims: int | Sequence[int] | None = None,
     kind: Kind = "born",
-    validation: Any = 0.1,
+    validation: Any = HELD_OUT,
     weights: Any = None,
     max_parameters: int | None = None,
     max_steps: int | None = None,
@@ -126,7 +129,7 @@ def learn_density(
     max_parameters, max_steps, max_seconds, edges, effort, random_state, progress, callbacks, checkpoint
         As for `learn`.
     init
-        A network to start from, of the kind asked for.
+        A network to start from, of this `kind`.
     device, dtype
         Of the cores; by default the CPU, or where the samples are, and double precision.
     options, training
@@ -149,72 +152,66 @@ def learn_density(
     check_choice("kind", kind, ("born", "nonnegative"))
     rows = _as_rows(samples)
     sizes = _check_dims(rows, dims)
-    noise = BORN_NOISE if kind == "born" else NONNEGATIVE_NOISE
     keywords: Keywords = {**pick(locals()), "device": choose_device(device, rows)}
     request = Request.parse(
         "learn_density",
         GradientSearch,
-        lambda effort: GreedyOptions.for_learning(effort).replace(slice_noise=noise),
+        lambda effort: GreedyOptions.for_learning(effort).replace(slice_noise=NOISE[kind]),
         limited=False,
         **keywords,
     )
-    chosen = request.dtype or torch.float64
-    if chosen.is_complex and kind != "born":
-        raise OptionError(f"dtype={chosen} is complex; a non-negative density is real. Use kind='born'")
-    trained = request.training or _training(effort)
-    request = replace(request, dtype=chosen, training=trained, effort=effort)
-    task = DensityTask(Rows(rows, _as_weights(weights, len(rows)), sizes), kind, validation, request)
+    cores = request.dtype or torch.float64
+    if cores.is_complex and kind != "born":
+        raise OptionError(f"dtype={cores} is complex; a non-negative density is real. Use kind='born'")
+    request = replace(request, dtype=cores, training=request.training or EFFORTS[effort][0], effort=effort)
+    task = DensityTask(rows, _as_weights(weights, len(rows)), sizes, kind, validation, request)
     result = run_task(task, request.audience)
     assert isinstance(result, DensityResult)
     return result
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Samples of discrete variables, how much each counts, and how many values each variable takes."""
-
-    values: torch.Tensor
-    weights: torch.Tensor
-    dims: tuple[int, ...]
 
 
 class DensityTask(LearnTask):
     """A run on samples of discrete variables."""
 
     kind = "nats"
+    draws_split = True
 
-    def __init__(self, rows: Rows, density: Kind, validation: Any, request: Request) -> None:
+    def __init__(
+        self,
+        rows: torch.Tensor,
+        weights: torch.Tensor,
+        dims: tuple[int, ...],
+        density: Kind,
+        validation: Any,
+        request: Request,
+    ) -> None:
         for_split, generator = request.generators()
-        held = Split.parse(validation).enough_samples(len(rows.values), for_split)
+        held = Split.parse(validation).enough_samples(len(rows), for_split)
         assert request.device is not None and request.dtype is not None
-        where, dtype, sizes = torch.device(request.device), request.dtype, rows.dims
-        values, weights = rows.values.to(where), rows.weights.to(where)
-        fitted, held_out = Samples(values, weights, sizes), None
+        where, dtype = torch.device(request.device), request.dtype
+        rows, weights = rows.to(where), weights.to(where)
+        fitted, held_out = Samples(rows, weights, dims), None
         if held is not None:
             held = held.to(where)
-            fitted, held_out = (Samples(values[part], weights[part], sizes) for part in (~held, held))
+            fitted, held_out = (Samples(rows[part], weights[part], dims) for part in (~held, held))
         for part in (fitted, held_out):
             if part is not None and not part.total > 0:
                 raise DataError("all weights of the fitted, or of the held-out, samples are zero")
-        most = free_memory(where) / (COPIES * torch.empty(0, dtype=dtype).element_size())
+        # A contraction is held 6 times at once: with its gradient, and what the gradient needs.
+        most = free_memory(where) / (6 * dtype.itemsize)
         init = request.init
         request = replace(
             request.holding_out(0 if held is None else int(held.sum()), wanted=False),
-            init=_start(fitted, sizes, dtype, generator) if init is None else _roots(init, density),
+            init=_start(fitted, dims, dtype, generator) if init is None else _roots(init, density),
         )
         guidance = Guidance(
-            shortlist=SHORTLIST[cast(Effort, request.effort)],
-            prior=rate_pairs(fitted, sizes) if init is None else {},
+            shortlist=EFFORTS[cast(Effort, request.effort)][1],
+            prior=rate_pairs(fitted, dims) if init is None else {},
         )
-        super().__init__(
-            DensityLoss(fitted, sizes, density, held_out, generator, most), request, generator, guidance
-        )
-        self.density, self._count = density, len(values)
-        self._fingerprint = fingerprint_tensors([values, weights, held])
-
-    @property
-    def seed(self) -> int | None:
-        return seed_of(self.request.random_state)
+        objective = DensityLoss(fitted, dims, density, held_out, generator, most)
+        super().__init__(objective, request, generator, guidance)
+        self.density, self._count = density, len(rows)
+        self._fingerprint = fingerprint_tensors([rows, weights, held])
 
     def fingerprint(self) -> Mapping[str, object]:
         return {"density": self.density, "data": self._fingerprint}
@@ -223,29 +220,19 @@ class DensityTask(LearnTask):
         return {"density": self.density, "samples": self._count}
 
     def bring_home(self, network: TensorNetwork) -> TensorNetwork:
-        return _as_density(network, self.density)
+        """Return what probabilities are made of; a non-negative density is trained as roots."""
+        if self.density == "born":
+            return network
+        return TensorNetwork(network.structure, [c * c for c in network.cores])
 
     def finish(self, search: GradientSearch) -> DensityResult:
         return DensityResult(**super().finish(search).__dict__)
 
 
-# -- networks ------------------------------------------------------------------------------------------
-
-
-def _training(effort: Effort) -> TrainingOptions:
-    """L-BFGS does much in few epochs, and held-out samples end them early."""
-    check_choice("effort", effort, ("fast", "balanced", "thorough"))
-    if effort == "fast":
-        return TrainingOptions(epochs=20, candidate_epochs=1, patience=2, tolerance=1e-3)
-    if effort == "balanced":
-        return TrainingOptions(epochs=100, candidate_epochs=1, patience=4, tolerance=1e-4)
-    return TrainingOptions(epochs=400, candidate_epochs=3, patience=10, tolerance=1e-5)
-
-
 def _start(
     samples: Samples, dims: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
 ) -> TensorNetwork:
-    """Independent variables: roots of frequencies, the best network of rank one of either kind."""
+    """Join nothing: roots of frequencies are the best network of rank one of either kind."""
     cores = []
     for k, d in enumerate(dims):
         counts = torch.zeros(d, dtype=torch.float64, device=samples.rows.device)
@@ -260,7 +247,7 @@ def _start(
 
 
 def rate_pairs(samples: Samples, dims: tuple[int, ...]) -> dict[Edge, float]:
-    """Mutual information of every pair of variables per parameter that joining them costs.
+    """Compute the mutual information of every pair of variables per parameter that joining them costs.
 
     From independent variables, this is what an edge can gain; it says which ones to try first.
     """
@@ -277,48 +264,40 @@ def rate_pairs(samples: Samples, dims: tuple[int, ...]) -> dict[Edge, float]:
     }
 
 
-def _as_density(network: TensorNetwork, kind: Kind) -> TensorNetwork:
-    """What probabilities are made of, from what is trained."""
-    if kind == "born":
-        return network
-    return TensorNetwork(network.structure, [c * c for c in network.cores])
-
-
 def _roots(init: TensorNetwork, kind: Kind) -> TensorNetwork:
-    """The inverse of `_as_density`."""
+    """Invert `DensityTask.bring_home`."""
     model = DensityModel(init, kind)
     if kind == "born":
         return model.network
     return TensorNetwork(init.structure, [torch.sqrt(c) for c in model.network.cores])
 
 
-# -- the door ------------------------------------------------------------------------------------------
-
-
 def _as_rows(samples: Any) -> torch.Tensor:
-    given = samples.detach() if isinstance(samples, torch.Tensor) else np.asarray(samples)
-    if isinstance(given, np.ndarray):
-        if given.dtype == object:  # a table of columns of different types
+    values = samples.detach() if isinstance(samples, torch.Tensor) else np.asarray(samples)
+    if isinstance(values, np.ndarray):
+        if values.dtype == object:  # a table of columns of different types
             with suppress(TypeError, ValueError):  # refused below
-                given = given.astype(np.float64)
-        if given.dtype.kind not in "biuf":
-            raise DataError(f"samples have dtype {given.dtype}; whole numbers from 0 are needed. Encode them")
-        given = torch.from_numpy(given.astype(np.float64 if given.dtype.kind == "f" else np.int64))
-    if given.dim() != 2 or given.shape[1] == 0:
-        raise DataError(f"samples have shape {tuple(given.shape)}; (n, number of variables) is needed")
-    if len(given) < 2:
-        raise DataError(f"{len(given)} samples were given; a density needs at least two")
-    if given.is_complex():
-        raise DataError(f"samples are {given.dtype}; whole numbers from 0 are needed")
-    if given.is_floating_point():
-        odd = ~torch.isfinite(given) | (given != given.round())
+                values = values.astype(np.float64)
+        if values.dtype.kind not in "biuf":
+            raise DataError(
+                f"samples have dtype {values.dtype}; whole numbers from 0 are needed. Encode them"
+            )
+        values = torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
+    if values.dim() != 2 or values.shape[1] == 0:
+        raise DataError(f"samples have shape {tuple(values.shape)}; (n, number of variables) is needed")
+    if len(values) < 2:
+        raise DataError(f"{len(values)} samples were given; a density needs at least two")
+    if values.is_complex():
+        raise DataError(f"samples are {values.dtype}; whole numbers from 0 are needed")
+    if values.is_floating_point():
+        odd = ~torch.isfinite(values) | (values != values.round())
         if bool(odd.any()):
             row = int(odd.any(1).nonzero()[0, 0])
             raise DataError(
                 f"{int(odd.sum())} values are not whole numbers; the first are in row {row}: "
-                f"{given[row].tolist()}. Bin continuous variables first"
+                f"{values[row].tolist()}. Bin continuous variables first"
             )
-    rows = given.to(torch.int64)
+    rows = values.to(torch.int64)
     if bool((rows < 0).any()):
         row = int((rows < 0).any(1).nonzero()[0, 0])
         raise DataError(
@@ -331,9 +310,8 @@ def _check_dims(rows: torch.Tensor, dims: int | Sequence[int] | None) -> tuple[i
     largest = [int(v) for v in rows.amax(0)]
     if dims is None:
         return tuple(v + 1 for v in largest)
-    given: Any = dims
     try:
-        sizes = (given,) * len(largest) if isinstance(given, Integral) else tuple(given)
+        sizes = (dims,) * len(largest) if isinstance(dims, int | Integral) else tuple(dims)
     except TypeError:
         sizes = ()
     whole = all(isinstance(d, Integral) and not isinstance(d, bool) and int(d) > 0 for d in sizes)
@@ -353,19 +331,19 @@ def _as_weights(weights: Any, count: int) -> torch.Tensor:
     if weights is None:
         return torch.ones(count, dtype=torch.float64)
     try:
-        given = torch.as_tensor(weights).detach().to(torch.float64)
+        values = torch.as_tensor(weights).detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"weights must be numbers, one per sample: {error}") from error
-    if tuple(given.shape) != (count,) or not bool((torch.isfinite(given) & (given >= 0)).all()):
+    if tuple(values.shape) != (count,) or not bool((torch.isfinite(values) & (values >= 0)).all()):
         raise DataError(
             f"weights must be {count} finite numbers, one per sample and none negative; the shape is "
-            f"{tuple(given.shape)}"
+            f"{tuple(values.shape)}"
         )
-    return given
+    return values
 
 
 def _load_result(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], _: object) -> Result:
-    """A result of any run; densities have methods of their own."""
+    """Read a result of any run; densities have methods of their own."""
     kind = DensityResult if "density" in header["info"] else Result
     return kind.unpack(header, tensors)
 

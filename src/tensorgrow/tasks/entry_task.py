@@ -5,50 +5,44 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import torch
 
 from ..data.arrays import power_of_two_scale, scale_out
-from ..data.devices import choose_device, one_blas_thread, one_thread
+from ..data.devices import one_blas_thread, one_thread
 from ..data.fingerprint import fingerprint_positions, fingerprint_tensors
 from ..data.holdout import Split, positions_in, warn_of_gaps
 from ..data.observations import Observations, as_observations
 from ..network import TensorNetwork
 from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
+from ..results import Result
+from ..search import HeldOutSearch
 from ..structure import Structure
-from .observation_task import ObservationTask, Observed, TestEntries
+from .observation_task import ObservationTask, Observed
 from .request import Request
 
 # Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
 # the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
 FEW_ENTRIES = 100_000
-# Starts of losses with a scale of their own: this far from constant, and no smaller than that.
-START_NOISE = SMALLEST_START = 0.1
 # Observations from which `device="auto"` takes a GPU: every one costs a row of each environment.
 GPU_OBSERVATIONS = 30_000
 
 
 class EntryTask(ObservationTask):
-    """A run on observations in memory.
-
-    Attributes
-    ----------
-    held_out
-        True for entries that are not fitted; None when all are.
-    """
+    """A run on observations in memory."""
 
     def __init__(self, observed: Observed, request: Request, structure: Structure | None = None) -> None:
         super().__init__(observed, request, structure)
         seen = as_observations(observed.x, observed.mask, observed.weights, request.dtype)
         self.loss.check(seen.values)
-        where = choose_device(request.device, seen.values, GPU_OBSERVATIONS)
-        self.home = seen.values.device if request.device == "auto" else where
+        where, self.home = request.places(seen.values, GPU_OBSERVATIONS)
         for_split, self.generator = request.generators()
         split = Split.parse(observed.validation)
         held_out = split.entries(seen, observed.x, for_split)
         warn_of_gaps(seen)
         self.shape = seen.shape
-        values, self.scale = (seen.values, 1.0) if self.is_reweighted else scale_out(seen.values)
+        values, self._scale = (seen.values, 1.0) if self.is_reweighted else scale_out(seen.values)
         self.indices, self.values = seen.indices.to(where), values.to(where)
         self.weights = None
         if seen.weights is not None:
@@ -59,17 +53,16 @@ class EntryTask(ObservationTask):
         self.note_truth(observed.truth)
 
     @property
-    def probe(self) -> torch.Tensor:  # type: ignore[override]
-        """The values."""
+    def probe(self) -> torch.Tensor:
         return self.values
+
+    @property
+    def scale(self) -> float:
+        return self._scale
 
     @property
     def num_observations(self) -> int:
         return len(self.values)
-
-    @property
-    def num_held_out(self) -> int:
-        return 0 if self.held_out is None else int(self.held_out.sum())
 
     @property
     def is_zero(self) -> bool:
@@ -89,20 +82,25 @@ class EntryTask(ObservationTask):
     def random_start(self) -> TensorNetwork | None:
         if not self.is_reweighted or self.structure is not None:
             return super().random_start()
+        # Other losses have a level of their own: start near it, with noise of a tenth, and not at zero.
         level = self.loss.level(self.values)
-        size = max(abs(level), SMALLEST_START) ** (1.0 / len(self.shape))
+        size = max(abs(level), 0.1) ** (1.0 / len(self.shape))
         noise = TensorNetwork.random(
             Structure.rank_one(self.shape), random_state=self.generator, dtype=self.values.dtype
         )
-        cores = [size * (1.0 + START_NOISE * c) for c in noise.cores]
+        cores = [size * (1.0 + 0.1 * c) for c in noise.cores]
         cores[0] = math.copysign(1.0, level) * cores[0]
         return TensorNetwork(noise.structure, cores)
 
     def lists(self, known: Observations) -> torch.Tensor:
         return positions_in(known, Observations(self.indices, self.values.real, self.shape))
 
-    def mean_losses(self, answer: TensorNetwork, final: TensorNetwork) -> Mapping[str, object]:
-        predicted = answer.entries(self.indices)
+    def finish(self, search: HeldOutSearch) -> Result:
+        result, answer = super().finish(search), search.answer
+        if not self.is_reweighted:
+            return result
+        assert answer is not None
+        predicted = answer.network.entries(self.indices)
         fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
         means = {
             "loss": self.loss.name,
@@ -111,14 +109,14 @@ class EntryTask(ObservationTask):
         if self.held_out is not None:
             means["validation_loss"] = float(self.loss(predicted[~fitted], self.values[~fitted]))
         if self.test is not None:
-            predicted = final.entries(self.test[0].to(final.device))
+            predicted = result.network.entries(self.test[0].to(result.network.device))
             means["test_loss"] = float(self.loss(predicted, self.test[1].to(predicted)))
-        return means
+        return replace(result, info={**result.info, **means})
 
-    def test_error(self, network: TensorNetwork, entries: TestEntries) -> float:
-        if not self.is_reweighted:
-            return super().test_error(network, entries)
-        indices, values = entries
+    def test_error(self, network: TensorNetwork) -> float | None:
+        if self.test is None or not self.is_reweighted:
+            return super().test_error(network)
+        indices, values = self.test
         squares = ObservedLeastSquares(indices.to(network.device), values.to(network.cores[0]), self.shape)
         test = ReweightedLeastSquares(squares, self.loss)
         return test.loss(network.structure, test.to_arrays(network)) / (test.norm or 1.0)

@@ -14,7 +14,7 @@ from ..callbacks.base import Callbacks
 from ..data.blocks import is_lazy
 from ..data.observations import is_listed
 from ..data.partitions.tables import is_partitioned
-from ..errors import DataError, OptionError, StructureError, check_whole
+from ..errors import OptionError, StructureError, check_whole
 from ..losses import EntryLoss, Squared, as_loss
 from ..network import RandomState, TensorNetwork
 from ..results import PathPoint, Result
@@ -22,15 +22,14 @@ from ..search import Context, FitProblem, FitSearch, GreedyOptions, HeldOutSearc
 from ..structure import Structure
 from .complete import as_observation_task
 from .decompose import TensorTask, as_tensor_data
-from .observation_task import HELD_OUT, Observed
+from .held_out import FIT_SWEEPS, FIT_TOLERANCE, HELD_OUT
+from .observation_task import Observed
 from .request import Keywords, Request, pick
 from .task import run_task
 from .tensor_data import TensorData
 
-# What a fit of known data may take at most, and when it has converged: it is the end of the work, not a step.
+# Of a fit of known data, sweeps at most and convergence: it is the end of the work, not a step of a search.
 SWEEPS, TOLERANCE = 500, 1e-7
-# The same where entries are missing: there, more sweeps mostly fit noise.
-ENTRY_SWEEPS, ENTRY_TOLERANCE = 100, 1e-4
 
 
 def fit(
@@ -100,19 +99,19 @@ def fit(
     request = Request.parse("fit", HeldOutSearch, GreedyOptions.for_completion, limited=False, **keywords)
     entry_loss = as_loss(loss)
     has_missing = mask is not None or is_listed(x) or is_partitioned(x) or has_gaps(x)
-    if has_missing or not isinstance(entry_loss, Squared):
-        sweeps = ENTRY_SWEEPS if max_sweeps is None else int(max_sweeps)
-        drop = ENTRY_TOLERANCE if tolerance is None else tolerance
+    by_entries = has_missing or not isinstance(entry_loss, Squared)
+    most, least = (FIT_SWEEPS, FIT_TOLERANCE) if by_entries else (SWEEPS, TOLERANCE)
+    sweeps = most if max_sweeps is None else int(max_sweeps)
+    drop = least if tolerance is None else tolerance
+    if by_entries:
         options = request.options.replace(
             ridge=ridge, sweeps=sweeps, tolerance=drop, final_sweeps=sweeps, final_tolerance=drop
         )
         observed = Observed(x, mask, entry_loss, weights, validation if ridge is None else False, truth)
-        wish = replace(request, options=options, effort="fit")
-        return run_task(as_observation_task(observed, wish, structure), request.audience)
+        request = replace(request, options=options, effort="fit")
+        return run_task(as_observation_task(observed, request, structure), request.audience)
     if weights is not None or ridge is not None or truth is not None:
         raise OptionError("weights, ridge and truth go with a mask or listed entries; all of x is known here")
-    sweeps = SWEEPS if max_sweeps is None else int(max_sweeps)
-    drop = TOLERANCE if tolerance is None else tolerance
     return run_task(FitTask(as_tensor_data(x, request), structure, sweeps, drop), request.audience)
 
 
@@ -128,23 +127,11 @@ def has_gaps(x: Any) -> bool:
 class FitTask(TensorTask[FitSearch]):
     """The fit of one structure to a tensor that is known."""
 
+    structure: Structure
+
     def __init__(self, data: TensorData, structure: Structure, sweeps: int, tolerance: float) -> None:
         super().__init__(data)
         self.structure, self.sweeps, self.tolerance = structure, sweeps, tolerance
-
-    @property
-    def first(self) -> Structure:
-        return self.structure
-
-    def check(self) -> None:
-        init = self.request.init
-        if self.shape != self.structure.dims:
-            raise DataError(f"the tensor has shape {self.shape}, the structure is for {self.structure.dims}")
-        super().check()
-        if init is not None and init.structure != self.structure:
-            raise OptionError(
-                f"init has the structure {init.structure}, not the one to fit: {self.structure}"
-            )
 
     def search(self) -> FitSearch:
         objectives = self.data.approximations(self.structure)
@@ -152,8 +139,7 @@ class FitTask(TensorTask[FitSearch]):
         return FitSearch(problem, self.request.limits, self.start())
 
     def identity(self, search: FitSearch) -> Mapping[str, object]:
-        structure = self.structure.to_dict()
-        return {**super().identity(search), "structure": structure, "tolerance": self.tolerance}
+        return {**super().identity(search), "tolerance": self.tolerance}
 
     def finish(self, search: FitSearch) -> Result:
         result = super().finish(search)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import torch
+
+from ..data.devices import check_memory
 from ..losses import squared
 from ..network import TensorNetwork
 from ..objectives import HeldOut
@@ -14,19 +15,13 @@ from ..results import Errors, Result
 from ..search import Context, HeldOutProblem, HeldOutSearch
 from ..solvers import ALSSettings, als
 from ..steps import Step, StopReason
-from ..structure import Structure
-from .task import NetworkTask, deadline_of_last_fit, seed_of
+from .task import NetworkTask, deadline_of_last_fit
 
-
-@dataclass(frozen=True)
-class _LastFit:
-    """A network after its last fit, with what to report of it."""
-
-    network: TensorNetwork
-    error: float
-    history: tuple[Step, ...]
-    seconds: float
-    is_interrupted: bool
+# Share of the data held out by default.
+HELD_OUT = 0.1
+# For a known structure where data is held out: sweeps at most, and the relative decrease per sweep at which
+# they have converged; more sweeps mostly fit noise.
+FIT_SWEEPS, FIT_TOLERANCE = 100, 1e-4
 
 
 class HeldOutTask(NetworkTask[HeldOutSearch]):
@@ -34,25 +29,22 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
 
     Attributes
     ----------
-    structure
-        Fit this structure instead of learning one.
+    held_out
+        True for entries or samples that are not fitted before the last fit; None when all are.
     """
 
-    structure: Structure | None = None
+    held_out: torch.Tensor | None = None
+    draws_split = True
 
     @property
-    @abstractmethod
     def num_held_out(self) -> int:
-        """Numbers that are not fitted before the last fit."""
+        """Entries or samples that are not fitted before the last fit."""
+        return 0 if self.held_out is None else int(self.held_out.sum())
 
     @property
     @abstractmethod
     def what(self) -> str:
         """What the run does, for messages about memory."""
-
-    @property
-    def seed(self) -> int | None:
-        return seed_of(self.request.random_state)
 
     @property
     def default_ridge(self) -> float:
@@ -61,86 +53,39 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
 
     @abstractmethod
     def objective(self, ridge: float, *, everything: bool = False) -> HeldOut:
-        """The loss on the fitted data, or on all."""
+        """Return the loss on the fitted data, or on all."""
 
     @abstractmethod
     def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
-        """What to report of the answer, and of the network after its last fit."""
-
-    @property
-    def first(self) -> Structure:
-        return super().first if self.structure is None else self.structure
+        """Measure the answer of the search, and the network after its last fit."""
 
     def search(self) -> HeldOutSearch:
         request, policy = self.request, self.policy
         ridge = request.options.ridge
         objective = self.objective(self.default_ridge if ridge is None else ridge)
-        limits = request.limits
+        limits, memory = request.limits, request.memory(self.probe.device)
+        check_memory(objective.memory_needed(self.first), memory, self.what)
+        most = limits.max_parameters
+        if self.num_held_out:  # no more parameters than numbers that could determine them
+            enough = max(objective.num_fitted, self.first.num_parameters)
+            most = enough if most is None else min(most, enough)
         problem = HeldOutProblem(
             objective,
             request.options,
             policy,
             Context(self.generator),
             target=(limits.max_error or 0.0) * (objective.validation_norm or objective.norm),
-            max_parameters=self._most_parameters(objective.num_fitted),
-            memory_limit=self.memory(objective, self.what),
+            max_parameters=most,
+            memory_limit=memory,
             split_nodes=request.splits_nodes(policy),
             is_patient=self.structure is None,
         )
         return HeldOutSearch(problem, limits, self.start())
 
-    def identity(self, search: HeldOutSearch) -> Mapping[str, object]:
-        known = None if self.structure is None else self.structure.to_dict()
-        return {**super().identity(search), "structure": known}
-
-    def _most_parameters(self, fitted: int) -> int | None:
-        """Where held-out data decides: no more parameters than numbers that could determine them."""
-        most = self.request.limits.max_parameters
-        if not self.num_held_out:
-            return most
-        enough = max(fitted, self.first.num_parameters)
-        return enough if most is None else min(most, enough)
-
     def finish(self, search: HeldOutSearch) -> Result:
-        last = self._fit_everything(search)
-        stop = StopReason.INTERRUPTED if last.is_interrupted else search.state.stop
-        errors = self.errors(search, last.network, last.error)
-        if self.structure is not None and stop == StopReason.MAX_STEPS:
-            goal = search.limits.max_error
-            reached = goal is not None and (errors.validation or errors.total) <= goal
-            stop = StopReason.TARGET_REACHED if reached else StopReason.CONVERGED
-        result = self.result(
-            search, last.network, errors, history=last.history, stop=stop, seconds=last.seconds
-        )
-        return replace(result, info={**result.info, "ridge": search.ridge})
-
-    def _fit_everything(self, search: HeldOutSearch) -> _LastFit:
-        """Fit the answer to all data, what was held out included."""
-        answer, o, begin = search.answer, search.problem.options, time.perf_counter()
-        assert answer is not None
+        begin, history = time.perf_counter(), self.history(search)
         objective = self.objective(search.ridge, everything=True)
-        history = self.history(search)
-        network, interrupted = answer.network, False
-        if search.problem.holds_out:
-            settings = ALSSettings(
-                max_sweeps=o.final_sweeps,
-                tolerance=o.final_tolerance,
-                ridge=o.rounding_ridge,
-                balance_every=o.balance_every,
-                accelerate=o.accelerate,
-                momentum=search.problem.momentum(network.structure),
-            )
-            try:
-                fit = als(
-                    objective,
-                    network,
-                    settings,
-                    deadline=deadline_of_last_fit(search),
-                    keep_on_interrupt=True,
-                )
-                network, interrupted = fit.network, fit.interrupted
-            except KeyboardInterrupt:  # before the first sweep was done: the network as it is
-                interrupted = True
+        network, is_interrupted = self._refit(search, objective)
         loss = objective.loss(network.structure, objective.to_arrays(network))
         error = loss / (objective.norm or 1.0)
         seconds = search.state.elapsed + time.perf_counter() - begin
@@ -159,4 +104,34 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
                 start=next(same, 0),
             )
             history = (*history, step)
-        return _LastFit(network, error, history, seconds, interrupted)
+        stop = StopReason.INTERRUPTED if is_interrupted else search.state.stop
+        errors = self.errors(search, network, error)
+        if self.structure is not None and stop == StopReason.MAX_STEPS:
+            goal = search.limits.max_error
+            reached = errors.total if errors.validation is None else errors.validation
+            is_reached = goal is not None and reached <= goal
+            stop = StopReason.TARGET_REACHED if is_reached else StopReason.CONVERGED
+        return self.result(
+            search, network, errors, history=history, stop=stop, seconds=seconds, ridge=search.ridge
+        )
+
+    def _refit(self, search: HeldOutSearch, objective: HeldOut) -> tuple[TensorNetwork, bool]:
+        """Fit the answer to all data, where some was held out; and whether Ctrl-C ended that."""
+        answer, o = search.answer, search.problem.options
+        assert answer is not None
+        if not search.problem.holds_out:
+            return answer.network, False
+        settings = ALSSettings(
+            max_sweeps=o.final_sweeps,
+            tolerance=o.final_tolerance,
+            ridge=o.rounding_ridge,
+            balance_every=o.balance_every,
+            accelerate=o.accelerate,
+            momentum=search.problem.momentum(answer.network.structure),
+        )
+        deadline = deadline_of_last_fit(search)
+        try:
+            fit = als(objective, answer.network, settings, deadline=deadline, keep_on_interrupt=True)
+        except KeyboardInterrupt:  # before the first sweep was done: the network as it is
+            return answer.network, True
+        return fit.network, fit.interrupted

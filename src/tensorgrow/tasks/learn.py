@@ -16,13 +16,7 @@ from ..errors import OptionError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives import Differentiable, LossFunction
 from ..results import Errors, Result
-from ..search import (
-    Context,
-    Effort,
-    GradientProblem,
-    GradientSearch,
-    GreedyOptions,
-)
+from ..search import Context, Effort, GradientProblem, GradientSearch, GreedyOptions
 from ..solvers import TrainingOptions
 from ..structure import Edge
 from .request import Keywords, Request, pick
@@ -101,14 +95,8 @@ def learn(
         raise OptionError(f"batches must be a DataLoader or a list of batches, not {batches!r:.80}")
     sizes = _check_dims(dims)
     keywords: Keywords = {**pick(locals()), "device": choose_device(device, torch.empty(0))}
-    request = Request.parse(
-        "learn",
-        GradientSearch,
-        GreedyOptions.for_learning,
-        limited=validation is None,
-        signed=True,
-        **keywords,
-    )
+    limited, preset = validation is None, GreedyOptions.for_learning
+    request = Request.parse("learn", GradientSearch, preset, limited=limited, signed=True, **keywords)
     request = replace(
         request,
         dtype=request.dtype or torch.get_default_dtype(),
@@ -127,14 +115,14 @@ class Guidance:
     shortlist
         Edges to try before a growth; None: all.
     prior
-        What edges promise before they were tried; those that are not named are all tried first.
+        What edges promise before they are tried; edges without an entry are all tried first.
     least_gain
-        Share of its value by which the measure must fall for a growth to count as progress; None: hardly any.
+        Share of its value by which the measure must fall for a growth to count as progress.
     """
 
     shortlist: int | None = None
     prior: Mapping[Edge, float] = field(default_factory=dict)
-    least_gain: float | None = None
+    least_gain: float = GradientProblem.least_gain
 
 
 class LearnTask(NetworkTask[GradientSearch]):
@@ -159,11 +147,14 @@ class LearnTask(NetworkTask[GradientSearch]):
         self.objective, self.request, self.generator = objective, request, generator
         self.guidance = guidance or Guidance()
         self.home = torch.device(request.device)
-        self.probe = torch.empty(0, dtype=request.dtype, device=self.home)
         self.shape = objective.dims
 
+    @property
+    def probe(self) -> torch.Tensor:
+        return torch.empty(0, dtype=self.request.dtype, device=self.home)
+
     def search(self) -> GradientSearch:
-        request, guidance = self.request, self.guidance
+        request, guidance, target = self.request, self.guidance, self.request.limits.max_error
         assert request.training is not None
         problem = GradientProblem(
             self.objective,
@@ -172,12 +163,10 @@ class LearnTask(NetworkTask[GradientSearch]):
             self.policy,
             Context(self.generator),
             request.limits.max_parameters,
-            shortlist=guidance.shortlist,
+            GradientProblem.target if target is None else target,
+            guidance.shortlist,
+            guidance.least_gain,
         )
-        if guidance.least_gain is not None:
-            problem = replace(problem, least_gain=guidance.least_gain)
-        if request.limits.max_error is not None:
-            problem = replace(problem, target=request.limits.max_error)
         search = GradientSearch(problem, request.limits, self.start())
         search.state.gains = {edge: (gain, -1) for edge, gain in guidance.prior.items()}
         return search

@@ -12,21 +12,15 @@ import torch
 
 from ..data.arrays import power_of_two_scale
 from ..data.observations import Observations
-from ..errors import DataError, OptionError
+from ..errors import DataError
 from ..losses import EntryLoss, Squared, squared
 from ..network import TensorNetwork
 from ..results import Errors, Result
 from ..search import HeldOutSearch, Start
 from ..structure import Structure
-from .held_out import HeldOutTask
+from .held_out import HELD_OUT, HeldOutTask
 from .request import Request
 from .task import rescale
-
-# Share of the entries held out by default.
-HELD_OUT = 0.1
-
-TestEntries = tuple[torch.Tensor, torch.Tensor]
-"""Positions and true values of entries that were not observed."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +42,13 @@ class ObservationTask(HeldOutTask):
     ----------
     weight_scale
         What the weights were divided by.
-    loss
-        Of predictions and values.
+    test
+        Positions and true values of entries that were not observed.
     """
 
     loss: EntryLoss
     weight_scale: float = 1.0
-    test: TestEntries | None = None
+    test: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def __init__(self, observed: Observed, request: Request, structure: Structure | None) -> None:
         self.request = request
@@ -63,7 +57,7 @@ class ObservationTask(HeldOutTask):
 
     @property
     def is_reweighted(self) -> bool:
-        """Whether the loss is another than the squared one, which weights make up for."""
+        """Whether the loss is not the squared one, so that every fit reweights the entries."""
         return not isinstance(self.loss, Squared)
 
     @property
@@ -85,25 +79,20 @@ class ObservationTask(HeldOutTask):
 
     @abstractmethod
     def lists(self, known: Observations) -> torch.Tensor:
-        """Which of some entries are among the observations."""
+        """Tell which of some entries are among the observations."""
 
-    def mean_losses(self, answer: TensorNetwork, final: TensorNetwork) -> Mapping[str, object]:
-        """Name of the loss and its means, where it is not the squared one."""
-        return {}
-
-    def test_error(self, network: TensorNetwork, entries: TestEntries) -> float:
-        """Error on entries that were not observed."""
-        return relative_error(network, *entries)
-
-    def check(self) -> None:
-        if self.structure is not None and self.shape != self.structure.dims:
-            raise DataError(f"the tensor has shape {self.shape}, the structure is for {self.structure.dims}")
-        super().check()
-        init = self.request.init
-        if self.structure is not None and init is not None and init.structure != self.structure:
-            raise OptionError(
-                f"init has the structure {init.structure}, not the one to fit: {self.structure}"
-            )
+    def test_error(self, network: TensorNetwork) -> float | None:
+        """Compute the relative error on entries that were not observed, in double precision."""
+        if self.test is None:
+            return None
+        indices, values = self.test
+        wide = torch.complex128 if values.is_complex() or network.is_complex else torch.float64
+        predicted = network.entries(indices.to(network.device)).to(wide)
+        true = values.to(predicted.device, wide)
+        scale = power_of_two_scale(true)  # squares of extreme values overflow or vanish
+        predicted, true = predicted / scale, true / scale
+        norm = float(torch.linalg.vector_norm(true))
+        return float(torch.linalg.vector_norm(predicted - true)) / (norm or 1.0)
 
     def note_truth(self, truth: Any) -> None:
         """Take entries that were not observed to test on, where they are known."""
@@ -118,7 +107,7 @@ class ObservationTask(HeldOutTask):
         self.test = known.indices[unseen], known.values[unseen]
 
     def random_start(self) -> TensorNetwork | None:
-        """A network to start from where the user gives none; None: a random one of rank one."""
+        """Draw a network to start from where the user gives none; None: a random one of rank one."""
         if self.structure is None:
             return None
         return TensorNetwork.random(self.structure, random_state=self.generator, dtype=self.probe.dtype)
@@ -129,8 +118,8 @@ class ObservationTask(HeldOutTask):
 
     def zero(self) -> Result:
         result = super().zero()
-        test = None if self.test is None else relative_error(result.network, *self.test)
-        return replace(result, errors=Errors(0.0, "relative", 0.0, 0.0 if self.num_held_out else None, test))
+        validation, test = 0.0 if self.num_held_out else None, self.test_error(result.network)
+        return replace(result, errors=Errors(0.0, "relative", 0.0, validation, test))
 
     def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
         answer = search.answer
@@ -143,14 +132,8 @@ class ObservationTask(HeldOutTask):
             "deviance" if self.is_reweighted else "relative",
             train=train / (fitted.norm or 1.0),
             validation=None if validation is None else validation / search.problem.scale,
-            test=None if self.test is None else self.test_error(self.bring_home(network), self.test),
+            test=self.test_error(self.bring_home(network)),
         )
-
-    def finish(self, search: HeldOutSearch) -> Result:
-        result, answer = super().finish(search), search.answer
-        assert answer is not None
-        more = self.mean_losses(answer.network, result.network) if self.is_reweighted else {}
-        return replace(result, info={**result.info, **more})
 
     def identity(self, search: HeldOutSearch) -> Mapping[str, object]:
         norm = search.problem.objective.norm
@@ -158,14 +141,3 @@ class ObservationTask(HeldOutTask):
 
     def about(self) -> Mapping[str, object]:
         return {"num_observations": self.num_observations, "num_held_out": self.num_held_out}
-
-
-def relative_error(network: TensorNetwork, indices: torch.Tensor, values: torch.Tensor) -> float:
-    """Relative error at some entries, in double precision."""
-    wide = torch.complex128 if values.is_complex() or network.is_complex else torch.float64
-    predicted = network.entries(indices.to(network.device)).to(wide)
-    true = values.to(predicted.device, wide)
-    scale = power_of_two_scale(true)  # squares of extreme values overflow or vanish
-    predicted, true = predicted / scale, true / scale
-    norm = float(torch.linalg.vector_norm(true))
-    return float(torch.linalg.vector_norm(predicted - true)) / (norm or 1.0)

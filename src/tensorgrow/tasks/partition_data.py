@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,23 +22,26 @@ from .request import Request
 
 Array = Any
 
-# Numbers of 8 bytes per entry of a tensor of order p while it is computed with, without rows: A p + B.
-ENTRY_WORDS = (5, 6)
-# Share of the memory limit that entries may take to be kept in this process.
+# Share of the memory limit that entries may take to stay in this process.
 KEEP_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Parts that are ready, and what is known of all entries together."""
+    """Parts that are ready, and what is known of all entries together.
+
+    Attributes
+    ----------
+    census, census_of_all
+        Numbers of fitted entries, and of all.
+    codes
+        Fingerprints of the positions of all entries and of held-out ones.
+    """
 
     parts: ThreadParts | ClientParts
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+    plan: PartPlan
     census: Census
     census_of_all: Census
-    scale: float
-    weight_scale: float
     codes: tuple[int, int]
     is_zero: bool
 
@@ -51,100 +54,85 @@ def prepare_parts(
     device: torch.device,
     seed: int,
 ) -> Prepared:
-    """Read all partitions, check them, choose what is held out and keep them where they are computed with."""
+    """Read all partitions, check them, choose what is held out and move them to where they are used."""
     raw = open_parts(data, columns)
-    found: list[Surveyed] = list(raw.map(_survey))
-    counts = [s.count for s in found]
-    total = sum(counts)
+    surveys: list[Survey] = list(raw.map(_survey))
+    full = [s for s in surveys if s.count]
+    total = sum(s.count for s in full)
     if total == 0:
         raise DataError(
             "there are no observations with a positive weight in any partition; at least one is needed"
         )
-    warn_of_differences(sum(s.differ for s in found))
-    shape = data.shape or tuple(int(n) + 1 for n in np.max([s.last for s in found if s.count], axis=0))
-    if isinstance(raw, ThreadParts) and _may_keep(total, len(shape), request):
+    warn_of_differences(sum(s.differ for s in full))
+    shape = data.shape or tuple(int(n) + 1 for n in np.max([s.last for s in full], axis=0))
+    # Bytes of an entry of a tensor of order p while it is used, without rows: 5 p + 6 numbers of 8 bytes.
+    needed = 8 * (5 * len(shape) + 6) * total
+    if isinstance(raw, ThreadParts) and needed <= KEEP_SHARE * request.memory(torch.device("cpu")):
         raw.keep()
-    chosen = [k for k, n in enumerate(counts) if n]
-    stored = np.result_type(*(s.dtype for s in found if s.count))
-    computed = compute_dtype(stored, request.dtype)
-    largest, heaviest = max(s.largest for s in found), max(s.heaviest for s in found)
+    largest, heaviest = max(s.largest for s in full), max(s.heaviest for s in full)
     plan = PartPlan(
         shape,
-        str(computed).removeprefix("torch."),
-        str(device),
+        compute_dtype(np.result_type(*(s.dtype for s in full)), request.dtype),
+        device,
         scale_for(largest),
         scale_for(heaviest) if heaviest else 1.0,
         total,
         hold_out_rows(raw, shape, total, columns.held_out or Split.parse(validation), seed),
     )
-    parts = raw.transform(plan, chosen)
-    surveyed = list(parts.map(_census))
-    census, everything = _censuses(surveyed)
-    warn_of_empty_slices(everything.slices)
-    warn_of_few(everything.fitted, shape)
-    codes = tuple(sum(c[k] for _, _, c in surveyed) % 2**64 for k in (0, 1))
+    parts = raw.transform(plan, [k for k, s in enumerate(surveys) if s.count])
+    counts = list(parts.map(_count))
+    fitted = [sum(slices) for slices in zip(*(c.fitted for c in counts))]
+    held_out = [sum(slices) for slices in zip(*(c.held_out for c in counts))]
+    number, number_held = int(fitted[0].sum()), int(held_out[0].sum())
+    census = Census(number, number_held, tuple(fitted))
+    slices = tuple(f + h for f, h in zip(fitted, held_out))
+    warn_of_empty_slices(slices)
+    warn_of_few(number + number_held, shape)
     return Prepared(
         parts,
-        shape,
-        computed,
+        plan,
         census,
-        everything,
-        plan.scale,
-        plan.weight_scale,
-        (codes[0], codes[1]),
+        Census(number + number_held, 0, slices),
+        (sum(c.code for c in counts) % 2**64, sum(c.held_out_code for c in counts) % 2**64),
         largest == 0.0,
     )
 
 
-def _may_keep(total: int, order: int, request: Request) -> bool:
-    """Whether entries may stay in this process between rounds."""
-    limit = request.memory(torch.device("cpu"))
-    words = ENTRY_WORDS[0] * order + ENTRY_WORDS[1]
-    return 8 * words * total <= KEEP_SHARE * limit
-
-
-# -- what partitions are asked -------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class Surveyed:
-    """What is to be known of a partition before it can be used."""
+class Survey:
+    """What must be known of a partition before it can be used."""
 
     count: int
-    last: Array
-    dtype: Any
-    largest: float
-    heaviest: float
-    differ: int
+    last: Array = None
+    dtype: Any = None
+    largest: float = 0.0
+    heaviest: float = 0.0
+    differ: int = 0
 
 
-def _survey(part: Rows) -> Surveyed:
+def _survey(part: Rows) -> Survey:
     if len(part) == 0:
-        return Surveyed(0, None, None, 0.0, 0.0, 0)
+        return Survey(0)
     parts = part.values.view(part.values.real.dtype)
     heaviest = 0.0 if part.weights is None else float(part.weights.max())
     largest = float(np.abs(parts).max())
-    return Surveyed(len(part), part.indices.max(0), part.values.dtype, largest, heaviest, part.differ)
-
-
-# -- parts ---------------------------------------------------------------------------------------------
+    return Survey(len(part), part.indices.max(0), part.values.dtype, largest, heaviest, part.differ)
 
 
 @dataclass(frozen=True)
 class PartPlan:
-    """How a partition becomes a part; on the device where it is computed with."""
+    """Turns a partition into a part, on the device where it is used."""
 
     shape: tuple[int, ...]
-    dtype: str
-    device: str
+    dtype: torch.dtype
+    device: torch.device
     scale: float
     weight_scale: float
     rows: int
     hold_out: HeldOutRows
 
     def __call__(self, part: Rows) -> EntryPart:
-        """The part."""
-        values = as_target(torch.from_numpy(np.array(part.values)), getattr(torch, self.dtype))
+        values = as_target(torch.from_numpy(np.array(part.values)), self.dtype)
         values = (values if self.scale == 1.0 else values / self.scale).to(self.device)
         weights = None
         if part.weights is not None:
@@ -161,19 +149,16 @@ class PartPlan:
         return EntryPart(objective)
 
 
-def _census(part: EntryPart) -> tuple[list[Array], list[Array], tuple[int, int]]:
-    """Fitted and held-out entries by mode and slice, and codes of all and of held-out positions."""
+class Counts(NamedTuple):
+    """Entries of a part by mode and slice, and codes of the positions of all and of held-out ones."""
+
+    fitted: list[Array]
+    held_out: list[Array]
+    code: int
+    held_out_code: int
+
+
+def _count(part: EntryPart) -> Counts:
     fitted, held_out = part.positions()
     codes = [fingerprint_positions(a) for a in (fitted, held_out)]
-    return count_slices(fitted, part.dims), count_slices(held_out, part.dims), (sum(codes), codes[1])
-
-
-def _censuses(found: list[Any]) -> tuple[Census, Census]:
-    """Of the fitted entries, and of all."""
-    fitted = [sum(f[k] for f, _, _ in found) for k in range(len(found[0][0]))]
-    held = [sum(h[k] for _, h, _ in found) for k in range(len(fitted))]
-    count, held_out = int(fitted[0].sum()), int(held[0].sum())
-    return (
-        Census(count, held_out, tuple(fitted)),
-        Census(count + held_out, 0, tuple(f + h for f, h in zip(fitted, held))),
-    )
+    return Counts(count_slices(fitted, part.dims), count_slices(held_out, part.dims), sum(codes), codes[1])

@@ -48,17 +48,19 @@ class PartitionTask(ObservationTask):
         # Choosing what is held out takes nothing from the generator: partitions do not know of each other.
         for_split, self.generator = request.generators()
         self.data = prepare_parts(data, columns, validation, request, self.home, for_split.initial_seed())
-        self.shape = self.data.shape
-        self.scale, self.weight_scale = self.data.scale, self.data.weight_scale
+        self.shape, self.weight_scale = self.data.plan.shape, self.data.plan.weight_scale
         self.request = request.holding_out(
             self.num_held_out, wanted=isinstance(validation, str) or Split.parse(validation).holds_out
         )
         self.note_truth(observed.truth)
 
     @property
-    def probe(self) -> torch.Tensor:  # type: ignore[override]
-        """A number of the dtype computed in; cores are computed by this process."""
-        return torch.zeros(1, dtype=self.data.dtype)
+    def probe(self) -> torch.Tensor:
+        return torch.zeros(1, dtype=self.data.plan.dtype)  # this process computes the cores, on the CPU
+
+    @property
+    def scale(self) -> float:
+        return self.data.plan.scale
 
     @property
     def num_observations(self) -> int:
@@ -76,21 +78,19 @@ class PartitionTask(ObservationTask):
         data = self.data
         census = data.census_of_all if everything else data.census
         return PartitionedLeastSquares(
-            data.parts, data.shape, data.dtype, census, ridge=ridge, everything=everything
+            data.parts, self.shape, data.plan.dtype, census, ridge=ridge, everything=everything
         )
 
     def threads(self) -> AbstractContextManager[None]:
         return one_thread()
 
     def lists(self, known: Observations) -> torch.Tensor:
-        listed = np.zeros(len(known), dtype=bool)
-        for mine in self.data.parts.map(_Among(known.indices.cpu().numpy(), self.shape)):
-            listed |= mine
-        return torch.from_numpy(listed)
+        masks = self.data.parts.map(_Among(known.indices.cpu().numpy(), self.shape))
+        return torch.from_numpy(np.logical_or.reduce(list(masks)))
 
     def fingerprint(self) -> Mapping[str, object]:
-        everyone, held_out = self.data.codes
-        return {"observations": [self.num_observations, everyone], "held_out": held_out}
+        code, held_out = self.data.codes
+        return {"observations": [self.num_observations, code], "held_out": held_out}
 
     def about(self) -> Mapping[str, object]:
         parts = self.data.parts
@@ -99,13 +99,12 @@ class PartitionTask(ObservationTask):
 
 @dataclass(frozen=True)
 class _Among:
-    """Which positions a part has."""
+    """Tells which positions a part has, as a mask."""
 
     indices: Any
     shape: tuple[int, ...]
 
     def __call__(self, part: EntryPart) -> Any:
-        """A mask of the positions."""
         mine = np.concatenate(part.positions())
         ones = torch.ones(1)
         known = Observations(

@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import torch
 
-from ..callbacks.base import Callbacks
 from ..data.arrays import as_target
-from ..data.devices import check_memory, choose_device, one_thread
+from ..data.devices import check_memory
 from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
 from ..errors import DataError, OptionError
-from ..network import RandomState, TensorNetwork
+from ..network import TensorNetwork
 from ..objectives import RegressionLeastSquares
 from ..results import Errors, Result
-from ..search import Effort, GreedyOptions, HeldOutSearch
+from ..search import Edges, GreedyOptions, HeldOutSearch
 from ..solvers import ALSSettings, als
-from ..structure import Edge, Structure
-from .held_out import HeldOutTask
-from .request import Keywords, Request, pick
-from .task import run_task
+from ..structure import Structure
+from .held_out import FIT_SWEEPS, FIT_TOLERANCE, HELD_OUT, HeldOutTask
+from .request import Request, SearchKeywords
+from .task import GPU_NUMBERS, limit_threads, run_task
 
-# Share of the samples held out by default.
-HELD_OUT = 0.1
-# Numbers in the samples up to which torch computes on one thread, and from which "auto" takes a GPU.
-FEW_ENTRIES, GPU_ENTRIES = 1_000_000, 3_000_000
-# Copies of the samples held at once: centred, split, stored in the order sweeps read; twice for the last fit.
-COPIES = 6
-# For a structure that is given: sweeps at most, when they have converged, and how many random starts, since
-# nothing grew into a good one.
-FIT_SWEEPS, FIT_TOLERANCE, FIT_STARTS = 100, 1e-4, 4
-# Deviations from the mean below this many units of rounding are rounding.
-ROUNDING = 16.0
+# Random starts for a known structure, since nothing grew into a good one.
+FIT_STARTS = 4
 
 
 @dataclass(frozen=True)
@@ -66,23 +55,11 @@ def regress(
     structure: Structure | None = None,
     validation: Any = HELD_OUT,
     fit_intercept: bool = True,
-    max_error: float | None = None,
-    max_parameters: int | None = None,
-    max_steps: int | None = None,
-    max_seconds: float | None = None,
-    edges: Literal["all", "chain", "ring"] | Iterable[Edge] = "all",
+    edges: Edges = "all",
     ridge: float | None = None,
-    effort: Effort = "balanced",
-    random_state: RandomState = None,
-    device: torch.device | str | None = None,
-    dtype: Any = None,
-    memory_limit: float | None = None,
-    progress: bool | None = None,
-    callbacks: Callbacks = None,
-    checkpoint: str | Path | None = None,
-    options: GreedyOptions | None = None,
+    **keywords: Unpack[SearchKeywords],
 ) -> Regression:
-    """Learn ``y_i = b + <X_i, W>`` with a network ``W`` whose structure and ridge held-out samples decide on.
+    """Learn ``y_i = b + <X_i, W>`` with a network ``W`` whose structure and ridge held-out samples choose.
 
     Parameters
     ----------
@@ -94,21 +71,22 @@ def regress(
         Fit this structure instead of learning one.
     validation
         Samples to hold out: a share, a boolean mask of length ``n``, or False for none.
-    max_error
-        Stop at this relative error on the held-out samples.
     ridge
-        Weight of the penalty on every core, relative to its Gram matrix; by default held-out samples decide.
-    options
-        Everything rarer; overrides what `effort` stands for. `ridge` goes first.
+        Weight of the penalty on every core, relative to its Gram matrix; by default held-out samples choose
+        it. It overrides that of `options`.
+    edges, keywords
+        As for `decompose`; `max_error` is a relative error on the held-out samples.
 
     Returns
     -------
     Regression
         Errors in its result are relative to the norm of the responses, less their mean with an intercept.
     """
-    keywords: Keywords = {**pick(locals()), "max_steps": max_steps if structure is None else 0}
-    request = Request.parse("regress", HeldOutSearch, GreedyOptions.for_completion, limited=False, **keywords)
-    changes: dict[str, Any] = {"starts": 1} if options is None else {}
+    if structure is not None:
+        keywords["max_steps"] = 0
+    preset = GreedyOptions.for_completion
+    request = Request.parse("regress", HeldOutSearch, preset, limited=False, edges=edges, **keywords)
+    changes: dict[str, Any] = {"starts": 1} if keywords.get("options") is None else {}
     if ridge is not None:
         changes["ridge"] = ridge
     if structure is not None:
@@ -125,8 +103,6 @@ class RegressTask(HeldOutTask):
 
     Attributes
     ----------
-    held_out
-        True for samples that are not fitted; None when all are.
     x_scale, y_scale
         What was divided out: powers of two, so that nothing is rounded.
     """
@@ -151,15 +127,13 @@ class RegressTask(HeldOutTask):
         if len(samples) != len(responses):
             raise DataError(f"x has {len(samples)} samples, y has {len(responses)}")
         common = request.dtype or torch.promote_types(samples.dtype, responses.dtype)
-        where = choose_device(request.device, samples, GPU_ENTRIES)
-        self.home = samples.device if request.device == "auto" else where
+        where, self.home = request.places(samples, GPU_NUMBERS)
         for_split, self.generator = request.generators()
         held_out = Split.parse(validation).samples(len(samples), for_split)
         self.held_out = None if held_out is None else held_out.to(where)
         self.x_scale, self.y_scale = _unit(samples), _unit(responses)
         self.x = samples.to(where, common) / self.x_scale
         self.y = responses.to(where, common) / self.y_scale
-        self.scale = self.y_scale / self.x_scale
         self.shape = (*self.x.shape[1:], *self.y.shape[1:])
         self.structure, self.fit_intercept = structure, fit_intercept
         if structure is not None and structure.dims != self.shape:
@@ -167,17 +141,16 @@ class RegressTask(HeldOutTask):
         self.request = request.holding_out(self.num_held_out, wanted=True)
 
     @property
-    def probe(self) -> torch.Tensor:  # type: ignore[override]
-        """The samples."""
+    def probe(self) -> torch.Tensor:
         return self.x
+
+    @property
+    def scale(self) -> float:
+        return self.y_scale / self.x_scale
 
     @property
     def loss_scale(self) -> float:
         return self.y_scale
-
-    @property
-    def num_held_out(self) -> int:
-        return 0 if self.held_out is None else int(self.held_out.sum())
 
     @property
     def is_zero(self) -> bool:
@@ -188,7 +161,7 @@ class RegressTask(HeldOutTask):
         return f"a regression on {len(self.x):,} samples of shape {tuple(self.x.shape[1:])}"
 
     def threads(self) -> AbstractContextManager[None]:
-        return one_thread() if self.x.numel() <= FEW_ENTRIES else nullcontext()
+        return limit_threads(self.x)
 
     def objective(self, ridge: float, *, everything: bool = False) -> RegressionLeastSquares:
         held_out = None if everything else self.held_out
@@ -197,7 +170,7 @@ class RegressTask(HeldOutTask):
         return RegressionLeastSquares(x, y, held_out=held_out, ridge=ridge)
 
     def intercept(self, network: TensorNetwork) -> torch.Tensor:
-        """``mean(y) - <mean(x), W>`` for coefficients in the units of the user."""
+        """Compute ``mean(y) - <mean(x), W>`` for coefficients in the units of the user."""
         _, x_mean = _centre(self.x, None, self.fit_intercept)
         _, y_mean = _centre(self.y, None, self.fit_intercept)
         weights = network.to_dense().to(x_mean.device).reshape(x_mean.numel(), -1) / self.scale
@@ -205,7 +178,8 @@ class RegressTask(HeldOutTask):
         return (value * self.y_scale).to(self.home)
 
     def search(self) -> HeldOutSearch:
-        needed = COPIES * self.x.numel() * self.x.element_size()
+        # Copies of the samples: centred, split, stored in the order sweeps read; twice for the last fit.
+        needed = 6 * self.x.numel() * self.x.element_size()
         check_memory(needed, self.request.memory(self.x.device), self.what)
         search = super().search()
         if self.structure is not None:
@@ -213,7 +187,7 @@ class RegressTask(HeldOutTask):
         return search
 
     def _best_start(self, search: HeldOutSearch, structure: Structure) -> TensorNetwork:
-        """The best of some random starts after a few sweeps: from one alone, ALS often ends badly."""
+        """Take the best of some random starts after a few sweeps: from one alone, ALS often ends badly."""
         settings = ALSSettings(max_sweeps=FIT_SWEEPS // FIT_STARTS, accelerate=True)
         trials: list[tuple[float, int, TensorNetwork]] = []
         for number in range(FIT_STARTS if structure.edges else 1):
@@ -239,7 +213,7 @@ class RegressTask(HeldOutTask):
 
 
 def _unit(tensor: torch.Tensor) -> float:
-    """The power of two below the largest number: results do not depend on the units of the data."""
+    """Return the power of two below the largest number: results do not depend on the units of the data."""
     largest = float(tensor.abs().max())
     return 2.0 ** math.floor(math.log2(largest)) if largest > 0.0 else 1.0
 
@@ -247,13 +221,14 @@ def _unit(tensor: torch.Tensor) -> float:
 def _centre(
     data: torch.Tensor, held_out: torch.Tensor | None, fit_intercept: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Data less its mean over the fitted samples, and that mean; what is constant becomes exactly zero."""
-    fitted = data if held_out is None else data[~held_out]
+    """Subtract the mean over the fitted samples and return it too; what is constant becomes exactly zero."""
     if not fit_intercept:
         return data, torch.zeros_like(data[0])
+    fitted = data if held_out is None else data[~held_out]
     wide = torch.complex128 if data.is_complex() else torch.float64
     mean = fitted.mean(0, dtype=wide)
     rest = (data.to(wide) - mean).to(data.dtype)
-    rounding = ROUNDING * torch.finfo(data.dtype).eps * mean.abs()
+    # Deviations of a few units of rounding are rounding.
+    rounding = 16.0 * torch.finfo(data.dtype).eps * mean.abs()
     constant = (rest.abs().amax(0) <= rounding).to(data.real.dtype)
     return rest * (1.0 - constant), mean.to(data.dtype)

@@ -12,26 +12,26 @@ import torch
 from ..callbacks.base import Callbacks, as_callbacks
 from ..callbacks.progress import progress_callbacks
 from ..data.arrays import as_dtype
-from ..data.devices import memory_for, parse_memory_limit
+from ..data.devices import GPU_ENTRIES, choose_device, memory_for, parse_memory_limit
 from ..errors import check_kind
 from ..network import RandomState, TensorNetwork, as_generator
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
 from ..solvers import TrainingOptions
 
-# Seconds that searches without an end of their own take when no limit is given.
+# Seconds that searches without an end of their own take by default.
 THOROUGH_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Audience:
-    """Who is told of a run.
+    """Who hears of a run.
 
     Attributes
     ----------
     progress
         Whether to show a live line; None: where a person watches.
     checkpoint
-        A file to keep the state in, and to resume from.
+        A file to store the state in, and to resume from.
     """
 
     progress: bool | None = False
@@ -39,7 +39,7 @@ class Audience:
     checkpoint: str | Path | None = None
 
     def listeners(self) -> list[Listener]:
-        """Callbacks, and the live line."""
+        """Return the callbacks, and the live line."""
         return [*as_callbacks(self.callbacks), *progress_callbacks(self.progress)]
 
 
@@ -57,21 +57,26 @@ class RunKeywords(TypedDict, total=False):
     callbacks: Callbacks
 
 
-class Keywords(RunKeywords, total=False):
-    """Keywords of `decompose` and its kin."""
+class SearchKeywords(RunKeywords, total=False):
+    """Keywords of every task that grows networks."""
 
     max_steps: int | None
-    edges: Edges
-    split_nodes: bool | None
     effort: Effort
-    init: TensorNetwork | None
     checkpoint: str | Path | None
     options: GreedyOptions | None
+
+
+class Keywords(SearchKeywords, total=False):
+    """Keywords of `decompose` and its kin."""
+
+    edges: Edges
+    split_nodes: bool | None
+    init: TensorNetwork | None
     training: TrainingOptions | None
 
 
 def pick(arguments: Mapping[str, Any]) -> Keywords:
-    """The common keywords among the arguments of a task; ``pick(locals())`` forgets none."""
+    """Return the common keywords among the arguments of a task; ``pick(locals())`` forgets none."""
     return cast(Keywords, {k: v for k, v in arguments.items() if k in Keywords.__annotations__})
 
 
@@ -113,19 +118,22 @@ class Request:
         signed: bool = False,
         **keywords: Unpack[Keywords],
     ) -> Request:
-        """From the keywords of a task.
+        """Check the keywords of a task.
 
         Parameters
         ----------
         task, search
-            Name of the task for messages, and what it runs: options that this ignores are refused.
+            Name of the task for messages, and the search it runs: options that this ignores are refused.
         preset
             The options that an effort stands for.
         limited
-            Whether a limit must say when to stop; held-out data may instead.
+            Whether a limit must say when to stop; otherwise held-out data may.
         signed
             Whether `max_error` is the value of a loss, which may be negative.
         """
+        unknown = sorted(keywords.keys() - Keywords.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"{task}() got an unexpected keyword argument {unknown[0]!r}")
         options, effort = keywords.get("options"), keywords.get("effort", "balanced")
         training = keywords.get("training")
         if options is not None:
@@ -133,7 +141,7 @@ class Request:
             options.check_for(search, task)
         if training is not None:
             check_kind("training", training, TrainingOptions)
-        by_effort = preset(effort)
+        by_effort = preset(effort)  # checks the effort, whatever the options
         settled = by_effort if options is None else options
         seconds = keywords.get("max_seconds")
         if limited and settled.regrow_cycles is None and seconds is None:
@@ -166,7 +174,7 @@ class Request:
         )
 
     def policy(self, order: int) -> EdgePolicy:
-        """The edges that may be used."""
+        """Return the edges that may be used."""
         return EdgePolicy.parse(self.edges, order, self.options.max_degree)
 
     def splits_nodes(self, policy: EdgePolicy) -> bool:
@@ -174,22 +182,27 @@ class Request:
         return policy.pairs is None if self.split_nodes is None else self.split_nodes
 
     def memory(self, device: torch.device) -> float:
-        """Bytes that may be taken on a device."""
+        """Return the bytes that may be taken on a device."""
         return memory_for(device, self.memory_limit)
 
+    def places(self, data: torch.Tensor, gpu_from: int = GPU_ENTRIES) -> tuple[torch.device, torch.device]:
+        """Choose where to compute, and where the result goes: with "auto", back to the data."""
+        where = choose_device(self.device, data, gpu_from)
+        return where, data.device if self.device == "auto" else where
+
     def holding_out(self, held_out: int, *, wanted: bool) -> Request:
-        """The request once it is known how much is held out: that, or a limit, must say when to stop.
+        """Return the request for so much held-out data: that, or a limit, must say when to stop.
 
         Parameters
         ----------
         wanted
-            Whether data was to be held out; where there is too little, nothing grows, as a warning says.
+            Whether the user wants data held out; where there is too little, nothing grows, as a warning says.
         """
         steps = 0 if held_out == 0 and wanted and not self.limits.has_any else self.limits.max_steps
         return replace(self, limits=replace(self.limits, max_steps=steps, held_out=held_out > 0))
 
     def generators(self) -> tuple[torch.Generator, torch.Generator]:
-        """For choosing what is held out, and for the search.
+        """Return generators for the choice of held-out data, and for the search.
 
         Without a seed the first is the same each time, so that a checkpoint can be resumed.
         """

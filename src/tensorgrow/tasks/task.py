@@ -17,10 +17,9 @@ import torch
 
 from .._version import __version__
 from ..callbacks.checkpoint import Checkpoint
-from ..data.devices import check_memory
-from ..errors import OptionError
-from ..network import RandomState, TensorNetwork
-from ..objectives import LeastSquares
+from ..data.devices import one_thread
+from ..errors import DataError, OptionError
+from ..network import TensorNetwork
 from ..results import Errors, PathPoint, Result
 from ..search import AnySearch, EdgePolicy, NetworkSearch, NetworkState, Start, run
 from ..steps import Step, StopReason
@@ -32,33 +31,36 @@ R = TypeVar("R")
 AnyNetworkSearch = NetworkSearch[object, NetworkState]
 N = TypeVar("N", bound=AnyNetworkSearch)
 
+# Numbers in samples up to which one thread is faster, and from which "auto" takes a GPU.
+FEW_NUMBERS, GPU_NUMBERS = 1_000_000, 3_000_000
+
 
 class Task(ABC, Generic[S, R]):
-    """What differs between runs: the search, what identifies it, and what comes back."""
+    """What differs between runs: the search, what identifies it, and the result."""
 
     def trivial(self) -> R | None:
-        """A result that needs no search; None where one is needed."""
+        """Return a result that needs no search; None where one is needed."""
         return None
 
     @abstractmethod
     def search(self) -> S:
-        """A search that is ready to run; refuses what cannot work."""
+        """Build a search that is ready to run; refuse what cannot work."""
 
     @abstractmethod
     def identity(self, search: S) -> Mapping[str, object]:
-        """What a resumed run must share with the one that wrote the checkpoint, by name."""
+        """Return what a resumed run must share with the one that wrote the checkpoint, by name."""
 
     @abstractmethod
     def finish(self, search: S) -> R:
-        """The last fit, and what to report."""
+        """Do the last fit and report."""
 
     def threads(self) -> AbstractContextManager[None]:
-        """A limit on threads that would wait for each other longer than they compute."""
+        """Limit threads that would wait for each other longer than they compute."""
         return nullcontext()
 
 
 def run_task(task: Task[S, R], audience: Audience) -> R:
-    """Search, tell the audience of every step, resume from a checkpoint, keep what there is on Ctrl-C."""
+    """Search, resuming from a checkpoint; report every step; Ctrl-C ends the search with its best so far."""
     with task.threads():
         trivial = task.trivial()
         if trivial is not None:
@@ -80,30 +82,47 @@ class NetworkTask(Task[N, Result]):
     ----------
     shape
         Legs of the network.
-    probe
-        A tensor of the dtype and on the device that cores are computed with.
     home
         Device the result goes to.
-    scale
-        What the network is multiplied with at the end, because the data was divided by it.
+    structure
+        Fit this structure instead of learning one.
+    draws_split
+        Whether random numbers may also say which data is held out.
     """
 
     request: Request
     shape: tuple[int, ...]
-    probe: torch.Tensor
     home: torch.device
     generator: torch.Generator
-    scale: float = 1.0
+    structure: Structure | None = None
+    draws_split: bool = False
+
+    @property
+    @abstractmethod
+    def probe(self) -> torch.Tensor:
+        """A tensor of the dtype and on the device that cores are computed with."""
+
+    @property
+    def scale(self) -> float:
+        """What the data was divided by; the network is multiplied by it at the end."""
+        return 1.0
 
     @property
     def loss_scale(self) -> float:
-        """What losses are multiplied with, to have them in the units of the user."""
+        """What losses are multiplied by, to have them in the units of the user."""
         return self.scale
 
     @property
     def seed(self) -> int | None:
-        """The seed that gives the same run again; None where no number does."""
-        return seed_of(self.request.random_state, self.generator)
+        """The seed that repeats the run; None where no number does.
+
+        Without a seed from the user the split has a generator of its own (`Request.generators`), so that the
+        seed of the search alone does not repeat the run.
+        """
+        random_state = self.request.random_state
+        if isinstance(random_state, Integral):
+            return int(random_state)
+        return self.generator.initial_seed() if random_state is None and not self.draws_split else None
 
     @property
     def is_zero(self) -> bool:
@@ -118,29 +137,37 @@ class NetworkTask(Task[N, Result]):
     @property
     def first(self) -> Structure:
         """The structure that the search starts with."""
+        if self.structure is not None:
+            return self.structure
         init = self.request.init
         return Structure.rank_one(self.shape) if init is None else init.structure
 
     @abstractmethod
     def fingerprint(self) -> Mapping[str, object]:
-        """Numbers that tell this data from other data, by name."""
+        """Return numbers that tell this data from other data, by name."""
 
     def about(self) -> Mapping[str, object]:
-        """What else to note of the run in ``Result.info``."""
+        """Return what else to note of the run in ``Result.info``."""
         return {}
 
     def check(self) -> None:
         """Refuse edges that do not exist, a start that does not fit, and a budget that is too small."""
+        structure, init = self.structure, self.request.init
+        if structure is not None and self.shape != structure.dims:
+            raise DataError(f"the tensor has shape {self.shape}, the structure is for {structure.dims}")
         _ = self.policy
-        check_init(self.request.init, self.shape, self.probe)
+        if init is not None:
+            check_init(init, self.shape, self.probe)
         self.request.limits.check_size(self.first.num_parameters)
+        if structure is not None and init is not None and init.structure != structure:
+            raise OptionError(f"init has the structure {init.structure}, not the one to fit: {structure}")
 
     def trivial(self) -> Result | None:
         self.check()
         return self.zero() if self.is_zero else None
 
     def zero(self) -> Result:
-        """The result for data that is zero throughout."""
+        """Return the result for data that is zero throughout."""
         structure = self.first
         cores = [torch.zeros(s, dtype=self.probe.dtype, device=self.home) for s in structure.core_shapes]
         network = TensorNetwork(structure, cores)
@@ -149,15 +176,9 @@ class NetworkTask(Task[N, Result]):
         return Result(network, Errors(0.0), (step,), StopReason.TARGET_REACHED, path, describe(self.probe))
 
     def start(self) -> Start:
-        """What the search starts from, in the units it computes in."""
+        """Return what the search starts from, in the units it computes in."""
         init = rescale(self.request.init, 1.0 / self.scale)
         return Start(init, self.probe.dtype, self.probe.device)
-
-    def memory(self, objective: LeastSquares, what: str) -> float:
-        """Bytes that may be taken; refuses where not even the first network fits in."""
-        limit = self.request.memory(self.probe.device)
-        check_memory(objective.memory_needed(self.first), limit, what)
-        return limit
 
     def identity(self, search: N) -> Mapping[str, object]:
         request, policy = self.request, self.policy
@@ -170,6 +191,7 @@ class NetworkTask(Task[N, Result]):
             "split_nodes": request.splits_nodes(policy),
             "options": request.options.to_dict(),
             "training": None if request.training is None else request.training.to_dict(),
+            "structure": None if self.structure is None else self.structure.to_dict(),
             **self.fingerprint(),
         }
 
@@ -182,8 +204,9 @@ class NetworkTask(Task[N, Result]):
         history: tuple[Step, ...] | None = None,
         stop: StopReason | None = None,
         seconds: float | None = None,
+        **info: object,
     ) -> Result:
-        """A network in the units and on the device of the user, with what the search did.
+        """Return a network in the units and on the device of the user, with what the search did.
 
         Parameters
         ----------
@@ -191,11 +214,13 @@ class NetworkTask(Task[N, Result]):
             In the units of the search.
         history, stop, seconds
             By default those of the search.
+        info
+            What to note besides `about`.
         """
         stop = stop or search.state.stop
         assert stop is not None
         path = (PathPoint(self.bring_home(p.network), p.error, p.counted) for p in search.state.path)
-        info = describe(
+        notes = describe(
             self.probe,
             effort=self.request.effort,
             options=self.request.options.to_dict(),
@@ -203,24 +228,23 @@ class NetworkTask(Task[N, Result]):
             seconds=search.state.elapsed if seconds is None else seconds,
             seed=self.seed,
             **self.about(),
+            **info,
         )
         steps = self.history(search) if history is None else history
-        return Result(self.bring_home(network), errors, steps, stop, tuple(path), info)
+        return Result(self.bring_home(network), errors, steps, stop, tuple(path), notes)
 
     def bring_home(self, network: TensorNetwork) -> TensorNetwork:
-        """A network in the units and on the device of the user."""
+        """Return a network in the units and on the device of the user."""
         return rescale(network, self.scale).to(self.home)
 
     def history(self, search: N) -> tuple[Step, ...]:
-        """Steps of a search in the units of the data."""
+        """Return the steps of a search in the units of the data."""
         scale = self.loss_scale
         return tuple(s if scale == 1.0 else replace(s, loss=s.loss * scale) for s in search.state.steps)
 
 
-def check_init(init: TensorNetwork | None, shape: tuple[int, ...], probe: torch.Tensor) -> None:
+def check_init(init: TensorNetwork, shape: tuple[int, ...], probe: torch.Tensor) -> None:
     """Refuse a start that does not fit the data."""
-    if init is None:
-        return
     if not isinstance(init, TensorNetwork):
         raise OptionError(f"init must be a TensorNetwork, not {type(init).__name__}")
     if init.structure.dims != shape:
@@ -231,11 +255,16 @@ def check_init(init: TensorNetwork | None, shape: tuple[int, ...], probe: torch.
         raise OptionError("init has entries that are not finite")
 
 
+def limit_threads(samples: torch.Tensor) -> AbstractContextManager[None]:
+    """Compute on one thread where there are few samples."""
+    return one_thread() if samples.numel() <= FEW_NUMBERS else nullcontext()
+
+
 T = TypeVar("T", TensorNetwork, "TensorNetwork | None")
 
 
 def rescale(network: T, factor: float) -> T:
-    """A network whose tensor is multiplied by `factor`, spread over all cores; None stays None."""
+    """Multiply the tensor of a network by `factor`, spread over all cores; None stays None."""
     if network is None or factor == 1.0:
         return network
     share = factor ** (1.0 / len(network.cores))
@@ -243,7 +272,7 @@ def rescale(network: T, factor: float) -> T:
 
 
 def deadline_of_last_fit(search: AnySearch) -> float:
-    """When the fit after a search must end.
+    """Return when the fit after a search must end.
 
     A run that is out of time gets a tenth more of it: the last fit matters more than the last growth.
     """
@@ -254,7 +283,7 @@ def deadline_of_last_fit(search: AnySearch) -> float:
 
 
 def describe(like: torch.Tensor, **more: Any) -> dict[str, Any]:
-    """Versions, device and whatever else describes a run."""
+    """Return versions, device and whatever else describes a run."""
     return {
         "library_version": __version__,
         "torch": torch.__version__,
@@ -265,16 +294,3 @@ def describe(like: torch.Tensor, **more: Any) -> dict[str, Any]:
         "dtype": str(like.dtype),
         **more,
     }
-
-
-def seed_of(random_state: RandomState, generator: torch.Generator | None = None) -> int | None:
-    """The seed that gives the same run again; None where no number does.
-
-    Parameters
-    ----------
-    generator
-        The one made for ``random_state=None``, where all that is random comes from it.
-    """
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    return generator.initial_seed() if random_state is None and generator is not None else None

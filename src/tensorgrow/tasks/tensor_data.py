@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..data.arrays import as_target, scale_out
-from ..data.devices import check_memory, choose_device, one_thread
+from ..data.devices import check_memory, one_thread
 from ..data.fingerprint import fingerprint_tensor
 from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares, LeastSquares
@@ -28,10 +28,6 @@ class TensorData(ABC):
 
     Attributes
     ----------
-    request
-        What the user asked for.
-    shape
-        Of the tensor.
     home
         Device the result goes to.
     """
@@ -57,15 +53,15 @@ class TensorData(ABC):
 
     @abstractmethod
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
-        """What a search minimises, and bounds on the ranks; refuses what needs too much memory."""
+        """Return what a search minimises, and bounds on the ranks; refuse what needs too much memory."""
 
     @abstractmethod
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
-        """What a fit of one structure minimises, and what each leaves out; see `FitProblem`."""
+        """Return what a fit of one structure minimises, and what each leaves out; see `FitProblem`."""
 
     @abstractmethod
     def error(self, network: TensorNetwork) -> float:
-        """Relative error of a network, recomputed with care."""
+        """Compute the relative error of a network from the residual."""
 
     @property
     def memory_limit(self) -> float:
@@ -73,20 +69,20 @@ class TensorData(ABC):
         return self.request.memory(self.probe.device)
 
     @property
-    def wants_bounds(self) -> bool:
-        """Whether lower bounds from the spectra of the tensor are of use."""
-        return bool(self.request.limits.max_error) and self.request.options.certify
+    def bounded_error(self) -> float | None:
+        """The error target where lower bounds from the spectra of the tensor are of use; else None."""
+        return (self.request.limits.max_error or None) if self.request.options.certify else None
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Numbers that tell this tensor from others."""
+        """Return numbers that tell this tensor from others."""
         return {"data": fingerprint_tensor(self.probe)}
 
     def about(self) -> Mapping[str, object]:
-        """What to note of the run."""
+        """Return what to note of the run."""
         return {}
 
     def threads(self) -> AbstractContextManager[None]:
-        """A limit on threads that would wait for each other."""
+        """Limit threads that would wait for each other."""
         return nullcontext()
 
 
@@ -96,8 +92,7 @@ class DenseTensor(TensorData):
     def __init__(self, x: Any, request: Request) -> None:
         self.request = request
         data = as_target(x, request.dtype)
-        where = choose_device(request.device, data)
-        self.home = data.device if request.device == "auto" else where
+        where, self.home = request.places(data)
         self.target, self._scale = scale_out(data.to(where))
         self.shape = tuple(self.target.shape)
 
@@ -115,14 +110,13 @@ class DenseTensor(TensorData):
 
     @cached_property
     def objective(self) -> DenseLeastSquares:
-        """Least squares on the tensor."""
         return DenseLeastSquares(self.target)
 
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
         what = f"decomposing a tensor of shape {self.shape}"
         check_memory(self.objective.memory_needed(first), self.memory_limit, what)
-        error = self.request.limits.max_error
-        return self.objective, CutBounds(self.target, error) if self.wants_bounds and error else None
+        error = self.bounded_error
+        return self.objective, None if error is None else CutBounds(self.target, error)
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
         what = f"fitting {structure.num_parameters:,} parameters"
@@ -130,16 +124,12 @@ class DenseTensor(TensorData):
         return ((self.objective, 0.0),)
 
     def error(self, network: TensorNetwork) -> float:
-        return exact_error(self.target, network)
+        target = self.target
+        if target.numel() <= DOUBLE_ENTRIES:
+            double = torch.complex128 if target.is_complex() else torch.float64
+            target, network = target.to(double), network.to(dtype=double)
+        objective = DenseLeastSquares(target, use_numpy=False)
+        return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm
 
     def threads(self) -> AbstractContextManager[None]:
         return one_thread() if self.objective.use_numpy else nullcontext()
-
-
-def exact_error(target: torch.Tensor, network: TensorNetwork) -> float:
-    """Relative error from the residual, in double precision where that fits comfortably."""
-    if target.numel() <= DOUBLE_ENTRIES:
-        double = torch.complex128 if target.is_complex() else torch.float64
-        target, network = target.to(double), network.to(dtype=double)
-    objective = DenseLeastSquares(target, use_numpy=False)
-    return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm

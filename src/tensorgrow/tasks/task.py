@@ -61,7 +61,9 @@ class Task(ABC, Generic[S, R]):
 
 def run_task(task: Task[S, R], audience: Audience) -> R:
     """Search, resuming from a checkpoint; report every step; Ctrl-C ends the search with its best so far."""
-    with task.threads():
+    # Products of small float32 matrices set the "invalid" flag now and then although every entry is finite
+    # (vector registers that are not full); losses that really are not finite are noticed by the solvers.
+    with task.threads(), np.errstate(invalid="ignore"):
         trivial = task.trivial()
         if trivial is not None:
             return trivial

@@ -108,6 +108,18 @@ def test_ranks_cannot_be_written():
         s.ranks[0, 1] = 3
 
 
+@given(structures(min_order=2, max_internal=2), st.randoms())
+def test_relabelling_internal_nodes(s, random):
+    internal = list(range(s.order, s.num_nodes))
+    shuffled = internal[:]
+    random.shuffle(shuffled)
+    mapping = {k: k for k in range(s.order)} | dict(zip(internal, shuffled))
+    renamed = s.relabel(mapping, s.num_nodes)
+    for i, j in combinations(range(s.num_nodes), 2):
+        assert renamed.rank(mapping[i], mapping[j]) == s.rank(i, j)
+    assert renamed.num_parameters == s.num_parameters
+
+
 # -- formats with a name -------------------------------------------------------------------------------
 
 

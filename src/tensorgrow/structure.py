@@ -239,6 +239,11 @@ class Structure:
         ranks[_edge((i, j))] = rank
         return Structure(self.dims, ranks, num_nodes=self.num_nodes)
 
+    def relabel(self, mapping: Mapping[int, int], num_nodes: int) -> Structure:
+        """Rename nodes; legs must keep their numbers."""
+        ranks = {(mapping[i], mapping[j]): r for (i, j), r in self._items}
+        return Structure(self.dims, ranks, num_nodes=num_nodes)
+
     # -- plain data ------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, object]:

@@ -34,9 +34,8 @@ def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
     try:
         try:
             for step in search:
-                answers = [
-                    listener.on_step(search, step) for listener in listeners
-                ]  # no shortcut: all must hear
+                # A list, not a generator: all must hear, whatever the first ones answer.
+                answers = [listener.on_step(search, step) for listener in listeners]
                 if any(answers) and search.wind_down():
                     stop = StopReason.CALLBACK
                     break

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorgrow import network as network_module
-from tensorgrow.errors import DataError, OptionError, StructureError, TensorgrowError
+from tensorgrow.errors import DataError, MemoryLimitError, OptionError, StructureError, TensorgrowError
 from tensorgrow.network import TensorNetwork, as_generator
 from tensorgrow.structure import Structure
 from tests.oracles import TOLERANCE, assert_close, dense, random_array, random_network, to_numpy
@@ -151,6 +151,25 @@ def test_to_dense_is_einsum(dtype, data):
     assert result.dtype == dtype
     assert result.is_contiguous()
     assert_close(result, dense(net.structure, net.cores), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("legs", "entries"), [(34, "17,179,869,184"), (60, "1,152,921,504,606,846,976")])
+def test_what_does_not_fit_is_not_formed(legs, entries, monkeypatch):
+    monkeypatch.setattr("tensorgrow.data.devices.free_memory", lambda device: 64e9)
+    network = random_network(Structure.rank_one((2,) * legs), 0)
+    with pytest.raises(
+        MemoryLimitError, match=rf"{entries} entries needs about .* GB, but 64.00 GB are free"
+    ):
+        network.to_dense()
+
+
+def test_products_on_the_way_to_the_dense_tensor_need_room_too(monkeypatch):
+    network = random_network(Structure.tensor_train((2000, 2, 2000), 2), 0, torch.float32)  # 32 MB
+    monkeypatch.setattr("tensorgrow.data.devices.free_memory", lambda device: 32.001e6)
+    with pytest.raises(MemoryLimitError, match=r"8,000,000 entries needs about 0.03 GB"):
+        network.to_dense()
+    monkeypatch.setattr("tensorgrow.data.devices.free_memory", lambda device: 33e6)
+    assert network.to_dense().shape == (2000, 2, 2000)
 
 
 @given(st.data())

@@ -40,6 +40,18 @@ def test_properties(result, data):
         result.relative_error = 0
 
 
+def test_copies_of_the_dense_tensor_need_room(monkeypatch):
+    network = random_network(Structure.rank_one((200, 200, 200)), 0)  # 64 MB
+    result = Result(network, tg.Errors(0.0, "relative"), (), Stop.CONVERGED)
+    monkeypatch.setattr("tensorgrow.data.devices.free_memory", lambda device: 100e6)
+    assert result.to_array().shape == (200, 200, 200)
+    rates = dataclasses.replace(result, info={"loss": "poisson"})
+    with pytest.raises(tg.MemoryLimitError, match=r"8,000,000 entries needs about 0.13 GB"):
+        rates.to_array()
+    with pytest.raises(tg.MemoryLimitError, match=r"8,000,000 entries needs about 0.13 GB"):
+        result.fill(np.full((200, 200, 200), np.nan))
+
+
 @pytest.mark.parametrize("kind", ["relative", "deviance", "loss", "nats"])
 def test_errors_say_what_kind_they_are(kind, tmp_path):
     network = random_network(Structure.rank_one((2, 3)), 0)

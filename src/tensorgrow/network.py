@@ -16,6 +16,7 @@ import torch
 from .algebra import gauge, moves
 from .algebra.spectra import whiten_core
 from .contraction import dense_plan, inner_plan
+from .data.devices import check_free
 from .errors import DataError, FileFormatError, OptionError, StructureError
 from .files import loads, write_file
 from .structure import Structure
@@ -155,11 +156,29 @@ class TensorNetwork:
     # -- contraction -----------------------------------------------------------------------------------
 
     def to_dense(self) -> torch.Tensor:
-        """The represented tensor, of shape ``structure.dims``."""
+        """The represented tensor, of shape ``structure.dims``.
+
+        Raises `MemoryLimitError` where it would not fit in the memory that is free.
+        """
+        self.check_dense()  # before planning: a file of a few bytes may stand for a huge tensor
         plan = dense_plan(self.structure, self.is_complex)
+        self.check_dense(plan.program.peak_entries)
         dense: torch.Tensor = plan.run(self.cores)
         # A single core is its own dense tensor; the caller gets a copy all the same.
         return dense.clone() if len(self.cores) == 1 else dense.contiguous()
+
+    def check_dense(self, entries: int | None = None) -> None:
+        """Raise `MemoryLimitError` where the dense tensor, or so many `entries` on the way to it, do not fit.
+
+        Whoever computes with the dense tensor and holds copies of it asks for all of them first.
+        """
+        size = self.structure.num_entries
+        check_free(
+            max(entries or 0, size) * self.dtype.itemsize,
+            self.device,
+            f"forming the tensor of {size:,} entries",
+            "`entries` of the network (`predict` of a result) gives any of them without forming it",
+        )
 
     def entries(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
         """Values at listed positions.

@@ -264,6 +264,7 @@ class Result:
         known = ~torch.isnan(tensor) if mask is None else torch.as_tensor(mask, device=tensor.device).bool()
         if known.shape != tensor.shape:
             raise DataError(f"mask has shape {tuple(known.shape)}, x has {tuple(tensor.shape)}")
+        self.network.check_dense(2 * self.structure.num_entries)  # the copy with what is known, too
         filled = self.expected(self.network.to_dense()).to(tensor.device)
         if tensor.is_floating_point() or tensor.is_complex():
             filled = filled.to(torch.promote_types(tensor.dtype, filled.dtype))
@@ -273,6 +274,8 @@ class Result:
 
     def to_array(self) -> torch.Tensor:
         """Return what the network stands for, in the shape of the array it was learned from."""
+        copies = 1 if self.tensorization is None and "loss" not in self.info else 2
+        self.network.check_dense(copies * self.structure.num_entries)
         dense = self.expected(self.network.to_dense())
         return dense if self.tensorization is None else self.tensorization.invert(dense)
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import tensorgrow as tg
+from tensorgrow.cli import ExitCode, run
 from tests.cli.conftest import HIDDEN, call, document
 
 pytest.importorskip("typer")
@@ -44,3 +45,11 @@ def test_a_bare_network_can_be_shown_and_reconstructed(capsys, folder):
     assert np.array_equal(np.load("x.npy"), network.to_dense().numpy())
     assert document(capsys, "show", "n.safetensors")["relative_error"] is None
     assert f"{HIDDEN.num_parameters}" in call(capsys, "show", "n.safetensors")
+
+
+def test_a_small_file_of_a_huge_tensor_is_refused(capsys, folder, monkeypatch):
+    monkeypatch.setattr("tensorgrow.data.devices.free_memory", lambda device: 64e9)
+    tg.TensorNetwork.random(tg.Structure.rank_one((2,) * 34), random_state=0).save("n.safetensors")
+    assert run(["reconstruct", "n.safetensors", "-o", "x.npy"]) == ExitCode.BAD_INPUT
+    said = " ".join(capsys.readouterr().err.split())
+    assert "17,179,869,184 entries" in said and "137.44 GB" in said and "64.00 GB are free" in said

@@ -16,6 +16,8 @@ from ..errors import MemoryLimitError, OptionError, check_positive
 
 # Entries from which a GPU beats the CPU on whole runs (benchmarks/results/gpu.json).
 GPU_ENTRIES = 1_000_000
+# Less than this is allocated without asking the system how much is free, which takes some 0.1 ms.
+SMALL_BYTES = 1 << 24
 # Where Linux describes the limits of a container.
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -49,7 +51,8 @@ def choose_device(device: Any, tensor: torch.Tensor, gpu_from: int = GPU_ENTRIES
 def free_memory(device: torch.device) -> float:
     """Bytes that can still be allocated on a device."""
     if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch keeps these
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
     return min(_free_in_system(), _free_in_cgroup(CGROUPS))
 
 
@@ -101,6 +104,17 @@ def check_memory(needed: int, limit: float, what: str) -> None:
         raise MemoryLimitError(
             f"{what} needs about {needed / 1e9:.2f} GB, but the limit is {limit / 1e9:.2f} GB. "
             "Use float32, a smaller tensor, or raise memory_limit if the machine has more"
+        )
+
+
+def check_free(needed: int, device: torch.device, what: str, instead: str) -> None:
+    """Raise `MemoryLimitError` where `what` needs more bytes than are free; `instead` is what to do then."""
+    if needed <= SMALL_BYTES:
+        return
+    free = free_memory(device)
+    if needed > free:
+        raise MemoryLimitError(
+            f"{what} needs about {needed / 1e9:,.2f} GB, but {free / 1e9:,.2f} GB are free. {instead}"
         )
 
 

@@ -61,7 +61,8 @@ assert np.allclose(opt_einsum.contract(equation, *cores), network.to_dense(), rt
 graph = tg.interop.to_networkx(network)
 print("cycles:", nx.cycle_basis(graph))
 figure, axis = plt.subplots(figsize=(4.5, 3.6), layout="constrained")
-positions = nx.kamada_kawai_layout(graph)
+structure = network.structure
+positions = tg.plotting.choose_layout(structure).place(structure).nodes
 nx.draw_networkx(graph, positions, ax=axis, node_color="#cfe0f5")
 nx.draw_networkx_edge_labels(graph, positions, nx.get_edge_attributes(graph, "rank"), ax=axis)
 axis.axis("off")

@@ -38,7 +38,7 @@ def draw(result: tg.Result, picture: np.ndarray, path: Path) -> None:
     """Draw networks on the way above their reconstructions, and the original last."""
     points = [next(p for p in result.path if p.error <= error) for error in SHOWN[:-1]]
     networks = [*(p.network for p in points), result.network]
-    layout = plotting.choose_layout([n.structure for n in networks])
+    layout = plotting.choose_layout(result.structure)
     figure, axes = plt.subplots(2, len(networks) + 1, figsize=(13, 5.4), layout="constrained")
     for (above, below), network in zip(axes.T, networks):
         plotting.draw_network(network, above, layout=layout, labels=False)

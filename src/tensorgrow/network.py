@@ -341,6 +341,12 @@ class TensorNetwork:
     def __repr__(self) -> str:
         return f"TensorNetwork({self.structure!r}, dtype={self.dtype}, device={str(self.device)!r})"
 
+    def _repr_html_(self) -> str:
+        """Numbers and a drawing, for notebooks."""
+        from .report import network_html
+
+        return network_html(self)
+
     def _check_indices(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
         where = torch.as_tensor(indices if isinstance(indices, torch.Tensor) else np.array(indices))
         order = self.structure.order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,6 +203,20 @@ class Result:
         """Dense entries per parameter."""
         return self.structure.num_entries / self.num_parameters
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the parameters, in the precision of the network."""
+        return self.num_parameters * self.network.cores[0].element_size()
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the array as it was given: of a picture as its pixels, else in the network's precision."""
+        how, source = self.tensorization, self.info.get("source") or {}
+        entries = self.structure.num_entries if how is None else math.prod(how.shape)
+        levels = source.get("levels")
+        each = self.network.cores[0].element_size() if levels is None else 1 if levels < 256 else 2
+        return entries * each
+
     def at(self, *, max_error: float | None = None, max_parameters: int | None = None) -> TensorNetwork:
         """Return the smallest visited network with at most this error, or the best one of at most this size.
 
@@ -297,8 +312,8 @@ class Result:
         write_file(path, RESULT_KIND, document, tensors)
 
     # -- for people ------------------------------------------------------------------------------------
-    # Pictures and pages know results, not the other way round: these two methods load them when called (the
-    # one exception in the layering contract).
+    # Pictures and pages know results, not the other way round: these methods load them when called (an
+    # exception in the layering contract).
 
     def plot(self, *, rivals: Mapping[str, Any] | None = None) -> tuple[Axes, Axes]:
         """Draw the network and the error against the number of parameters (extra `plot`).
@@ -306,7 +321,8 @@ class Result:
         Parameters
         ----------
         rivals
-            Other methods: ``{"TT-SVD": (1968, 0.08)}``, parameters and error, or a list of such pairs.
+            Other methods by name: a `Result` of theirs, parameters and error as in ``(1968, 0.08)``, or a
+            list of such pairs.
 
         Returns
         -------
@@ -341,11 +357,12 @@ class Result:
             ``(height, width)`` or ``(height, width, 3)``, or such a shape (row-major). The page then shows
             the reconstruction at each step.
         truth
-            The tensor itself, to show the original and the difference.
+            The tensor itself: the page then says the peak signal to noise and the largest deviation, and of
+            pictures shows the original and the difference.
         observed
             Of a completion: the tensor with NaN where entries are missing, to show what was known.
         rivals
-            Other methods on the error curve: ``{"TT-SVD": (1968, 0.08)}``, or lists of such pairs.
+            Other methods on the error curve and in a table, as for `plot`.
         saved_as
             The file from which the page says the run can be loaded; by default the one of the same name that
             ends in .safetensors.
@@ -367,6 +384,12 @@ class Result:
             rivals=rivals,
             saved_as=saved_as,
         )
+
+    def _repr_html_(self) -> str:
+        """Numbers and a drawing, for notebooks."""
+        from .report import result_html
+
+        return result_html(self)
 
     @classmethod
     def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Result:

@@ -11,23 +11,44 @@ from tests.plotting.conftest import RIVALS
 
 def test_error_curve_of_a_decomposition(grown):
     ax = tg.plotting.plot_errors(grown, rivals=RIVALS)
-    labels = [line.get_label() for line in ax.lines]
-    assert labels == ["growth", "result", "TT-SVD", "Tucker"]
+    labels = ["growth", "result", "TT-SVD", "Tucker"]
     assert [t.get_text() for t in ax.get_legend().get_texts()] == labels
+    lines = {line.get_label(): line for line in ax.lines}
     assert list(ax.lines[0].get_xdata()) == [s.num_parameters for s in grown.history]
     assert list(ax.lines[0].get_ydata()) == [s.relative_error for s in grown.history]
-    assert ax.lines[1].get_xydata().tolist() == [[grown.num_parameters, grown.relative_error]]
-    assert ax.lines[2].get_xydata().tolist() == [[60, 0.2], [90, 0.1]]
+    assert lines["result"].get_xydata().tolist() == [[grown.num_parameters, grown.relative_error]]
+    assert lines["TT-SVD"].get_xydata().tolist() == [[60, 0.2], [90, 0.1]]
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("parameters", "relative error")
 
 
+def test_the_line_never_turns_back(grown):
+    """A run that prunes and grows again: the steps go back and forth, the line does not."""
+    turns = (*grown.history, *reversed(grown.history), *grown.history[2:])
+    worse = [
+        dataclasses.replace(s, relative_error=s.relative_error * (1 + 0.1 * (k % 3)))
+        for k, s in enumerate(turns)
+    ]
+    ax = tg.plotting.plot_errors(dataclasses.replace(grown, history=tuple(worse)))
+    dots, line = ax.lines[:2]
+    assert len(dots.get_xdata()) == len(turns)
+    assert dots.get_linestyle() == "None"
+    assert all(np.diff(line.get_xdata()) > 0)
+    assert all(np.diff(line.get_ydata()) < 0)
+
+
+def test_other_methods_by_their_results(grown):
+    ax = tg.plotting.plot_errors(grown, rivals={"again": grown})
+    assert ax.lines[-1].get_xydata().tolist() == [[grown.num_parameters, grown.relative_error]]
+
+
 def test_error_curve_of_a_completion(completed):
     ax = tg.plotting.plot_errors(completed)
-    assert [line.get_label() for line in ax.lines][:2] == ["fitted data", "held-out data"]
-    assert ax.lines[-1].get_label() == "test data"
+    names = [t.get_text() for t in ax.get_legend().get_texts()]
+    assert names[:2] == ["fitted data", "held-out data"]
+    assert names[-1] == "test data"
     held_out = [s for s in completed.history if s.validation_error is not None]
-    assert list(ax.lines[1].get_ydata()) == [s.validation_error for s in held_out]
+    assert list(ax.lines[2].get_ydata()) == [s.validation_error for s in held_out]
 
 
 def test_losses_below_zero_get_a_linear_axis(grown):

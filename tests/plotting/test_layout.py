@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tensorgrow as tg
 from tensorgrow import Structure
-from tensorgrow.plotting.layout import Layout, choose_layout
+from tensorgrow.plotting.layout import Layout, bezier, choose_layout
 
 
 def test_chains_are_lines_in_their_order():
@@ -51,9 +51,19 @@ def test_the_centre_of_a_star_is_in_the_middle():
 
 def test_legs_keep_still_while_a_network_grows(grown):
     steps = [s.structure for s in grown.history]
-    layout = choose_layout(steps)
-    first, *rest = [layout.place(s).nodes[:4] for s in steps]
-    assert all(nodes == first for nodes in rest)
+    for layout in (choose_layout(steps), choose_layout(grown.structure)):
+        first, *rest = [layout.place(s).nodes[:4] for s in steps]
+        assert all(nodes == first for nodes in rest)
+
+
+def test_on_a_line_edges_pass_above_the_legs_between():
+    chain = Structure.tensor_train((3,) * 5, 2)
+    step = Structure((3,) * 5, {(0, 1): 2, (0, 3): 4, (1, 5): 2, (3, 5): 2, (4, 5): 3})
+    placed = choose_layout(chain).place(step)
+    assert {y for _, y in placed.nodes[:5]} == {0.0}
+    assert placed.nodes[5][1] > 0.6
+    assert placed.controls[0, 1] == pytest.approx((-1.5, 0))
+    assert placed.labels[0, 3][1] > 0.6
 
 
 @st.composite
@@ -73,7 +83,10 @@ def test_nodes_never_overlap_and_labels_lie_on_their_edges(structure):
     for (x, y), (u, v) in itertools.combinations(placed.nodes, 2):
         assert math.hypot(x - u, y - v) > 0.25
     assert set(placed.labels) == set(structure.edges)
-    assert all(0 < stop < 1 for stop in placed.labels.values())
+    stops = np.linspace(0, 1, 201)
+    for (i, j), label in placed.labels.items():
+        curve = bezier(placed.nodes[i], placed.controls[i, j], placed.nodes[j], stops)
+        assert np.linalg.norm(curve - label, axis=1)[20:-20].min() < 0.05
     assert all(math.hypot(*leg) == pytest.approx(1.0) for leg in placed.legs)
 
 

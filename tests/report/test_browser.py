@@ -153,6 +153,34 @@ def test_print(browser, page):
     assert len(pdf) > 10_000
 
 
+def test_figures_can_be_saved(browser, page, tmp_path):
+    """Every figure becomes a file by a click; drawings carry their style with them."""
+    from PIL import Image
+
+    browser.open(page)
+    browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    drawings = {f"run-{name}.{kind}" for name in ("network", "curve") for kind in ("svg", "png")}
+    for name in ("network", "curve"):
+        for kind in ("svg", "png"):
+            browser.run(f"document.querySelector('[data-save={name}][data-kind={kind}]').click()")
+            browser.wait((tmp_path / f"run-{name}.{kind}").exists)
+    for link in browser.driver.find_elements("css selector", "#pictures a[download]"):
+        browser.run(f"document.querySelector('[download=\"{link.get_attribute('download')}\"]').click()")
+        browser.wait((tmp_path / link.get_attribute("download")).exists)
+    pictures = {f"run-{name}.png" for name in ("reconstruction", "original", "difference")}
+    assert {p.name for p in tmp_path.iterdir()} == drawings | pictures
+    drawn = (tmp_path / "run-network.svg").read_text()
+    assert "class=" not in drawn
+    assert "var(" not in drawn
+    with Image.open(tmp_path / "run-network.png") as image:
+        assert len(image.convert("RGB").getcolors(1 << 20)) > 10
+        assert image.width > 500
+    with Image.open(tmp_path / "run-original.png") as image:
+        assert image.size == (16, 16)
+    assert browser.problems() == []
+    assert browser.requests() == []
+
+
 def other_kinds(grown: Result, completed: Result) -> dict[str, Result]:
     y = torch.arange(6.0).reshape(2, 3)
     learned = tg.learn(

@@ -41,7 +41,7 @@ def test_pictures_show_the_networks(grown, tmp_path):
         (images["gain"] * np.abs(made.clip(0, 1) - photograph())).clip(0, 1),
         atol=0.003,
     )
-    assert {f["name"] for f in images["frames"]} == {"error"}
+    assert [f["name"] for f in images["frames"][-2:]] == ["error", "relative error"]
     assert steps[-1]["frame"] == len(images["frames"]) - 1
     for step in steps:
         assert images["frames"][step["frame"]]["size"] <= step["size"]
@@ -56,7 +56,7 @@ def test_pictures_of_a_completion_say_which_error(completed, tmp_path):
     assert {f["name"] for f in before} == {"held-out error"}
     known = {s.validation_error for s in completed.history}
     assert {f["error"] for f in before} <= known
-    assert (last["name"], last["error"]) == ("error", completed.relative_error)
+    assert (last["name"], last["error"]) == ("relative error on hidden entries", completed.test_error)
 
 
 def test_many_large_pictures_stay_small(tmp_path):

@@ -14,7 +14,6 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow.report.content import MOST_STEPS
-from tensorgrow.report.page import shape_text
 from tests.report.conftest import HOSTILE, content_of, long_run, photograph
 
 
@@ -33,13 +32,78 @@ def test_the_page_says_what_the_result_says(grown, tmp_path):
     assert "A 4⁴ tensor" in visible
     assert re.search(r"<dt>seed</dt><dd>3</dd>", page)
     assert torch.__version__ in visible
-    assert visible.count("<tr>") == len(grown.history) + 1
+    assert re.search(r'<table id="steps">(.*)', visible, re.S)[1].count("<tr>") == len(grown.history) + 1
     content = content_of(page)
     assert [s["size"] for s in content["steps"]] == [s.num_parameters for s in grown.history]
     assert [s["name"] for s in content["series"]] == ["growth", "result", "TT-SVD"]
     for step, drawn in zip(grown.history, content["steps"]):
         edges = content["structures"][drawn["structure"]]["edges"]
-        assert {(i, j): rank for i, j, rank, _ in edges} == dict(step.structure.ranks)
+        assert {(i, j): rank for i, j, rank, *_ in edges} == dict(step.structure.ranks)
+
+
+def cards(page: str) -> dict[str, str]:
+    return dict(re.findall(r'<div class="card[a-z ]*"><dt>(.*?)</dt><dd>(.*?)</dd></div>', page))
+
+
+def test_it_leads_with_the_error_to_judge_by(grown, completed, tmp_path):
+    """Of a completion that on hidden entries, or on held-out ones where the truth is not known."""
+    unknown = dataclasses.replace(completed, errors=dataclasses.replace(completed.errors, test=None))
+    for result, name, value in (
+        (grown, "relative error", grown.relative_error),
+        (completed, "relative error on hidden entries", completed.test_error),
+        (unknown, "held-out error", completed.validation_error),
+    ):
+        page = result.report(tmp_path / "p.html").read_text(encoding="utf-8")
+        assert re.search(r'class="card lead"><dt>(.*?)</dt>', page)[1] == next(iter(cards(page))) == name
+        assert float(cards(page)[name]) == pytest.approx(value, rel=0.01)
+    assert float(cards(page)["relative error on all known data"]) == pytest.approx(
+        completed.relative_error, rel=0.01
+    )
+
+
+def test_bytes_and_peak_signal_to_noise(grown, tmp_path):
+    x = photograph().reshape((4,) * 4)
+    off = grown.network.to_dense().numpy() - x
+    shown = cards(grown.report(tmp_path / "p.html", truth=x).read_text())
+    assert float(shown["PSNR"].split()[0]) == pytest.approx(
+        -10 * np.log10(np.mean(off**2) / np.ptp(x) ** 2), abs=0.06
+    )
+    assert float(shown["largest deviation"]) == pytest.approx(np.abs(off).max(), rel=1e-3)
+    assert (shown["bytes of the network"], shown["bytes of the data"]) == (
+        f"{grown.num_parameters * 8 / 1e3:.3g} kB",
+        "2.05 kB",
+    )
+    picture = dataclasses.replace(grown, info={"source": {"kind": "picture", "levels": 255}})
+    shown = cards(picture.report(tmp_path / "p.html", truth=x, image=(16, 16)).read_text())
+    assert float(shown["PSNR"].split()[0]) == pytest.approx(-10 * np.log10(np.mean(off**2)), abs=0.06)
+    assert shown["bytes of the data"] == "256 bytes"
+
+
+def test_the_layout_is_that_of_the_plot(grown, tmp_path):
+    """Page, plot and film place the network that was found alike, whatever its run went through."""
+    *_, final = content_of(grown.report(tmp_path / "p.html").read_text())["structures"]
+    placed = tg.plotting.choose_layout(grown.structure).place(grown.structure)
+    assert np.allclose([node[:2] for node in final["nodes"]], placed.nodes, atol=1e-3)
+
+
+def test_the_curve_never_turns_back(grown, tmp_path):
+    steps = (*grown.history, *reversed(grown.history))
+    content = content_of(dataclasses.replace(grown, history=steps).report(tmp_path / "p.html").read_text())
+    (growth,) = [s for s in content["series"] if s["role"] == "fitted"]
+    assert len(growth["points"]) == len(steps)
+    sizes, errors = np.transpose([growth["points"][n][:2] for n in growth["line"]])
+    assert (np.diff(sizes) > 0).all()
+    assert (np.diff(errors) < 0).all()
+
+
+def test_rivals_stand_in_a_table(grown, tmp_path):
+    page = grown.report(tmp_path / "p.html", rivals={HOSTILE: grown, "Tucker": [(999, 0.5)]}).read_text()
+    rows = re.findall(r"<tr>(.*?)</tr>", re.search(r'<table id="rivals">(.*?)</table>', page, re.S)[1])
+    texts = [html.unescape(re.sub(r"<.*?>", " ", row)).split() for row in rows]
+    ours = [f"{grown.num_parameters:,}", "1.00", f"{grown.relative_error:.4g}"]
+    assert (texts[1][-3:], texts[2][-3:]) == (ours, ours)
+    assert texts[3] == ["Tucker", "999", f"{999 / grown.num_parameters:.2f}", "0.5"]
+    assert 'id="rivals"' not in grown.report(tmp_path / "p.html").read_text()
 
 
 def test_a_mode_of_size_one_has_a_leg_and_an_internal_node_has_none(tmp_path):
@@ -125,9 +189,3 @@ def test_where_it_cannot_be_written(grown, tmp_path):
     with pytest.raises(tg.OptionError, match="rivals"):
         grown.report(tmp_path / "run.html", rivals={"x": "y"})
     assert not (tmp_path / "run.html").exists()
-
-
-def test_shapes_in_words():
-    assert shape_text((4,) * 8 + (3,)) == "4⁸×3"
-    assert shape_text((7, 7, 12)) == "7×7×12"
-    assert shape_text((2,) * 12) == "2¹²"

@@ -19,6 +19,7 @@ from .._version import __version__
 from ..data.array_files import WRITABLE, write_array
 from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError
+from ..plotting.picture import ValueRange
 from ..results import Result
 from ..steps import StopReason
 from ..structure import Structure
@@ -106,12 +107,12 @@ def write_report(
     how = result.tensorization
     source = result.info.get("source") or {}
     options: dict[str, Any] = {"title": source.get("name"), "saved_as": saved_as}
+    if data is not None and np.isfinite(data.array).all():
+        options["truth"] = data.tensor
     if how is not None and source.get("kind") == "picture":
         options["image"] = how.invert
-        if data is not None:
-            whole = np.isfinite(data.array).all()
-            options["truth"] = data.tensor if whole else None
-            options["observed"] = None if data.mask is None else np.where(data.mask, data.tensor, np.nan)
+        if data is not None and data.mask is not None:
+            options["observed"] = np.where(data.mask, data.tensor, np.nan)
     result.report(path, **options)
 
 
@@ -123,9 +124,9 @@ def _measure(data: Input, estimate: Any) -> dict[str, float]:
     size = float(np.abs(truth).max()) or 1.0  # squares of very large or small numbers have no room
     norm = float(np.linalg.norm(truth / size))
     errors = {"array_error": float(np.linalg.norm(estimate / size - truth / size)) / (norm or 1.0)}
-    if data.source.is_picture:  # peak signal to noise in decibels, for values from 0 to 1
-        mean = float(np.mean((np.clip(estimate, 0.0, 1.0) - truth) ** 2))
-        errors["psnr"] = float(-10.0 * np.log10(max(mean, 1e-12)))
+    if data.source.is_picture:
+        screen = ValueRange(0.0, 1.0)
+        errors["psnr"] = screen.psnr(screen.to_unit(estimate), truth)
     return errors
 
 

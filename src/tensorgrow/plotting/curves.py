@@ -11,7 +11,7 @@ from ..results import Result
 from ..structure import Structure
 from .canvas import BLUE, GREEN, GREY, ORANGE, one_axes
 from .diagram import as_structure
-from .growth import Rivals, as_rivals, error_name, main_growth
+from .growth import Rivals, as_rivals, error_name, front, main_growth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +23,15 @@ RIVALS = ("#7a5a00", "#00738f", "#8f3fc4", "#4d6b00")
 def plot_errors(result: Result, ax: Axes | None = None, *, rivals: Rivals | None = None) -> Axes:
     """Draw the error against the number of parameters, along the growth that led to the result.
 
-    Where data was held out its error is drawn beside that of the fitted data. Steps of other growths are
-    faint dots. Axes are logarithmic wherever all values are positive.
+    Where data was held out its error is drawn beside that of the fitted data. Dots are steps, faint ones
+    those of other growths; the line joins the best at each size. Axes are logarithmic wherever all values
+    are positive.
 
     Parameters
     ----------
     rivals
-        Other methods: ``{"TT-SVD": (1968, 0.08)}``, parameters and error, or lists of such pairs.
+        Other methods by name: a `Result` of theirs, parameters and error as in ``(1968, 0.08)``, or a list of
+        such pairs.
 
     Returns
     -------
@@ -49,7 +51,9 @@ def plot_errors(result: Result, ax: Axes | None = None, *, rivals: Rivals | None
             if s.start == main and getattr(s, name) is not None
         ]
         if points:
-            ax.plot(*zip(*points), "o-", color=color, markersize=3.5, linewidth=1.4, label=label)
+            best = [points[k] for k in front(points)]
+            ax.plot(*zip(*points), "o", color=color, markersize=3, alpha=0.6)
+            ax.plot(*zip(*best), "-", color=color, linewidth=1.4, label=label)
     rest = [(s.num_parameters, s.measure) for s in result.history if s.start != main]
     if rest:
         ax.plot(*zip(*rest), ".", color=GREY, alpha=0.5, zorder=1, label="other growths")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from ..errors import OptionError
 from ..network import TensorNetwork
 from ..results import Result
 from ..structure import Edge, Structure
 from .canvas import BLUE, GREEN, GREY, INK, ORANGE, one_axes
-from .layout import Layout, Placement, choose_layout
+from .layout import Layout, Placement, bezier, choose_layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,11 +74,11 @@ def as_structure(what: Any) -> Structure:
     return structure
 
 
-def _extent(placed: Placement) -> tuple[tuple[float, float], tuple[float, float]]:
+def extent(placed: Placement) -> tuple[tuple[float, float], tuple[float, float]]:
     """Limits of x and y that hold everything."""
     reach = LEG_LENGTH + 0.3
     ends = [(x + reach * u, y + reach * v) for (x, y), (u, v) in zip(placed.nodes, placed.legs)]
-    xs, ys = zip(*placed.nodes, *ends)
+    xs, ys = zip(*placed.nodes, *ends, *placed.labels.values())
     margin = NODE_RADIUS + 0.1
     # 4.5 units are shown at least: two cores alone would fill the picture.
     spare = max(0.0, (4.5 - (max(xs) - min(xs) + 2 * margin)) / 2)
@@ -86,13 +88,14 @@ def _extent(placed: Placement) -> tuple[tuple[float, float], tuple[float, float]
 def _figure_size(layout: Layout, placed: Placement) -> tuple[float, float]:
     """Inches of a new figure: the same for most networks, more for those of many nodes."""
     # Half an inch per unit keeps labels readable, and 20 inches still fit a page or screen.
-    width, height = (min(20.0, 0.5 * (high - low)) for low, high in _extent(placed))
-    return (max(5.5, width), 2.2) if layout.kind == "line" else (max(4.8, width), max(4.8, height))
+    width, height = (min(20.0, 0.5 * (high - low)) for low, high in extent(placed))
+    least = (5.5, 2.2) if layout.kind == "line" else (4.8, 4.8)
+    return max(least[0], width), max(least[1], height)
 
 
 def _frame(ax: Axes, placed: Placement) -> float:
     """Set limits that hold everything; return the points of type per unit of length."""
-    (left, right), (low, high) = _extent(placed)
+    (left, right), (low, high) = extent(placed)
     ax.set_xlim(left, right)
     ax.set_ylim(low, high)
     ax.set_aspect("equal")
@@ -105,11 +108,12 @@ def _frame(ax: Axes, placed: Placement) -> float:
 def _draw_edges(
     ax: Axes, structure: Structure, placed: Placement, highlight: Edge | None, unit: float
 ) -> None:
+    stops = np.linspace(0.0, 1.0, 25)
     for (i, j), rank in structure.ranks.items():
-        (x1, y1), (x2, y2) = placed.nodes[i], placed.nodes[j]
+        curve = bezier(placed.nodes[i], placed.controls[i, j], placed.nodes[j], stops)
         color = ORANGE if (i, j) == highlight else GREY
         width = min((1.0 + 1.3 * math.log2(rank)) * min(unit / 40, 1.0), 0.4 * unit)
-        (line,) = ax.plot([x1, x2], [y1, y2], color=color, linewidth=width, zorder=1)
+        (line,) = ax.plot(*curve.T, color=color, linewidth=width, zorder=1)
         line.set(solid_capstyle="round", gid=f"edge {i}-{j}")
     for k in range(structure.order):
         (x, y), (u, v) = placed.nodes[k], placed.legs[k]
@@ -141,7 +145,6 @@ def _write(ax: Axes, structure: Structure, placed: Placement, highlight: Edge | 
             ax.text(*where, str(structure.dims[k]), color="#596276", fontsize=size, **middle)
     box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for (i, j), rank in structure.ranks.items():
-        (x1, y1), (x2, y2), stop = placed.nodes[i], placed.nodes[j], placed.labels[i, j]
-        where = (x1 + stop * (x2 - x1), y1 + stop * (y2 - y1))
+        where = placed.labels[i, j]
         label = ax.text(*where, str(rank), fontsize=size, fontweight="bold", bbox=box, zorder=5, **middle)
         label.set_color(ORANGE if (i, j) == highlight else INK)

@@ -65,7 +65,7 @@ def growth_film(
     steps = pick_evenly([s for s in result.history if s.start == main], max_frames)
     name = error_name(result)
     captions = [f"{s.num_parameters:,} parameters, {name} {s.error:.3g}" for s in steps]
-    layout = choose_layout([s.structure for s in steps])
+    layout = choose_layout(result.structure)
     units = _units(result, steps, image)
     frames = [_frame(*each, layout, dpi) for each in zip(steps, captions, units)]
     wait = max(20, round(1000 * seconds / len(frames)))

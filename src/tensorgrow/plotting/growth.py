@@ -13,13 +13,36 @@ from ..results import PathPoint, Result
 from ..steps import Step
 
 Item = TypeVar("Item")
-# Names of other methods with (parameters, error), or a list of such pairs.
+# Names of other methods with their result, (parameters, error), or a list of such pairs.
 Rivals = Mapping[str, Any]
 
 
 def error_name(result: Result) -> str:
     """What to call the errors of a result in pictures."""
     return {"nats": "negative log-likelihood", "loss": "loss"}.get(result.errors.kind, "relative error")
+
+
+def headline(result: Result) -> tuple[str, float]:
+    """Name and value of the error to judge a result by: where some entries are hidden, the one on those."""
+    name, errors = error_name(result), result.errors
+    if errors.test is not None:
+        return f"{name} on hidden entries", errors.test
+    if errors.validation is not None:
+        return f"held-out {name.removeprefix('relative ')}", errors.validation
+    return name, errors.total
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Positions of the points ``(size, error)`` that no smaller one beats, by size.
+
+    Runs prune and grow again: a line from step to step would jump back, this one only falls.
+    """
+    best, out = math.inf, []
+    for k in sorted(range(len(points)), key=lambda k: points[k]):
+        if points[k][1] < best:
+            best = points[k][1]
+            out.append(k)
+    return out
 
 
 def as_rivals(rivals: Rivals | None) -> dict[str, list[tuple[float, float]]]:
@@ -30,6 +53,8 @@ def as_rivals(rivals: Rivals | None) -> dict[str, list[tuple[float, float]]]:
             f"rivals is a mapping from names to (parameters, error), not {type(rivals).__name__}"
         )
     for name, pairs in (rivals or {}).items():
+        if isinstance(pairs, Result):
+            pairs = (pairs.num_parameters, pairs.errors.total)
         try:
             points = np.atleast_2d(np.array(pairs, dtype=float))
         except (TypeError, ValueError):

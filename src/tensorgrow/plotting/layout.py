@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import StructureError, check_choice
 from ..structure import Edge, Structure
@@ -22,14 +22,16 @@ class Placement:
 
     nodes: tuple[Point, ...]  # y upwards
     legs: tuple[Point, ...]  # for each node, the unit vector along which a leg points
-    labels: dict[Edge, float]  # how far along each edge, from its lower to its higher node, its rank stands
+    controls: dict[Edge, Point]  # edges are quadratic Bézier curves; of straight ones, the middle
+    labels: dict[Edge, Point]  # the point of each edge where its rank stands
 
 
 @dataclass(frozen=True)
 class Layout:
     """Legs on a line or on a circle, in an order; internal nodes lie between what they join.
 
-    One layout places every structure over the same legs, so that legs keep still while a network grows.
+    One layout places every structure over the same legs, so that legs keep still while a network grows. On a
+    line, edges that pass over other legs are arcs.
 
     Attributes
     ----------
@@ -48,13 +50,24 @@ class Layout:
                 f"this layout is for {len(self.order)} legs, the structure has {structure.order}"
             )
         fixed = self._legs()
-        nodes = np.vstack([fixed, _between(structure, fixed)])
+        nodes = np.vstack([fixed, _between(structure, fixed, lift=float(self.kind == "line"))])
+        bends = np.zeros(len(structure.edges))
         if self.kind == "line":
             legs = np.tile([0.0, -1.0], (structure.num_nodes, 1))
+            bends = np.array([_bend(nodes[i], nodes[j]) for i, j in structure.edges])
         else:
             lengths = np.linalg.norm(nodes, axis=1, keepdims=True)
             legs = np.where(lengths > 1e-9, nodes / np.maximum(lengths, 1e-9), [0.0, -1.0])
-        return Placement(_points(nodes), _points(legs), _label_stops(structure.edges, nodes))
+        controls = {
+            (i, j): (nodes[i] + nodes[j]) / 2 + [0.0, bend] for (i, j), bend in zip(structure.edges, bends)
+        }
+        labels = _label_places(structure.edges, nodes, controls)
+        return Placement(
+            _points(nodes),
+            _points(legs),
+            dict(zip(controls, _points(controls.values()))),
+            dict(zip(labels, _points(labels.values()))),
+        )
 
     def _legs(self) -> NDArray[np.float64]:
         count = len(self.order)
@@ -70,13 +83,20 @@ class Layout:
         return out
 
 
+def _bend(tail: NDArray[np.float64], head: NDArray[np.float64]) -> float:
+    """By how much to lift the middle of an edge between legs of a line, to pass above those between them."""
+    reach = abs(float(head[0] - tail[0]))
+    return 0.6 * reach if reach > 1.5 and tail[1] == head[1] == 0.0 else 0.0
+
+
 def choose_layout(
     structures: Structure | Sequence[Structure], kind: Literal["auto", "line", "circle"] = "auto"
 ) -> Layout:
-    """Choose a layout for one structure, or for all those of a growth.
+    """Choose a layout for one structure, or for several at once.
 
     Chains become lines and rings circles, in the order of their nodes. Everything else becomes a circle
-    whose order keeps strongly joined legs close.
+    whose order keeps strongly joined legs close. Pictures, films and pages of a run all take the layout of
+    the structure that was found, so that a network looks the same in each of them.
     """
     check_choice("layout", kind, ("auto", "line", "circle"))
     many = [structures] if isinstance(structures, Structure) else list(structures)
@@ -174,8 +194,8 @@ def _circle_order(weights: NDArray[np.float64]) -> tuple[int, ...]:
 NODE_CLEARANCE = 0.34
 
 
-def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Internal nodes at the mean of their neighbours, then pushed apart where they would overlap."""
+def _between(structure: Structure, fixed: NDArray[np.float64], lift: float) -> NDArray[np.float64]:
+    """Internal nodes at the mean of their neighbours, lifted, then pushed apart where they would overlap."""
     p, n = structure.order, structure.num_nodes
     if n == p:
         return np.zeros((0, 2))
@@ -183,7 +203,7 @@ def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.flo
     inside = np.linalg.pinv(laplacian[p:, p:], hermitian=True) @ (-laplacian[p:, :p] @ fixed)
     # Distinct tiny offsets, so that nodes at the same place have a direction in which to part.
     turns = np.arange(n - p) * 2.399963
-    inside = inside + 1e-3 * np.stack([np.cos(turns), np.sin(turns)], 1)
+    inside = inside + [0.0, lift] + 1e-3 * np.stack([np.cos(turns), np.sin(turns)], 1)
     for _ in range(60):
         everything = np.vstack([fixed, inside])
         away = inside[:, None] - everything[None]
@@ -196,17 +216,19 @@ def _between(structure: Structure, fixed: NDArray[np.float64]) -> NDArray[np.flo
     return np.asarray(inside)
 
 
-def _label_stops(edges: Sequence[Edge], nodes: NDArray[np.float64]) -> dict[Edge, float]:
+def _label_places(
+    edges: Sequence[Edge], nodes: NDArray[np.float64], controls: Mapping[Edge, NDArray[np.float64]]
+) -> dict[Edge, NDArray[np.float64]]:
     """Find places for the labels, clear of nodes and of each other, short edges first."""
-    if len(edges) > 120:  # no place would be free
-        return dict.fromkeys(edges, 0.5)
     stops = np.array((0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72, 0.22, 0.78))  # best first
+    curves = {(i, j): bezier(nodes[i], controls[i, j], nodes[j], stops) for i, j in edges}
+    if len(edges) > 120:  # no place would be free
+        return {edge: curve[0] for edge, curve in curves.items()}
     lengths = {e: float(np.linalg.norm(nodes[e[0]] - nodes[e[1]])) for e in edges}
     taken = np.empty((0, 2))
     out = {}
     for edge in sorted(edges, key=lambda e: (round(lengths[e], 6), e)):
-        tail, head = nodes[edge[0]], nodes[edge[1]]
-        tried = tail + stops[:, None] * (head - tail)
+        tried = curves[edge]
         others = np.delete(nodes, edge, axis=0)
         room = np.full(len(stops), 1.0)
         for obstacles, clearance in ((others, NODE_CLEARANCE), (taken, 0.3)):
@@ -214,10 +236,17 @@ def _label_stops(edges: Sequence[Edge], nodes: NDArray[np.float64]) -> dict[Edge
                 near = np.linalg.norm(tried[:, None] - obstacles[None], axis=2).min(1)
                 room = np.minimum(room, near / clearance)
         best = int(np.argmax(np.round(np.minimum(room, 1.0), 3)))
-        out[edge] = float(stops[best])
+        out[edge] = tried[best]
         taken = np.vstack([taken, tried[best]])
     return out
 
 
-def _points(array: NDArray[np.float64]) -> tuple[Point, ...]:
+def bezier(tail: ArrayLike, control: ArrayLike, head: ArrayLike, stops: ArrayLike) -> NDArray[np.float64]:
+    """Points ``(n, 2)`` of a quadratic curve at `stops` between 0 and 1."""
+    t = np.asarray(stops, dtype=float)[:, None]
+    ends = (1 - t) ** 2 * np.asarray(tail) + t**2 * np.asarray(head)
+    return np.asarray(ends + 2 * t * (1 - t) * np.asarray(control))
+
+
+def _points(array: Iterable[NDArray[np.float64]]) -> tuple[Point, ...]:
     return tuple((float(x), float(y)) for x, y in array)

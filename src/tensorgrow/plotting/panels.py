@@ -12,7 +12,7 @@ from ..results import Result
 from .canvas import new_axes
 from .curves import plot_errors
 from .diagram import draw_network
-from .growth import Rivals
+from .growth import Rivals, headline
 from .picture import ImageMaker, ValueRange, as_dense, as_image, show_image
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def plot_result(result: Result, *, rivals: Rivals | None = None) -> tuple[Axes, 
     """Draw the network and the error curve of a result beside each other."""
     left, right = new_axes(2, (11.0, 4.8))
     draw_network(result, left)
-    left.set_title(f"{result.num_parameters:,} parameters, error {result.errors.total:.4g}")
+    name, error = headline(result)
+    left.set_title(f"{result.num_parameters:,} parameters, {name} {error:.4g}")
     plot_errors(result, right, rivals=rivals)
     return left, right
 

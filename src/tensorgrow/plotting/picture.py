@@ -82,6 +82,12 @@ class ValueRange:
                 return cls(0.0, top)
         return cls(low, high if high > low else low + 1.0)
 
+    def psnr(self, estimate: NDArray[Any], truth: NDArray[Any]) -> float:
+        """Peak signal to noise in decibels over all entries whose truth is known; the peak is this range."""
+        off = np.abs(estimate - truth)[np.isfinite(truth)] / (self.high - self.low)
+        mean = float(np.mean(off**2)) if off.size else 0.0
+        return float(-10.0 * np.log10(max(mean, 1e-30)))  # 300 dB stands for no difference
+
     def to_unit(self, image: NDArray[np.float64]) -> NDArray[np.float64]:
         """Values from 0 to 1; unknown ones stay NaN."""
         return np.clip((image - self.low) / (self.high - self.low), 0.0, 1.0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..algebra import gauge
 from ..network import TensorNetwork
-from ..plotting.growth import Rivals, as_rivals, error_name, main_growth, pick_evenly
+from ..plotting.growth import Rivals, as_rivals, error_name, front, main_growth, pick_evenly
 from ..plotting.layout import choose_layout
 from ..results import Result
 from ..steps import Step
@@ -27,7 +28,8 @@ def finite(value: float | None) -> float | None:
 def collect(result: Result, rivals: Rivals | None) -> dict[str, Any]:
     """Collect steps, structures, curves and spectra of a result."""
     steps = pick_evenly(result.history, MOST_STEPS)
-    structures = list(dict.fromkeys([*(s.structure for s in steps), result.structure]))
+    found = result.structure
+    structures = [*dict.fromkeys(s.structure for s in steps if s.structure != found), found]
     numbers = {s: n for n, s in enumerate(structures)}
     main = main_growth(result)
     return {
@@ -35,7 +37,7 @@ def collect(result: Result, rivals: Rivals | None) -> dict[str, Any]:
         "num_steps": len(result.history),
         "main": main,
         "structures": _place(structures),
-        "final": numbers[result.structure],
+        "final": numbers[found],
         "steps": [_step(s, numbers) for s in steps],
         "series": _series(result, steps, main, rivals),
         "spectra": _spectra(result.network),
@@ -59,11 +61,12 @@ def _step(step: Step, numbers: dict[Structure, int]) -> dict[str, Any]:
 
 
 def _place(structures: list[Structure]) -> list[dict[str, Any]]:
-    """Nodes ``[x, y, leg x, leg y, dimension]`` and edges ``[i, j, rank, place of the label]``.
+    """Nodes ``[x, y, leg x, leg y, dimension]`` and edges ``[i, j, rank, place of the label, bend]``.
 
-    The dimension of internal nodes is None.
+    The dimension of internal nodes is None; the control point is left out of edges that are straight. The
+    last structure is the one that was found: its layout serves all.
     """
-    layout = choose_layout(structures)
+    layout = choose_layout(structures[-1])
     out = []
     for structure in structures:
         placed = layout.place(structure)
@@ -71,13 +74,17 @@ def _place(structures: list[Structure]) -> list[dict[str, Any]]:
             [*(round(v, 3) for v in (*where, *leg)), None if structure.is_internal(k) else structure.dims[k]]
             for k, (where, leg) in enumerate(zip(placed.nodes, placed.legs))
         ]
-        edges = [[i, j, rank, placed.labels[i, j]] for (i, j), rank in structure.ranks.items()]
+        edges = []
+        for (i, j), rank in structure.ranks.items():
+            middle = np.add(placed.nodes[i], placed.nodes[j]) / 2
+            bend = () if np.allclose(middle, placed.controls[i, j]) else placed.controls[i, j]
+            edges.append([i, j, rank, *(round(v, 3) for v in (*placed.labels[i, j], *bend))])
         out.append({"nodes": nodes, "edges": edges})
     return out
 
 
 def _series(result: Result, steps: list[Step], main: int, rivals: Rivals | None) -> list[dict[str, Any]]:
-    """Curves: points ``[size, error, position of the step or None]``."""
+    """Curves: points ``[size, error, position of the step or None]``, and which of them a line joins."""
     held_out = any(s.validation_error is not None for s in steps)
 
     def points(name: str, of_main: bool) -> list[list[Any]]:
@@ -103,7 +110,9 @@ def _series(result: Result, steps: list[Step], main: int, rivals: Rivals | None)
     for role, name, line, every in curves:
         known = [p for p in every if p[1] is not None]
         if known:
-            out.append({"role": role, "name": name, "line": line, "points": known})
+            # Of other methods every point counts; our own growths prune and come back.
+            best = range(len(known)) if role == "rival" else front([(p[0], p[1]) for p in known])
+            out.append({"role": role, "name": name, "line": list(best) if line else [], "points": known})
     return out
 
 

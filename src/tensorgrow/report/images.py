@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, import_package
-from ..plotting.growth import network_at, pick_evenly
+from ..errors import import_package
+from ..plotting.growth import headline, network_at, pick_evenly
 from ..plotting.picture import ImageMaker, ValueRange, as_dense, as_image, data_address
 from ..results import PathPoint, Result
 from .content import finite
+from .quality import dense_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,7 +35,7 @@ def collect_images(
     fixed = {}
     for shown, name, tensor in (("original", "truth", truth), ("observed", "observed", observed)):
         if tensor is not None:
-            fixed[shown] = _picture(result, tensor, name, image)
+            fixed[shown] = as_image(dense_of(result, tensor, name), image)
     range_ = ValueRange.of(fixed.get("original", fixed.get("observed", final)))
     points, frames = _frames(result, steps)
     dense = (as_dense(result.expected(p.network.to_dense())) for p in points)
@@ -45,9 +46,9 @@ def collect_images(
         off = np.abs(range_.to_unit(final) - stills["original"])
         gain = _gain(off)
         stills["difference"] = np.clip(gain * off, 0.0, 1.0)
-    # Where data was held out, the errors of stored networks are those on it, that of the result on all data.
+    # Where data was held out, the errors of stored networks are those on it.
     held_out = any(s.validation_error is not None for s in result.history)
-    names = ["held-out error" if held_out else "error"] * (len(points) - 1) + ["error"]
+    names = ["held-out error" if held_out else "error"] * (len(points) - 1) + [headline(result)[0]]
     encoded = _encode_all([*drawn, *(_shrink(p) for p in stills.values())])
     for step, frame in zip(steps, frames):
         step["frame"] = frame
@@ -63,20 +64,13 @@ def collect_images(
     }
 
 
-def _picture(result: Result, tensor: Any, name: str, image: ImageMaker) -> NDArray[np.float64]:
-    dense = as_dense(tensor)
-    if dense.shape != result.structure.dims:
-        raise DataError(f"{name} has shape {dense.shape}, the network is for {result.structure.dims}")
-    return as_image(dense, image)
-
-
 def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint], list[int]]:
     """Return the networks to show, by size with the result last, and for each step which of them."""
     by_index = {s.index: s for s in result.history}
     wanted = [network_at(result, by_index[s["index"]]) for s in steps]
     before = {p.num_parameters: p for p in wanted if p.network is not result.network}
     stored = pick_evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
-    points = [*stored, PathPoint(result.network, result.errors.total)]
+    points = [*stored, PathPoint(result.network, headline(result)[1])]
     sizes = np.array([p.num_parameters for p in stored])
     frames = []
     for point in wanted:

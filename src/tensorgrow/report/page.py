@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -19,6 +18,8 @@ from ..plotting.picture import ImageMaker
 from ..results import Result
 from .content import collect
 from .images import collect_images
+from .numbers import number, shape_text, summary
+from .quality import measure
 
 
 def write_report(
@@ -37,25 +38,19 @@ def write_report(
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
     content = collect(result, rivals)
+    content["name"] = path.stem
     if image is not None:
         content["images"] = collect_images(result, content["steps"], image, truth, observed)
-    page = _render(result, content, title=title, file_name=saved_as or f"{path.stem}.safetensors")
+    quality = {} if truth is None else measure(result, truth, image)
+    page = _render(result, content, quality, title=title, file_name=saved_as or f"{path.stem}.safetensors")
     # A title may hold half a surrogate pair, which cannot be encoded: replace it rather than fail.
     path.write_bytes(page.encode("utf-8", errors="replace"))
     return path
 
 
-def shape_text(dims: Sequence[int]) -> str:
-    """Write a shape as people do: ``4⁸×3`` for eight fours and a three."""
-    raised = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-    parts = []
-    for dim, run in groupby(dims):
-        count = len(list(run))
-        parts += [f"{dim}{str(count).translate(raised)}"] if count > 2 else [str(dim)] * count
-    return "×".join(parts)
-
-
-def _render(result: Result, content: dict[str, Any], *, title: str | None, file_name: str) -> str:
+def _render(
+    result: Result, content: dict[str, Any], quality: dict[str, float], *, title: str | None, file_name: str
+) -> str:
     """Write the HTML text; it holds `content` as JSON for ``page.js`` to draw."""
     style, script = (_asset(name) for name in ("page.css", "page.js"))
     shape = shape_text(result.structure.dims)
@@ -70,9 +65,10 @@ def _render(result: Result, content: dict[str, Any], *, title: str | None, file_
             "base-uri 'none'; form-action 'none'"
         ),
         subtitle=_describe(result, shape),
-        cards=_cards(result, content),
+        cards=_cards(result, quality),
         stop=f"<b>{escape(result.stop.name)}</b> {escape(result.stop.text)}",
         pictures_hidden="" if "images" in content else " hidden",
+        rivals=_rivals(result, content),
         table=_table(content),
         table_note=_note_thinning(content),
         file_name=escape(repr(file_name)),
@@ -112,36 +108,35 @@ def _describe(result: Result, shape: str) -> str:
     return escape(" · ".join(parts))
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:,.0f}×" if ratio >= 1000 else f"{ratio:.3g}×"
-
-
-def _cards(result: Result, content: Mapping[str, Any]) -> str:
-    cards = [
-        ("parameters", f"{result.num_parameters:,}"),
-        ("times smaller", _times(result.compression_ratio)),
-        (content["error_name"], _number(result.errors.total)),
-    ]
-    for name, error in (
-        ("fitted error", result.train_error),
-        ("held-out error", result.validation_error),
-        ("test error", result.test_error),
-    ):
-        if error is not None:
-            cards.append((name, _number(error)))
+def _cards(result: Result, quality: Mapping[str, float]) -> str:
+    """Write the numbers of the summary; the one to judge by stands first and is marked."""
+    cards = summary(result)
+    if quality:
+        cards += [("PSNR", f"{quality['psnr']:.1f} dB"), ("largest deviation", number(quality["largest"]))]
     seconds = result.info.get("seconds", result.history[-1].seconds if result.history else None)
     if isinstance(seconds, int | float):
         cards.append(("seconds", f"{seconds:,.3g}"))
     cards.append(("steps", f"{len(result.history):,}"))
+    kinds = ["card lead", *["card"] * (len(cards) - 1)]
     return "".join(
-        f'<div class="card"><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>' for name, value in cards
+        f'<div class="{kind}"><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>'
+        for kind, (name, value) in zip(kinds, cards)
     )
+
+
+def _rivals(result: Result, content: Mapping[str, Any]) -> str:
+    """Write the table of other methods, ours first; empty where there are none."""
+    others = [(s["name"], p) for s in content["series"] if s["role"] == "rival" for p in s["points"]]
+    if not others:
+        return ""
+    ours = ("this run", (result.num_parameters, result.errors.total))
+    rows = []
+    for name, (size, error, *_) in [ours, *others]:
+        cells = [f"{size:,.0f}", f"{size / result.num_parameters:.2f}", number(error)]
+        rows.append(f"<tr><th scope=row>{escape(name)}</th>{_cells('td', cells)}</tr>")
+    heads = _cells("th", ["method", "parameters", "times ours", str(content["error_name"])])
+    table = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table id="rivals">{table}</table></div>'
 
 
 def _table(content: Mapping[str, Any]) -> str:
@@ -160,8 +155,8 @@ def _table(content: Mapping[str, Any]) -> str:
             edge,
             "" if step["rank"] is None else str(step["rank"]),
             f"{step['size']:,}",
-            _number(step["error"]),
-            *([_number(step["validation"])] if held_out else []),
+            number(step["error"]),
+            *([number(step["validation"])] if held_out else []),
             "" if step["seconds"] is None else f"{step['seconds']:.2f}",
         ]
         button = f'<button type="button" data-step="{n}">{int(step["index"])}</button>'

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...data.sizes import bytes_text
 from ...errors import OptionError
 from ...files import loads, read_file, write_file
 from ...search import packable
@@ -154,7 +155,7 @@ class CompressResult:
                     f"{r.relative_error:.3g}",
                     "-" if r.weighted_error is None else f"{r.weighted_error:.3g}",
                     _times(r.latency_before, r.latency_after),
-                    f"{_size(r.bytes_before)} -> {_size(r.bytes_after)}",
+                    f"{bytes_text(r.bytes_before)} -> {bytes_text(r.bytes_after)}",
                 )
             )
         rows.append(
@@ -165,7 +166,7 @@ class CompressResult:
                 "",
                 "",
                 _times(self.latency_before, self.latency_after),
-                f"{_size(self.bytes_before)} -> {_size(self.num_bytes)} (parameters)",
+                f"{bytes_text(self.bytes_before)} -> {bytes_text(self.num_bytes)} (parameters)",
             )
         )
         widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
@@ -241,7 +242,3 @@ loads(COMPRESSED_KIND, _unpack)
 
 def _times(before: float | None, after: float | None) -> str:
     return "-" if before is None or after is None else f"{before * 1e3:.3g} -> {after * 1e3:.3g} ms"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"

@@ -38,6 +38,8 @@
     }
     return [low - 0.8, high + 0.8];
   }
+  // Of arcs, which rise above all nodes.
+  const peak = Math.max(0, ...data.structures.flatMap((s) => s.edges.map((e) => e[4] + 0.3)));
   function drawNetwork() {
     const box = find("network");
     const step = now < 0 ? null : data.steps[now];
@@ -45,7 +47,8 @@
     const hot = step && step.edge ? step.edge.join() : "";
     box.replaceChildren();
     const [left, right] = reach(0);
-    const [low, high] = reach(1);
+    const [low, top] = reach(1);
+    const high = Math.max(top, peak);
     const space = Math.max(box.clientWidth, 200);
     const unit = Math.min(Math.max(Math.min(space / (right - left), 430 / (high - low)), 30), 105);
     const width = (right - left) * unit;
@@ -55,11 +58,10 @@
     const radius = Math.min(17, 0.22 * unit);
     const svg = add(box, "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
     svg.setAttribute("aria-label", describe(nodes, edges));
-    for (const [i, j, rank] of edges) {
-      const [a, b] = [nodes[i], nodes[j]];
-      const line = { x1: x(a[0]), y1: y(a[1]), x2: x(b[0]), y2: y(b[1]) };
+    for (const [i, j, rank, , , ...bend] of edges) {
+      const [from, over, to] = [nodes[i], bend.length ? bend : nodes[j], nodes[j]].map((p) => `${x(p[0])} ${y(p[1])}`);
       const width = Math.min(1.5 + 1.6 * Math.log2(rank), 0.4 * unit);
-      const drawn = add(svg, "line", { ...line, "stroke-width": width, class: hot === `${i},${j}` ? "edge hot" : "edge" });
+      const drawn = add(svg, "path", { d: `M${from}Q${over} ${to}`, "stroke-width": width, class: hot === `${i},${j}` ? "edge hot" : "edge" });
       add(drawn, "title", {}, `edge ${i}–${j}: rank ${rank}`);
     }
     nodes.forEach(([px, py, lx, ly, dim], k) => {
@@ -80,9 +82,8 @@
       const size = Math.min(13, radius * (inner ? 0.75 : 0.95));
       if (size > 6) add(svg, "text", { x: x(px), y: y(py), class: "node-text", "text-anchor": "middle", "dominant-baseline": "central", "font-size": size }, k);
     });
-    for (const [i, j, rank, stop] of edges) {
-      const [a, b] = [nodes[i], nodes[j]];
-      const place = { x: x(a[0] + stop * (b[0] - a[0])), y: y(a[1] + stop * (b[1] - a[1])) };
+    for (const [i, j, rank, lx, ly] of edges) {
+      const place = { x: x(lx), y: y(ly) };
       const cls = hot === `${i},${j}` ? "rank-text hot" : "rank-text";
       add(svg, "text", { ...place, class: cls, "text-anchor": "middle", "dominant-baseline": "central", "font-size": Math.min(13, 0.34 * unit) }, rank);
     }
@@ -95,6 +96,7 @@
   const images = data.images;
   let frame = null;
   let frameText = null;
+  let frameLink = null;
   function buildPictures() {
     if (!images) return;
     const box = find("pictures");
@@ -104,14 +106,20 @@
       if (!stills[name]) return;
       const figure = add(box, "figure");
       image(figure, stills[name], names[name]);
-      add(figure, "figcaption", {}, names[name]);
+      add(figure, "figcaption", {}, `${names[name]} `);
+      savable(figure, stills[name], name);
     };
     const figure = add(box, "figure", { class: "main" });
     frame = image(figure, images.frames[images.frames.length - 1].src, "Reconstruction");
     frame.id = "frame";
     frameText = add(figure, "figcaption", { id: "frame-text" });
+    frameLink = savable(figure, frame.src, "reconstruction");
     for (const name of ["original", "observed", "difference"]) still(name);
     box.classList.add(`show-${box.children.length}`);
+  }
+  function savable(figure, source, name) {
+    const kind = source.slice("data:image/".length, source.indexOf(";"));
+    return add(figure, "a", { href: source, download: `${data.name}-${name}.${kind}`, class: "save" }, "Save");
   }
   function image(figure, source, text) {
     const cls = Math.max(images.width, images.height) < 150 ? "pixels" : "";
@@ -122,7 +130,7 @@
     const last = images.frames.length - 1;
     const number = now < 0 ? last : data.steps[now].frame;
     const { src, size, error, name } = images.frames[number];
-    frame.src = src;
+    frame.src = frameLink.href = src;
     frameText.textContent = `Reconstruction from ${whole(size)} numbers, ${name} ${short(error)}`;
   }
 
@@ -154,7 +162,7 @@
     const spots = [];
     for (const series of data.series) {
       const places = series.points.map((p) => [across.at(p[0]), up.at(p[1])]);
-      if (series.line) add(svg, "polyline", { points: places.map((p) => p.join()).join(" "), class: `curve ${series.cls}` });
+      if (series.line.length) add(svg, "polyline", { points: series.line.map((n) => places[n].join()).join(" "), class: `curve ${series.cls}` });
       places.forEach(([px, py], n) => {
         spots.push({ px, py, series, point: series.points[n] });
         if (series.role === "rival") add(svg, "rect", { x: px - 4, y: py - 4, width: 8, height: 8, class: series.cls });
@@ -283,6 +291,46 @@
     }
     const left = data.num_edges - data.spectra.length;
     find("spectra-note").textContent = left > 0 ? `${left} edges of smaller rank are not shown.` : "";
+  }
+
+  // -- figures to save ------------------------------------------------------------------------------
+
+  // What the style sheet says, written into a copy that stands alone.
+  const STYLES = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-linecap", "stroke-linejoin", "stroke-dasharray", "paint-order", "font-family", "font-size", "font-weight", "visibility"];
+  function standalone(svg) {
+    const copy = svg.cloneNode(true);
+    const [shown, copied] = [svg, copy].map((root) => [root, ...root.querySelectorAll("*")]);
+    shown.forEach((element, n) => {
+      const style = getComputedStyle(element);
+      for (const name of STYLES) copied[n].setAttribute(name, style.getPropertyValue(name));
+      copied[n].removeAttribute("class");
+    });
+    const back = getComputedStyle(svg.closest(".panel")).backgroundColor;
+    copy.prepend(add(copy, "rect", { width: "100%", height: "100%", fill: back }));
+    return new XMLSerializer().serializeToString(copy);
+  }
+  function save(blob, name) {
+    const link = add(document.body, "a", { href: URL.createObjectURL(blob), download: name });
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+  async function saveFigure(id, kind) {
+    const svg = find(id).querySelector("svg");
+    const text = standalone(svg);
+    const name = `${data.name}-${id}.${kind}`;
+    if (kind === "svg") return save(new Blob([text], { type: "image/svg+xml" }), name);
+    const picture = new Image();
+    picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    await picture.decode();
+    const canvas = document.createElement("canvas");
+    const sharp = 3; // pixels per pixel of the page, enough for print
+    [canvas.width, canvas.height] = [svg.width, svg.height].map((side) => Math.ceil(sharp * side.baseVal.value));
+    canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+    canvas.toBlob((blob) => save(blob, name), "image/png");
+  }
+  for (const button of document.querySelectorAll("button[data-save]")) {
+    button.addEventListener("click", () => saveFigure(button.dataset.save, button.dataset.kind));
   }
 
   // -- putting it together ---------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""The same array in every kind of storage."""
+"""The same array in every kind of storage; a disk that is full."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -48,3 +49,15 @@ def in_dask_xarray(folder: Path, x: np.ndarray):
 
 
 STORAGE = [in_zarr, in_memmap, in_hdf5, in_netcdf, in_dask, in_dask_xarray]
+
+
+@contextmanager
+def file_size_limit(most):
+    """A disk with room for files of so many bytes: writing more fails as it does on a full disk."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

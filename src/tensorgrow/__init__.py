@@ -20,6 +20,7 @@ from .errors import (
     OptionError,
     StructureError,
     TensorgrowError,
+    WriteError,
 )
 from .files import load
 from .network import TensorNetwork
@@ -63,6 +64,7 @@ __all__ = [
     "TensorgrowError",
     "Tensorization",
     "TrainingOptions",
+    "WriteError",
     "__version__",
     "baselines",
     "complete",

@@ -33,6 +33,10 @@ class FileFormatError(TensorgrowError, ValueError):
     """A file that is not ours, is damaged, or was written by a newer version."""
 
 
+class WriteError(TensorgrowError, OSError):
+    """A file that cannot be written: the disk is full, or the folder is not ours."""
+
+
 class MemoryLimitError(TensorgrowError, MemoryError):
     """The estimated memory is above the limit; nothing was allocated yet."""
 

@@ -14,7 +14,7 @@ import torch
 from .data.arrays import as_tensor
 from .data.tensorization import Tensorization
 from .errors import DataError, OptionError
-from .files import write_file
+from .files import check_fields, check_value, write_file
 from .losses import as_loss
 from .network import TensorNetwork
 from .steps import Step, StopReason
@@ -395,14 +395,18 @@ class Result:
     def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Result:
         """Rebuild a result from the contents of a file."""
         how = header.get("tensorization")
-        return cls(
-            TensorNetwork.unpack(header["network"], tensors, "core"),
-            _read_errors(header),
-            tuple(Step.from_dict(s) for s in header["history"]),
-            StopReason[header["stop"]],
-            tuple(unpack_path(header["path"], tensors)),
-            header["info"],
-            None if how is None else Tensorization.from_dict(how),
+        for name, kind in _INFO.items():
+            check_value(f"{name} of a run", header["info"].get(name), kind | None)
+        return check_fields(
+            cls(
+                TensorNetwork.unpack(header["network"], tensors, "core"),
+                check_fields(_read_errors(header)),
+                tuple(check_fields(Step.from_dict(s)) for s in header["history"]),
+                StopReason[header["stop"]],
+                tuple(map(check_fields, unpack_path(header["path"], tensors))),
+                header["info"],
+                None if how is None else Tensorization.from_dict(how),
+            )
         )
 
     def __repr__(self) -> str:
@@ -416,6 +420,8 @@ class Result:
         )
 
 
+# What of `Result.info` is computed with.
+_INFO: dict[str, Any] = {"num_parameters": int, "seconds": float, "source": Mapping[str, Any]}
 _ERROR_NAMES = {"relative": "relative error", "deviance": "relative deviance", "loss": "loss", "nats": "nats"}
 
 

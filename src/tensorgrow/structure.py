@@ -11,6 +11,9 @@ from .errors import StructureError
 
 Edge = tuple[int, int]
 
+# What is read from a file has no more nodes than this: lists of them must not fill the memory.
+MOST_NODES = 1 << 16
+
 
 class Structure:
     """An immutable, hashable tensor-network structure.
@@ -263,6 +266,8 @@ class Structure:
             num_nodes = int(data["num_nodes"])  # type: ignore[call-overload]
         except (KeyError, TypeError, ValueError) as error:
             raise StructureError(f"not a structure: {error!r}") from error
+        if num_nodes > MOST_NODES:
+            raise StructureError(f"not a structure: {num_nodes} nodes are more than {MOST_NODES}")
         return cls(dims, ranks, num_nodes=num_nodes)
 
     def __eq__(self, other: object) -> bool:

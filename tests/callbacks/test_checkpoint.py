@@ -17,6 +17,7 @@ from tensorgrow import GreedyOptions, Structure
 from tensorgrow import StopReason as Stop
 from tensorgrow.files import read_file
 from tests.oracles import random_network
+from tests.storage import file_size_limit
 
 RING = Structure.tensor_ring((5,) * 4, 2)
 
@@ -272,6 +273,7 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path):
 
     process = child(data, checkpoint=str(file), **options)
     out, err = process.communicate(timeout=120)
+    assert sorted(os.listdir(tmp_path)) == ["run.ckpt", "x.npy"]  # no temporary file of any of them
     assert process.returncode == 0, err
     report = json.loads(out.splitlines()[-1])
     assert Structure.from_dict(report["structure"]) == whole.structure
@@ -315,3 +317,52 @@ def test_more_time_goes_on_from_a_checkpoint_that_had_reached_its_target(tmp_pat
     assert first.stop is again.stop is tg.StopReason.TARGET_REACHED
     assert again.info["seconds"] > first.info["seconds"]
     assert again.num_parameters <= first.num_parameters
+
+
+# -- files that cannot be written --------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of files")
+@pytest.mark.parametrize("written_before", [True, False])
+def test_a_full_disk_does_not_end_a_run(tmp_path, written_before):
+    x, file, options = ring(noise=0.3), tmp_path / "run.ckpt", {"max_error": 0.28, "random_state": 3}
+    whole = tg.decompose(x, **options)
+    before = b""
+    if written_before:
+        tg.decompose(x, checkpoint=file, callbacks=StopAfter(1), **options)
+        before = file.read_bytes()
+    with file_size_limit(1000), pytest.warns(tg.DataWarning) as caught:
+        result = tg.decompose(x, checkpoint=file, **options)
+    assert_same(result, whole)
+    said = [str(w.message) for w in caught if "checkpoint" in str(w.message)]
+    assert len(said) == 2
+    assert f"cannot write {file}: " in said[0]
+    assert said[0].endswith("the run goes on, and tries to write it again")
+    assert "cannot be resumed from where it ended; its result is not affected" in said[1]
+    assert os.listdir(tmp_path) == (["run.ckpt"] if written_before else [])
+    if written_before:
+        assert file.read_bytes() == before  # the last good one, from which the run can still be resumed
+    assert_same(tg.decompose(x, checkpoint=file, **options), whole)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of files")
+def test_a_checkpoint_is_written_again_when_there_is_room(tmp_path):
+    x, file = ring(noise=0.3), tmp_path / "run.ckpt"
+    limit = file_size_limit(1000)
+    limit.__enter__()
+
+    def make_room(step):
+        if step.index == 3:
+            limit.__exit__(None, None, None)
+
+    with pytest.warns(tg.DataWarning, match="tries to write it again") as caught:
+        whole = tg.decompose(x, max_error=0.28, random_state=3, checkpoint=file, callbacks=make_room)
+    assert len(caught) == 1
+    assert_same(tg.decompose(x, max_error=0.28, random_state=3, checkpoint=file), whole)
+
+
+def test_a_checkpoint_in_a_folder_that_does_not_exist_is_refused_at_once(tmp_path):
+    steps = []
+    with pytest.raises(FileNotFoundError, match=r"folder .*nowhere does not exist"):
+        tg.decompose(ring(), max_error=0.1, checkpoint=tmp_path / "nowhere" / "run", callbacks=steps.append)
+    assert steps == []

@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from ..errors import FileFormatError, OptionError
-from ..files import read_file, write_file
+import torch
+
+from ..data.atomic_file import check_folder
+from ..errors import FileFormatError, OptionError, warn
+from ..files import read_file, reading, write_file
 from ..search import AnySearch
 from ..steps import Record
 
@@ -20,7 +24,7 @@ class Checkpoint:
     Parameters
     ----------
     path
-        The file. It is replaced atomically.
+        The file. It is replaced atomically; where that fails, say on a full disk, the run goes on.
     identity
         What the run depends on; a file of a run with another identity is refused.
     """
@@ -29,12 +33,19 @@ class Checkpoint:
         self.path = Path(path)
         self.identity = identity
         self._next = 0.0
+        self._failure: OSError | None = None
 
-    def load(self, search: AnySearch) -> None:
-        """Resume from the file where it exists."""
+    def load(self, search: AnySearch) -> bool:
+        """Resume from the file where it exists; return whether it does."""
+        check_folder(self.path)
         if not self.path.exists():
-            return
+            return False
         header, tensors = read_file(self.path, (CHECKPOINT_KIND,))
+        with reading(self.path):
+            self._resume(search, header, tensors)
+        return True
+
+    def _resume(self, search: AnySearch, header: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         if header["format_version"] < 2:
             raise FileFormatError(
                 f"the checkpoint {self.path} was written by an older tensorgrow "
@@ -61,11 +72,23 @@ class Checkpoint:
 
     def on_end(self, search: AnySearch) -> None:
         self._write(search)
+        if self._failure is not None:
+            warn(
+                f"{self._failure}. This was the checkpoint: the run cannot be resumed from where it ended; "
+                "its result is not affected"
+            )
 
     def _write(self, search: AnySearch) -> None:
+        """Write; a run does not end because that fails, it says so once and tries again after other steps."""
         begin = time.perf_counter()
         state, tensors = search.pack()
-        write_file(self.path, CHECKPOINT_KIND, {"identity": self.identity, "state": state}, tensors)
+        before, self._failure = self._failure, None
+        try:
+            write_file(self.path, CHECKPOINT_KIND, {"identity": self.identity, "state": state}, tensors)
+        except OSError as error:
+            self._failure = error
+            if before is None:
+                warn(f"{error}. This is the checkpoint: the run goes on, and tries to write it again")
         now = time.perf_counter()
         self._next = now + 20.0 * (now - begin)  # so that at most a twentieth of the time goes into writing
 

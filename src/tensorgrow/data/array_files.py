@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, FileFormatError, MissingPackageError, import_package
+from .atomic_file import replacing
 
 Array = npt.NDArray[Any]
 
@@ -91,20 +92,22 @@ def write_array(path: str | Path, array: Array, *, levels: int | None = None) ->
     suffix = path.suffix.lower()
     if suffix not in WRITABLE:
         raise FileFormatError(f"cannot write {path}: give a name that ends in {', '.join(WRITABLE)}")
-    if suffix in PICTURES:
-        _write_picture(path, array, levels)
-    elif suffix == ".npy":
-        np.save(path, array)
-    elif suffix == ".npz":
-        np.savez_compressed(path, x=array)
-    elif suffix == ".mat":
-        _package("scipy.io", "scipy", path).savemat(path, {"x": array})
-    elif suffix == ".zarr":
-        zarr = _package("zarr", "zarr", path)
-        zarr.open_array(str(path), mode="w", shape=array.shape, dtype=array.dtype)[...] = array
-    else:
-        with _package("h5py", "h5py", path).File(path, "w") as file:
-            file["x"] = array
+    # h5py raises RuntimeError where a disk is full.
+    with replacing(path, RuntimeError, folder=suffix == ".zarr") as temporary:
+        if suffix in PICTURES:
+            _write_picture(temporary, array, levels)
+        elif suffix == ".npy":
+            np.save(temporary, array)
+        elif suffix == ".npz":
+            np.savez_compressed(temporary, x=array)
+        elif suffix == ".mat":
+            _package("scipy.io", "scipy", path).savemat(temporary, {"x": array})
+        elif suffix == ".zarr":
+            zarr = _package("zarr", "zarr", path)
+            zarr.open_array(str(temporary), mode="w", shape=array.shape, dtype=array.dtype)[...] = array
+        else:
+            with _package("h5py", "h5py", path).File(temporary, "w") as file:
+                file["x"] = array
 
 
 # -- one reader per format ---------------------------------------------------------------------------------

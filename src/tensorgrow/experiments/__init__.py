@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from ..data.atomic_file import replacing
 from ..errors import OptionError
 from . import ablation, completion, decomposition, demos, high_order, images, iteration_time, mnist
 from .experiment import Experiment, Settings, draw_figures, run_experiment
@@ -82,6 +83,7 @@ def reproduce(
         experiment, settings, home / f"{stem}.json", jobs=processes, fresh=fresh, say=say
     )
     page = home / f"{stem}.md"
-    page.write_text(report.text, encoding="utf-8")
+    with replacing(page) as temporary:
+        temporary.write_text(report.text, encoding="utf-8")
     figures = tuple(draw_figures(experiment, results, settings))
     return Reproduction(name, report.text, results.path, page, figures, results.failures())

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.atomic_file import replacing
 from .harness import Row
 from .methods import best_error, mean_and_deviation
 
@@ -25,7 +26,8 @@ def pyplot() -> Any:
 def save_figure(figure: Any, path: Path, *, dpi: int = 120) -> list[Path]:
     """Write a figure, close it, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=dpi)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=dpi)
     pyplot().close(figure)
     return [path]
 

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from .._version import __version__
+from ..data.atomic_file import replacing
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -284,12 +285,8 @@ class Results:
         head = {k: v for k, v in self.document.items() if k != "cases"}
         text = json.dumps(head, indent=1)[:-2] + ',\n "cases": {\n' + ",\n".join(lines) + "\n }\n}\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self.path)
+        with replacing(self.path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
 
 def _attempt(work: Work, case: Case, threads: int | None) -> Row:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import nn
 
-from ..errors import DataError, OptionError
+from ..errors import DataError, OptionError, StructureError
 
 
 def copy_architecture(model: nn.Module | None) -> nn.Module:
@@ -19,6 +19,18 @@ def copy_architecture(model: nn.Module | None) -> nn.Module:
             "the file holds the tensors of a model; give a model of the same architecture: load(path, model)"
         )
     return copy.deepcopy(model)
+
+
+def load_tensors(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+    """Put the tensors of a file into a model; refuse those of another architecture."""
+    try:
+        model.load_state_dict(tensors)
+    except (RuntimeError, StructureError) as error:
+        said = " ".join(str(error).split())
+        raise OptionError(
+            f"the tensors of the file do not fit the model; give one of the same architecture ({said:.300})"
+        ) from error
+    return model
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.atomic_file import replacing
 from ..errors import OptionError, import_package
 from ..results import Result
 from ..steps import Step
@@ -115,13 +116,15 @@ def _write_animation(path: Path, frames: list[Image], wait: int) -> None:
         options = {"optimize": True}
     durations = [wait] * (len(frames) - 1) + [wait + 2000]  # milliseconds
     first, *rest = frames
-    first.save(path, save_all=True, append_images=rest, duration=durations, loop=0, **options)
+    with replacing(path) as temporary:
+        first.save(temporary, save_all=True, append_images=rest, duration=durations, loop=0, **options)
 
 
 def _write_page(path: Path, frames: list[Image], captions: list[str], wait: int) -> None:
     content = {"frames": [_address(f) for f in frames], "captions": captions, "wait": wait}
     template = Template(files(__package__).joinpath("film.html").read_text(encoding="utf-8"))
-    path.write_text(template.substitute(data=json.dumps(content)), encoding="utf-8")
+    with replacing(path) as temporary:
+        temporary.write_text(template.substitute(data=json.dumps(content)), encoding="utf-8")
 
 
 def _address(frame: Image) -> str:

@@ -13,6 +13,7 @@ from string import Template
 from typing import Any
 
 from .._version import __version__
+from ..data.atomic_file import check_folder, replacing
 from ..plotting.growth import Rivals
 from ..plotting.picture import ImageMaker
 from ..results import Result
@@ -35,8 +36,7 @@ def write_report(
 ) -> Path:
     """Write the page of a result; see `Result.report`."""
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
+    check_folder(path)
     content = collect(result, rivals)
     content["name"] = path.stem
     if image is not None:
@@ -44,7 +44,8 @@ def write_report(
     quality = {} if truth is None else measure(result, truth, image)
     page = _render(result, content, quality, title=title, file_name=saved_as or f"{path.stem}.safetensors")
     # A title may hold half a surrogate pair, which cannot be encoded: replace it rather than fail.
-    path.write_bytes(page.encode("utf-8", errors="replace"))
+    with replacing(path) as temporary:
+        temporary.write_bytes(page.encode("utf-8", errors="replace"))
     return path
 
 

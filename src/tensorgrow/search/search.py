@@ -11,6 +11,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import torch
 
+from ..errors import FileFormatError
 from ..network import TensorNetwork
 from ..results import PathPoint, add_to_path
 from ..steps import Record, Step, StopReason
@@ -104,6 +105,8 @@ class Search(ABC, Generic[P_co, S_co]):
     def resume(self, header: Mapping[str, Json], tensors: dict[str, torch.Tensor]) -> None:
         """Continue from what `pack` returned."""
         self.state = type(self.state).unpack(header, tensors)
+        if self.state.phase not in self._phases:
+            raise FileFormatError(f"the file is damaged: there is no phase {self.state.phase!r:.80}")
         self.context.generator.set_state(tensors["generator"])
 
     @property
@@ -191,6 +194,11 @@ class NetworkSearch(Search[P_co, N_co]):
     ) -> None:
         super().__init__(problem, limits, state, context)
         self.start = Start() if start is None else start
+
+    def resume(self, header: Mapping[str, Json], tensors: dict[str, torch.Tensor]) -> None:
+        super().resume(header, tensors)
+        if self.state.phase != "start" and self.state.current is None:
+            raise FileFormatError("the file is damaged: the run has begun, but there is no network")
 
     @property
     def answer(self) -> Fitted | None:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from ..errors import FileFormatError
+from ..files import check_fields
 from ..network import TensorNetwork
 from ..results import PathPoint
 from ..steps import Record, Step, StopReason
@@ -112,7 +113,9 @@ class SearchState:
                 f"and has {sorted(set(header) - names)}. Delete it to start anew"
             )
         try:
-            return cls(**{name: _unpack(value, tensors) for name, value in header.items()})
+            return check_fields(cls(**{name: _unpack(value, tensors) for name, value in header.items()}))
+        except FileFormatError:
+            raise
         except (AssertionError, KeyError, StopIteration, TypeError, ValueError) as error:
             raise FileFormatError(f"the file is damaged or of another version: {error!r}") from error
 
@@ -191,6 +194,8 @@ def _unpack(value: Json, tensors: Tensors) -> Any:
         case "object" if content in _PACKABLE:
             values = value["fields"]
             assert isinstance(values, dict)
-            return _PACKABLE[str(content)](**{k: _unpack(v, tensors) for k, v in values.items()})
+            return check_fields(
+                _PACKABLE[str(content)](**{k: _unpack(v, tensors) for k, v in values.items()})
+            )
     unknown = content if kind == "object" else kind
     raise FileFormatError(f"the file holds a {unknown!r:.80}, which this version does not know")

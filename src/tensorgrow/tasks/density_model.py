@@ -13,7 +13,7 @@ import torch
 from ..contraction.sums import OPEN, SET, SUMMED, PartialPlan, partial_plan
 from ..data.devices import free_memory
 from ..errors import DataError, FileFormatError, MemoryLimitError, OptionError, check_choice
-from ..files import loads, read_file, write_file
+from ..files import loads, read_file, reading, write_file
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives.density import Kind, log_partition, normalise_cores
 from ..results import RESULT_KIND
@@ -189,7 +189,8 @@ class DensityModel:
     def load(cls, path: str | Path) -> DensityModel:
         """Read a file written by `DensityModel.save`, or the model of a saved result."""
         header, tensors = read_file(path, (DENSITY_KIND, RESULT_KIND))
-        return cls.unpack(header, tensors)
+        with reading(path):
+            return cls.unpack(header, tensors)
 
     @classmethod
     def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> DensityModel:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import math
 import string
 
@@ -188,6 +189,24 @@ def test_state_with_other_digits_is_refused():
     state = layer.state_dict() | {"_extra_state": torch.zeros(3, dtype=torch.uint8)}
     with pytest.raises(tg.FileFormatError, match="not that of a TNLinear"):
         layer.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"num_nodes": 10**9}, {"num_nodes": 60_000}, {"ranks": [[0, 1, 10**9]]}, {"dims": [16, 16, 16]}],
+)
+def test_sizes_in_a_state_take_no_memory(change):
+    """The cores that are there say what a state needs, not the numbers in it."""
+    layer = TNLinear(16, 16, in_dims=(4, 4), out_dims=(4, 4), random_state=0)
+    before = [c.detach().clone() for c in layer.cores]
+    document = json.loads(bytes(layer.state_dict()["_extra_state"].tolist()))
+    document["structure"] |= change
+    state = layer.state_dict()
+    state["_extra_state"] = torch.tensor(list(json.dumps(document).encode()), dtype=torch.uint8)
+    with pytest.raises(tg.FileFormatError, match="the saved state of the layer") as caught:
+        layer.load_state_dict(state)
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(a, b) for a, b in zip(layer.cores, before))
 
 
 def test_copies_moves_and_leading_axes(device):

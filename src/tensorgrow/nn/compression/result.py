@@ -12,13 +12,20 @@ from torch import nn
 
 from ...data.sizes import bytes_text
 from ...errors import OptionError
-from ...files import loads, read_file, write_file
+from ...files import check_fields, loads, read_file, reading, write_file
 from ...search import packable
 from ...steps import Record
 from ...structure import Structure
-from ..layer.layout import Layout
+from ..layer.layout import Layout, check_cores
 from ..layer.linear import TNLinear
-from ..modules import copy_architecture, count_bytes, count_parameters, model_tensors, replace_module
+from ..modules import (
+    copy_architecture,
+    count_bytes,
+    count_parameters,
+    load_tensors,
+    model_tensors,
+    replace_module,
+)
 
 COMPRESSED_KIND = "compressed model"
 
@@ -198,7 +205,9 @@ def load_compressed(path: str | Path, model: nn.Module) -> CompressResult:
     model
         The architecture before compression; weights do not matter. It is not modified.
     """
-    return _unpack(*read_file(path, (COMPRESSED_KIND,)), model)
+    header, tensors = read_file(path, (COMPRESSED_KIND,))
+    with reading(path):
+        return _unpack(header, tensors, model)
 
 
 def _unpack(
@@ -210,7 +219,7 @@ def _unpack(
     for data in header["layers"]:
         layout = None if data["layout"] is None else Layout.from_dict(data["layout"])
         structure = None if data["structure"] is None else Structure.from_dict(data["structure"])
-        reports.append(LayerReport(**{**data, "layout": layout, "structure": structure}))
+        reports.append(check_fields(LayerReport(**{**data, "layout": layout, "structure": structure})))
         if layout is None:
             continue
         old = modules.get(data["name"])
@@ -218,26 +227,32 @@ def _unpack(
         if not isinstance(old, nn.Linear) or (old.in_features, old.out_features) != sizes:
             raise OptionError(
                 f"the file has a layer {data['name']!r} with {sizes[0]} inputs and {sizes[1]} outputs; the "
-                f"model has {old!r:.80} there. Give the model that was compressed, or one made like it"
+                f"model has {_describe(old)} there. Give the model that was compressed, or one made like it"
             )
         prefix = f"{data['name']}." if data["name"] else ""
         assert structure is not None
+        check_cores(tensors, prefix, layout, structure)
         scaled = f"{prefix}input_scale" in tensors
         new = TNLinear.untrained(old, layout, structure, input_scale=scaled, random_state=0)
         own = replace_module(own, old, new)
-    own.load_state_dict(tensors)
-    return CompressResult(
-        own,
-        tuple(reports),
-        header["parameters_before"],
-        header["bytes_before"],
-        header["latency"][0],
-        header["latency"][1],
-        header["info"],
+    return check_fields(
+        CompressResult(
+            load_tensors(own, tensors),
+            tuple(reports),
+            header["parameters_before"],
+            header["bytes_before"],
+            header["latency"][0],
+            header["latency"][1],
+            header["info"],
+        )
     )
 
 
 loads(COMPRESSED_KIND, _unpack)
+
+
+def _describe(module: nn.Module | None) -> str:
+    return repr(module) if isinstance(module, nn.Linear) else f"a {type(module).__name__}"
 
 
 def _times(before: float | None, after: float | None) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...files import loads, read_file, write_file
+from ...files import check_fields, loads, read_file, reading, write_file
 from ...search import packable
 from ...steps import Record, StopReason
 from ...structure import Structure
-from ..modules import copy_architecture, count_parameters, model_tensors
+from ..modules import copy_architecture, count_parameters, load_tensors, model_tensors
 
 GROWN_KIND = "grown model"
 
@@ -66,7 +66,7 @@ class GrowStep(Record):
         edge = data["edge"]
         values["edge"] = None if edge is None else (edge[0], edge[1])
         values["structures"] = {n: Structure.from_dict(s) for n, s in data["structures"].items()}
-        return cls(**values)
+        return check_fields(cls(**values))
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,18 @@ class GrowResult:
     @classmethod
     def load(cls, path: str | Path, model: nn.Module) -> GrowResult:
         """Read what `save` wrote; `model` has the architecture (ranks may differ) and is not modified."""
-        return cls.unpack(*read_file(path, (GROWN_KIND,)), model)
+        header, tensors = read_file(path, (GROWN_KIND,))
+        with reading(path):
+            return cls.unpack(header, tensors, model)
 
     @classmethod
     def unpack(
         cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module
     ) -> GrowResult:
         """Rebuild a result from the contents of a file and a model of the same architecture."""
-        own = copy_architecture(model)
-        own.load_state_dict(tensors)
+        own = load_tensors(copy_architecture(model), tensors)
         history = tuple(GrowStep.from_dict(s) for s in header["history"])
-        return cls(own, history, StopReason[header["stop"]], header["info"])
+        return check_fields(cls(own, history, StopReason[header["stop"]], header["info"]))
 
     def __repr__(self) -> str:
         return (

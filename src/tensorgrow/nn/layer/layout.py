@@ -165,3 +165,15 @@ def decode(state: Any, name: str) -> tuple[Layout, Structure]:
         return Layout.from_dict(document["layout"]), Structure.from_dict(document["structure"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"the saved state of {name} is not that of a TNLinear: {error!r}") from error
+
+
+def check_cores(state: Mapping[str, torch.Tensor], prefix: str, layout: Layout, structure: Structure) -> None:
+    """Refuse a saved structure that is not that of the saved cores, before memory is taken for it."""
+    count = sum(name.startswith(f"{prefix}cores.") for name in state)
+    names = [f"{prefix}cores.{k}" for k in range(count)]
+    shapes = tuple(tuple(state[name].shape) if name in state else None for name in names)
+    if (structure.num_nodes, structure.dims) != (count, layout.dims) or structure.core_shapes != shapes:
+        raise FileFormatError(
+            f"the saved state of {prefix.rstrip('.') or 'the layer'} has {count} cores of shapes "
+            f"{shapes!r:.200}; they are not those of its structure, {structure!r:.200}"
+        )

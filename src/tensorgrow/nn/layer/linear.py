@@ -16,7 +16,7 @@ from ...errors import DataError, OptionError, StructureError
 from ...network import RandomState, TensorNetwork, as_generator
 from ...structure import Structure
 from ...tasks.fit import fit
-from .layout import Layout, decode, encode
+from .layout import Layout, check_cores, decode, encode
 from .plans import dense_plan
 from .products import Plan, run, run_rows
 from .schedules import Schedule, pick, schedule
@@ -374,6 +374,7 @@ class TNLinear(nn.Module):
                     f"{prefix.rstrip('.') or 'the layer'} has the digits {self.layout.to_dict()}, the saved "
                     f"one {layout.to_dict()}; make the layer with these dims"
                 )
+            check_cores(state_dict, prefix, layout, structure)
             if structure != self._structure:
                 like = self.cores[0]
                 self.cores = nn.ParameterList(

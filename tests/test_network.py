@@ -434,3 +434,25 @@ def test_gradients_flow_through_dense_and_entries():
     for a, b in zip(cores, again):
         assert float((a.grad * a.detach()).sum()) == pytest.approx(value, rel=1e-10)
         assert float((b.grad * b.detach()).sum()) == pytest.approx(part, rel=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.float32])
+def test_norms_and_inner_products_at_any_scale(dtype):
+    net = TensorNetwork.random(Structure.tensor_ring((3, 4, 2), 2), random_state=0, dtype=dtype)
+    most = 100 if dtype == torch.float32 else 1000
+    for exponent in (-most, most):
+        other = net.times_power(exponent)
+        assert torch.equal(other.times_power(-exponent).to_dense(), net.to_dense())
+        assert other.norm() == pytest.approx(net.norm() * 2.0**exponent, rel=1e-5)
+        assert other.inner(net) == pytest.approx(net.inner(net) * 2.0**exponent, rel=1e-5)
+    uneven = [net.cores[0] * 2.0**most, net.cores[1] * 2.0**-most, net.cores[2]]
+    assert TensorNetwork(net.structure, uneven).norm() == pytest.approx(net.norm(), rel=1e-5)
+
+
+def test_norms_of_very_high_order():
+    train = Structure.tensor_train((2,) * 1100, 2)
+    cores = [torch.full(shape, 0.5, dtype=torch.float64) for shape in train.core_shapes]
+    net = TensorNetwork(train, cores)  # every entry is 0.5^1100 2^1099: the norm is 2^550 / 2
+    assert net.norm() == pytest.approx(2.0**549)
+    assert net.times_power(-100).norm() == pytest.approx(2.0**449)
+    assert train.compression_ratio == math.inf

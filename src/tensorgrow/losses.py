@@ -85,6 +85,14 @@ class EntryLoss:
         """Return the constant prediction to start from."""
         return float(values.double().mean())
 
+    def in_units(self, exponent: int) -> tuple[EntryLoss, float] | None:
+        """Return this loss for values divided by ``2**exponent``; None where values have no unit.
+
+        The loss is returned over the square of a factor, which comes with it: it is of about one then, for
+        whatever exponent.
+        """
+        return None
+
     def check(self, values: torch.Tensor) -> None:
         """Raise an error for observed values that the loss cannot handle."""
         if values.is_complex():
@@ -101,6 +109,9 @@ class Squared(EntryLoss):
 
     def working(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.full_like(target, 2.0), target - prediction
+
+    def in_units(self, exponent: int) -> tuple[EntryLoss, float]:
+        return self, 2.0**exponent
 
     def check(self, values: torch.Tensor) -> None:
         """Accept any values, complex ones too: least squares solves for them."""
@@ -124,6 +135,9 @@ class Absolute(EntryLoss):
     def level(self, values: torch.Tensor) -> float:
         return float(values.median())
 
+    def in_units(self, exponent: int) -> tuple[EntryLoss, float]:
+        return self, 2.0 ** (exponent / 2)
+
 
 @dataclass(frozen=True)
 class Huber(EntryLoss):
@@ -144,6 +158,16 @@ class Huber(EntryLoss):
 
     def level(self, values: torch.Tensor) -> float:
         return float(values.median())
+
+    def in_units(self, exponent: int) -> tuple[EntryLoss, float]:
+        """Threshold and residuals have the same unit.
+
+        Far below the rounding of values of about one, and far above them, the threshold only multiplies the
+        loss, or does nothing.
+        """
+        delta = self.delta * 2.0**-exponent if exponent > -1000 else math.inf
+        near = min(max(delta, 1e-18), 1e18)
+        return Huber(near), 2.0**exponent * math.sqrt(min(delta / near, 1.0))
 
 
 class Poisson(EntryLoss):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -16,6 +17,7 @@ import torch
 from .algebra import gauge, moves
 from .algebra.spectra import whiten_core
 from .contraction import dense_plan, inner_plan
+from .data.arrays import scale_out, times_power
 from .data.devices import check_free
 from .errors import DataError, FileFormatError, OptionError, StructureError
 from .files import loads, write_file
@@ -222,17 +224,44 @@ class TensorNetwork:
             raise StructureError(
                 f"inner product of networks over {self.structure.dims} and {other.structure.dims}"
             )
-        is_complex = self.is_complex or other.is_complex
-        dtype = torch.promote_types(self.dtype, other.dtype)
-        left = [c.conj().resolve_conj().to(dtype) for c in self.cores]
-        right = [c.to(dtype) for c in other.cores]
-        plan = inner_plan(self.structure, other.structure, is_complex)
-        value = plan.run([*left, *right]).item()
-        return complex(value) if is_complex else float(value)
+        value, exponent = self._inner(other)
+        value = times_power(complex(value), exponent)
+        return value if self.is_complex or other.is_complex else value.real
 
     def norm(self) -> float:
         """Frobenius norm of the represented tensor, without forming it."""
-        return math.sqrt(max(self.inner(self).real, 0.0))
+        value, exponent = self._inner(self)  # twice the same exponent: it is even
+        return times_power(math.sqrt(max(value.real, 0.0)), exponent // 2)
+
+    def _inner(self, other: TensorNetwork) -> tuple[complex | float, int]:
+        """The inner product over a power of two, and its exponent: squares overflow before their roots."""
+        dtype = torch.promote_types(self.dtype, other.dtype)
+        plan = inner_plan(self.structure, other.structure, dtype.is_complex)
+        (left, first), (right, second) = self._near_one(), other._near_one()
+        exponent = first + second
+        # Products of many cores near one may still overflow or vanish, by some bits per core.
+        for _ in range(4 + len(left.cores) // 100):
+            bra = [c.conj().resolve_conj().to(dtype) for c in left.cores]
+            value = plan.run([*bra, *(c.to(dtype) for c in right.cores)]).item()
+            if value != 0 and cmath.isfinite(value):
+                break
+            step = 500 if value == 0 else -500
+            left, right, exponent = left.times_power(step), right.times_power(step), exponent - 2 * step
+        return value, exponent
+
+    def _near_one(self) -> tuple[TensorNetwork, int]:
+        """Every core divided by a power of two near it, and the exponent of the product of these."""
+        cores, exponents = zip(*(scale_out(c) for c in self.cores))
+        return TensorNetwork(self.structure, cores), sum(exponents)
+
+    def times_power(self, exponent: int) -> TensorNetwork:
+        """The tensor times ``2**exponent``, spread over the cores: exact within the range of the dtype."""
+        if exponent == 0:
+            return self
+        share, more = divmod(exponent, len(self.cores))
+        return TensorNetwork(
+            self.structure, [times_power(c, share + (k < more)) for k, c in enumerate(self.cores)]
+        )
 
     def einsum(self) -> tuple[str, tuple[torch.Tensor, ...]]:
         """Equation and operands: for ``e, cores = net.einsum()``, ``einsum(e, *cores)`` is the dense tensor.

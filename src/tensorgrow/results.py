@@ -201,7 +201,7 @@ class Result:
     @property
     def compression_ratio(self) -> float:
         """Dense entries per parameter."""
-        return self.structure.num_entries / self.num_parameters
+        return self.structure.compression_ratio
 
     @property
     def num_bytes(self) -> int:

@@ -214,7 +214,10 @@ class Structure:
     @property
     def compression_ratio(self) -> float:
         """Entries of the dense tensor per parameter."""
-        return self.num_entries / self.num_parameters
+        try:
+            return self.num_entries / self.num_parameters
+        except OverflowError:  # of order above 1,023
+            return math.inf
 
     def bond_product(self, node: int, without: int | None = None) -> int:
         """Product of the ranks at `node`, leaving out the edge to `without`."""

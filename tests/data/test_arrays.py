@@ -1,13 +1,19 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 import tensorgrow as tg
-from tensorgrow.data.arrays import as_dtype, as_floats, as_target, as_tensor, compute_dtype, scale_out
+from tensorgrow.data.arrays import (
+    as_dtype,
+    as_floats,
+    as_target,
+    as_tensor,
+    compute_dtype,
+    scale_out,
+    times_power,
+)
 
 X = np.random.default_rng(0).standard_normal((3, 4))
 
@@ -92,12 +98,21 @@ def test_dtypes():
 @pytest.mark.parametrize("size", [1.0, 1e-3, 1e9, 1e-200, 3e200])
 def test_scales_are_powers_of_two_that_round_nothing(size):
     x = torch.from_numpy(X) * size
-    scaled, scale = scale_out(x)
-    assert math.log2(scale) == round(math.log2(scale))
-    assert torch.equal(scaled * scale, x)
+    scaled, exponent = scale_out(x)
+    assert torch.equal(times_power(scaled, exponent), x)
     assert 1e-6 < float(scaled.abs().max()) < 1e6
-    assert scale == 1.0 or not 1e-6 < size < 1e6
+    assert exponent == 0 or not 1e-6 < size < 1e6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_the_smallest_and_largest_numbers_are_scaled_too(dtype):
+    info = torch.finfo(dtype)
+    for size in (info.smallest_normal * info.eps, info.max):
+        x = torch.full((2,), size, dtype=dtype)
+        scaled, exponent = scale_out(x)
+        assert 1.0 <= float(scaled.real[0]) < 2.0
+        assert torch.equal(times_power(scaled, exponent), x)
 
 
 def test_zeros_have_no_scale():
-    assert scale_out(torch.zeros(3))[1] == 1.0
+    assert scale_out(torch.zeros(3))[1] == 0

@@ -20,7 +20,6 @@ from ..objectives import DenseLeastSquares
 from ..solvers import ALSSettings, TrainingOptions, als
 from ..solvers.gradient import train
 from ..structure import Structure
-from ..tasks.task import rescale
 
 # A relative error below which a fit is exact and further sweeps or restarts are pointless.
 EXACT = 1e-9
@@ -117,7 +116,8 @@ class InnerFit:
         network = TensorNetwork.random(
             task.structure, random_state=generator, dtype=like.dtype, device=like.device
         )
-        return rescale(network, self.objective.norm / (network.norm() or 1.0))
+        share = (self.objective.norm / (network.norm() or 1.0)) ** (1.0 / len(network.cores))
+        return TensorNetwork(network.structure, [c * share for c in network.cores])
 
     def _fit_from(self, start: TensorNetwork, deadline: float) -> tuple[TensorNetwork, float, int]:
         o = self.options

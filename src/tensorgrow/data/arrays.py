@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import nullcontext, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from ..errors import DataError, OptionError
+
+Numbers = TypeVar("Numbers", torch.Tensor, np.ndarray[Any, Any], float, complex)
 
 _FLOATS = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
@@ -113,10 +115,9 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
     _check_finite(tensor)
     converted = tensor.to(dtype)
     if converted.dtype != tensor.dtype:
-        largest = _largest(tensor)
-        info = torch.finfo(dtype)
-        if largest > info.max or 0.0 < largest < info.tiny:
-            raise DataError(f"entries of size {largest:.3g} do not fit in {dtype}; use dtype=float64")
+        size, info = largest(tensor), torch.finfo(dtype)
+        if size > info.max or 0.0 < size < info.tiny:
+            raise DataError(f"entries of size {size:.3g} do not fit in {dtype}; use dtype=float64")
     return converted
 
 
@@ -139,25 +140,40 @@ def _check_finite(tensor: torch.Tensor) -> None:
 # -- scale ---------------------------------------------------------------------------------------------
 
 
-def scale_out(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """Divide data by a power of two that brings it near 1, and return that power."""
-    scale = power_of_two_scale(tensor)
-    return (tensor if scale == 1.0 else tensor / scale), scale
+def scale_out(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Divide data by the power of two that brings it near 1, and return its exponent."""
+    exponent = exponent_of(tensor)
+    return times_power(tensor, -exponent), exponent
 
 
-def power_of_two_scale(tensor: torch.Tensor) -> float:
-    """Return a power of two near the data, with which squares neither overflow nor vanish; usually 1."""
-    return scale_for(_largest(tensor))
+def exponent_of(tensor: torch.Tensor) -> int:
+    """Return the exponent of a power of two near the data: divided by it, no squares overflow or vanish.
+
+    Usually 0, since data of about one stays as it is.
+    """
+    return exponent_for(largest(tensor))
 
 
-def scale_for(largest: float) -> float:
-    """Return the `power_of_two_scale` of data with this largest absolute value."""
-    if largest == 0.0 or 1e-6 < largest < 1e6:
-        return 1.0
-    return float(2.0 ** math.floor(math.log2(largest)))
+def exponent_for(size: float) -> int:
+    """Return the `exponent_of` data with this largest absolute value."""
+    return 0 if 1e-6 < size < 1e6 else floor_exponent(size)
 
 
-def _largest(tensor: torch.Tensor) -> float:
+def floor_exponent(size: float) -> int:
+    """Return the exponent of the power of two at or below a number; 0 for zero."""
+    return math.frexp(size)[1] - 1 if size > 0.0 else 0
+
+
+def times_power(array: Numbers, exponent: int) -> Numbers:
+    """Multiply by ``2**exponent``: exact, unless the result overflows or vanishes."""
+    while exponent:  # in steps that every dtype can represent, upwards and downwards
+        step = max(-100, min(100, exponent))
+        array = array * 2.0**step
+        exponent -= step
+    return array
+
+
+def largest(tensor: torch.Tensor) -> float:
     """Largest absolute part, real or imaginary: the absolute value of a complex number may overflow."""
-    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     return float(parts.abs().max())

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..data.arrays import compute_dtype, scale_for
+from ..data.arrays import compute_dtype, exponent_for
 from ..data.blocks import Blocks, Form, Partial, Reducer, as_source
 from ..data.devices import GPU_ENTRIES, check_memory, choose_device, one_thread
 from ..errors import DataError, OptionError
@@ -83,8 +83,8 @@ class BlockTensor(TensorData):
         return torch.tensor(norms, dtype=self._like.dtype, device=device)
 
     @property
-    def scale(self) -> float:
-        return self.reducer.form.scale
+    def exponent(self) -> int:
+        return self.reducer.form.exponent
 
     @property
     def is_zero(self) -> bool:
@@ -197,10 +197,10 @@ def _survey(reducer: Reducer, sketch: bool) -> tuple[Reducer, Partial, Ranges | 
                 f"{len(bad)} blocks of {reducer.source.label} have entries that are not finite; the first is "
                 f"{name}. Remove or fill them first"
             )
-        scale = scale_for(survey.largest)
-        if scale == 1.0:
+        exponent = exponent_for(survey.largest)
+        if exponent == 0:
             return reducer, survey, ranges
-        reducer = reducer.with_form(replace(reducer.form, scale=scale * reducer.form.scale))
+        reducer = reducer.with_form(replace(reducer.form, exponent=exponent + reducer.form.exponent))
 
 
 def _is_squares(key: Any) -> bool:

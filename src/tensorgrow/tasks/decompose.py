@@ -121,8 +121,8 @@ class TensorTask(NetworkTask[N]):
         return self.data.probe
 
     @property
-    def scale(self) -> float:
-        return self.data.scale
+    def exponent(self) -> int:
+        return self.data.exponent
 
     @property
     def is_zero(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from ..data.arrays import power_of_two_scale, scale_out
+from ..data.arrays import exponent_for, floor_exponent, largest, scale_out, times_power
 from ..data.devices import one_blas_thread, one_thread
 from ..data.fingerprint import fingerprint_positions, fingerprint_tensors
 from ..data.holdout import Split, positions_in, warn_of_gaps
@@ -42,12 +42,15 @@ class EntryTask(ObservationTask):
         held_out = split.entries(seen, observed.x, for_split)
         warn_of_gaps(seen)
         self.shape = seen.shape
-        values, self._scale = (seen.values, 1.0) if self.is_reweighted else scale_out(seen.values)
-        self.indices, self.values = seen.indices.to(where), values.to(where)
+        # Fits of other losses depend on how far from the data they start, so that they always have one unit.
+        size = largest(seen.values)
+        self.use_units(floor_exponent(size) if self.is_reweighted else exponent_for(size))
+        self.indices = seen.indices.to(where)
+        self.values = times_power(seen.values, -self.exponent).to(where)
         self.weights = None
         if seen.weights is not None:
-            self.weight_scale = power_of_two_scale(seen.weights)
-            self.weights = (seen.weights / self.weight_scale).to(where)
+            weights, self.weight_exponent = scale_out(seen.weights)
+            self.weights = weights.to(where)
         self.held_out = None if held_out is None else held_out.to(where)
         self.request = request.holding_out(self.num_held_out, wanted=split.holds_out)
         self.note_truth(observed.truth)
@@ -55,10 +58,6 @@ class EntryTask(ObservationTask):
     @property
     def probe(self) -> torch.Tensor:
         return self.values
-
-    @property
-    def scale(self) -> float:
-        return self._scale
 
     @property
     def num_observations(self) -> int:
@@ -102,24 +101,36 @@ class EntryTask(ObservationTask):
         assert answer is not None
         predicted = answer.network.entries(self.indices)
         fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
-        means = {
-            "loss": self.loss.name,
-            "train_loss": float(self.loss(predicted[fitted], self.values[fitted])),
-        }
+        means = {"train_loss": self.loss(predicted[fitted], self.values[fitted])}
         if self.held_out is not None:
-            means["validation_loss"] = float(self.loss(predicted[~fitted], self.values[~fitted]))
+            means["validation_loss"] = self.loss(predicted[~fitted], self.values[~fitted])
         if self.test is not None:
-            predicted = result.network.entries(self.test[0].to(result.network.device))
-            means["test_loss"] = float(self.loss(predicted, self.test[1].to(predicted)))
-        return replace(result, info={**result.info, **means})
+            indices, values, network = self._in_units(*self.test, result.network)
+            means["test_loss"] = self.loss(network.entries(indices), values)
+        factor = self.loss_factor  # twice: its square alone may overflow
+        return replace(
+            result,
+            info={
+                **result.info,
+                "loss": self.loss.name,
+                **{name: float(mean) * factor * factor for name, mean in means.items()},
+            },
+        )
 
     def test_error(self, network: TensorNetwork) -> float | None:
         if self.test is None or not self.is_reweighted:
             return super().test_error(network)
-        indices, values = self.test
-        squares = ObservedLeastSquares(indices.to(network.device), values.to(network.cores[0]), self.shape)
-        test = ReweightedLeastSquares(squares, self.loss)
+        indices, values, network = self._in_units(*self.test, network)
+        test = ReweightedLeastSquares(ObservedLeastSquares(indices, values, self.shape), self.loss)
         return test.loss(network.structure, test.to_arrays(network)) / (test.norm or 1.0)
+
+    def _in_units(
+        self, indices: torch.Tensor, values: torch.Tensor, network: TensorNetwork
+    ) -> tuple[torch.Tensor, torch.Tensor, TensorNetwork]:
+        """Entries and a network of the user in the units computed in, where the network is."""
+        unit = network.times_power(-self.exponent)
+        values = times_power(values, -self.exponent).to(unit.cores[0])
+        return indices.to(unit.device), values, unit
 
     def fingerprint(self) -> Mapping[str, object]:
         everything = [self.indices, self.values, self.weights]

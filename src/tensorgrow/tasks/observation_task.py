@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..data.arrays import power_of_two_scale
+from ..data.arrays import scale_out, times_power
 from ..data.observations import Observations
 from ..errors import DataError
 from ..losses import EntryLoss, Squared, squared
@@ -20,7 +20,6 @@ from ..search import HeldOutSearch, Start
 from ..structure import Structure
 from .held_out import HELD_OUT, HeldOutTask
 from .request import Request
-from .task import rescale
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,37 @@ class ObservationTask(HeldOutTask):
 
     Attributes
     ----------
-    weight_scale
-        What the weights were divided by.
+    loss
+        For values in the units computed in.
+    loss_factor
+        The root of what that loss was divided by.
+    weight_exponent
+        The power of two that weights were divided by.
     test
         Positions and true values of entries that were not observed.
     """
 
     loss: EntryLoss
-    weight_scale: float = 1.0
+    loss_factor: float = 1.0
+    weight_exponent: int = 0
     test: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def __init__(self, observed: Observed, request: Request, structure: Structure | None) -> None:
         self.request = request
         self.loss = observed.loss
         self.structure = structure
+        self._exponent = 0
+
+    def use_units(self, exponent: int) -> None:
+        """Compute with values divided by a power of two, where the loss lets them have units."""
+        units = self.loss.in_units(exponent)
+        if units is not None:
+            self._exponent = exponent
+            self.loss, self.loss_factor = units
+
+    @property
+    def exponent(self) -> int:
+        return self._exponent
 
     @property
     def is_reweighted(self) -> bool:
@@ -62,7 +78,7 @@ class ObservationTask(HeldOutTask):
 
     @property
     def loss_scale(self) -> float:
-        return self.scale * math.sqrt(self.weight_scale)
+        return self.loss_factor * math.sqrt(2.0**self.weight_exponent)
 
     @property
     def default_ridge(self) -> float:
@@ -89,8 +105,8 @@ class ObservationTask(HeldOutTask):
         wide = torch.complex128 if values.is_complex() or network.is_complex else torch.float64
         predicted = network.entries(indices.to(network.device)).to(wide)
         true = values.to(predicted.device, wide)
-        scale = power_of_two_scale(true)  # squares of extreme values overflow or vanish
-        predicted, true = predicted / scale, true / scale
+        true, exponent = scale_out(true)  # squares of extreme values overflow or vanish
+        predicted = times_power(predicted, -exponent)
         norm = float(torch.linalg.vector_norm(true))
         return float(torch.linalg.vector_norm(predicted - true)) / (norm or 1.0)
 
@@ -107,14 +123,17 @@ class ObservationTask(HeldOutTask):
         self.test = known.indices[unseen], known.values[unseen]
 
     def random_start(self) -> TensorNetwork | None:
-        """Draw a network to start from where the user gives none; None: a random one of rank one."""
+        """Draw a network to start from where the user gives none, in the units computed in.
+
+        None: a random one of rank one.
+        """
         if self.structure is None:
             return None
         return TensorNetwork.random(self.structure, random_state=self.generator, dtype=self.probe.dtype)
 
     def start(self) -> Start:
-        init = self.request.init or self.random_start()
-        return Start(rescale(init, 1.0 / self.scale), self.probe.dtype, self.probe.device)
+        start = super().start()
+        return start if start.init is not None else replace(start, init=self.random_start())
 
     def zero(self) -> Result:
         result = super().zero()

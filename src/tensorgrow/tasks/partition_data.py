@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..data.arrays import as_target, compute_dtype, scale_for
+from ..data.arrays import as_target, compute_dtype, exponent_for, times_power
 from ..data.fingerprint import fingerprint_positions
 from ..data.holdout import Split, warn_of_empty_slices, warn_of_few
 from ..data.observations import warn_of_differences
@@ -74,8 +74,8 @@ def prepare_parts(
         shape,
         compute_dtype(np.result_type(*(s.dtype for s in full)), request.dtype),
         device,
-        scale_for(largest),
-        scale_for(heaviest) if heaviest else 1.0,
+        exponent_for(largest),
+        exponent_for(heaviest),
         total,
         hold_out_rows(raw, shape, total, columns.held_out or Split.parse(validation), seed),
     )
@@ -126,17 +126,18 @@ class PartPlan:
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    scale: float
-    weight_scale: float
+    exponent: int
+    weight_exponent: int
     rows: int
     hold_out: HeldOutRows
 
     def __call__(self, part: Rows) -> EntryPart:
         values = as_target(torch.from_numpy(np.array(part.values)), self.dtype)
-        values = (values if self.scale == 1.0 else values / self.scale).to(self.device)
+        values = times_power(values, -self.exponent).to(self.device)
         weights = None
         if part.weights is not None:
-            weights = torch.from_numpy(part.weights / self.weight_scale).to(values.real.dtype).to(self.device)
+            weights = times_power(torch.from_numpy(np.array(part.weights)), -self.weight_exponent)
+            weights = weights.to(values.real.dtype).to(self.device)
         held_out = torch.from_numpy(self.hold_out(part)).to(self.device)
         objective = ObservedLeastSquares(
             torch.from_numpy(np.array(part.indices)).to(self.device),

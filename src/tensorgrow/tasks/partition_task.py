@@ -48,7 +48,8 @@ class PartitionTask(ObservationTask):
         # Choosing what is held out takes nothing from the generator: partitions do not know of each other.
         for_split, self.generator = request.generators()
         self.data = prepare_parts(data, columns, validation, request, self.home, for_split.initial_seed())
-        self.shape, self.weight_scale = self.data.plan.shape, self.data.plan.weight_scale
+        self.use_units(self.data.plan.exponent)
+        self.shape, self.weight_exponent = self.data.plan.shape, self.data.plan.weight_exponent
         self.request = request.holding_out(
             self.num_held_out, wanted=isinstance(validation, str) or Split.parse(validation).holds_out
         )
@@ -57,10 +58,6 @@ class PartitionTask(ObservationTask):
     @property
     def probe(self) -> torch.Tensor:
         return torch.zeros(1, dtype=self.data.plan.dtype)  # this process computes the cores, on the CPU
-
-    @property
-    def scale(self) -> float:
-        return self.data.plan.scale
 
     @property
     def num_observations(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any, Unpack
 
 import torch
 
-from ..data.arrays import as_target
+from ..data.arrays import as_target, floor_exponent, largest, times_power
 from ..data.devices import check_memory
 from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
@@ -103,7 +102,7 @@ class RegressTask(HeldOutTask):
 
     Attributes
     ----------
-    x_scale, y_scale
+    x_exponent, y_exponent
         What was divided out: powers of two, so that nothing is rounded.
     """
 
@@ -131,9 +130,10 @@ class RegressTask(HeldOutTask):
         for_split, self.generator = request.generators()
         held_out = Split.parse(validation).samples(len(samples), for_split)
         self.held_out = None if held_out is None else held_out.to(where)
-        self.x_scale, self.y_scale = _unit(samples), _unit(responses)
-        self.x = samples.to(where, common) / self.x_scale
-        self.y = responses.to(where, common) / self.y_scale
+        # Always in units of about one: results do not depend on the units of the data.
+        self.x_exponent, self.y_exponent = (floor_exponent(largest(t)) for t in (samples, responses))
+        self.x = times_power(samples.to(where, common), -self.x_exponent)
+        self.y = times_power(responses.to(where, common), -self.y_exponent)
         self.shape = (*self.x.shape[1:], *self.y.shape[1:])
         self.structure, self.fit_intercept = structure, fit_intercept
         if structure is not None and structure.dims != self.shape:
@@ -145,12 +145,12 @@ class RegressTask(HeldOutTask):
         return self.x
 
     @property
-    def scale(self) -> float:
-        return self.y_scale / self.x_scale
+    def exponent(self) -> int:
+        return self.y_exponent - self.x_exponent
 
     @property
     def loss_scale(self) -> float:
-        return self.y_scale
+        return 2.0**self.y_exponent
 
     @property
     def is_zero(self) -> bool:
@@ -173,9 +173,10 @@ class RegressTask(HeldOutTask):
         """Compute ``mean(y) - <mean(x), W>`` for coefficients in the units of the user."""
         _, x_mean = _centre(self.x, None, self.fit_intercept)
         _, y_mean = _centre(self.y, None, self.fit_intercept)
-        weights = network.to_dense().to(x_mean.device).reshape(x_mean.numel(), -1) / self.scale
+        unit = network.times_power(-self.exponent)
+        weights = unit.to_dense().to(x_mean.device).reshape(x_mean.numel(), -1)
         value = y_mean.reshape(-1) - x_mean.reshape(-1).to(weights.dtype) @ weights
-        return (value * self.y_scale).to(self.home)
+        return times_power(value, self.y_exponent).to(self.home)
 
     def search(self) -> HeldOutSearch:
         # Copies of the samples: centred, split, stored in the order sweeps read; twice for the last fit.
@@ -210,12 +211,6 @@ class RegressTask(HeldOutTask):
 
     def about(self) -> Mapping[str, object]:
         return {"num_samples": len(self.x), "num_held_out": self.num_held_out}
-
-
-def _unit(tensor: torch.Tensor) -> float:
-    """Return the power of two below the largest number: results do not depend on the units of the data."""
-    largest = float(tensor.abs().max())
-    return 2.0 ** math.floor(math.log2(largest)) if largest > 0.0 else 1.0
 
 
 def _centre(

@@ -105,14 +105,14 @@ class NetworkTask(Task[N, Result]):
         """A tensor of the dtype and on the device that cores are computed with."""
 
     @property
-    def scale(self) -> float:
-        """What the data was divided by; the network is multiplied by it at the end."""
-        return 1.0
+    def exponent(self) -> int:
+        """The power of two that the data was divided by; the network is multiplied by it at the end."""
+        return 0
 
     @property
     def loss_scale(self) -> float:
         """What losses are multiplied by, to have them in the units of the user."""
-        return self.scale
+        return 2.0**self.exponent
 
     @property
     def seed(self) -> int | None:
@@ -179,7 +179,8 @@ class NetworkTask(Task[N, Result]):
 
     def start(self) -> Start:
         """Return what the search starts from, in the units it computes in."""
-        init = rescale(self.request.init, 1.0 / self.scale)
+        init = self.request.init
+        init = None if init is None else init.times_power(-self.exponent)
         return Start(init, self.probe.dtype, self.probe.device)
 
     def identity(self, search: N) -> Mapping[str, object]:
@@ -237,7 +238,7 @@ class NetworkTask(Task[N, Result]):
 
     def bring_home(self, network: TensorNetwork) -> TensorNetwork:
         """Return a network in the units and on the device of the user."""
-        return rescale(network, self.scale).to(self.home)
+        return network.times_power(self.exponent).to(self.home)
 
     def history(self, search: N) -> tuple[Step, ...]:
         """Return the steps of a search in the units of the data."""
@@ -260,17 +261,6 @@ def check_init(init: TensorNetwork, shape: tuple[int, ...], probe: torch.Tensor)
 def limit_threads(samples: torch.Tensor) -> AbstractContextManager[None]:
     """Compute on one thread where there are few samples."""
     return one_thread() if samples.numel() <= FEW_NUMBERS else nullcontext()
-
-
-T = TypeVar("T", TensorNetwork, "TensorNetwork | None")
-
-
-def rescale(network: T, factor: float) -> T:
-    """Multiply the tensor of a network by `factor`, spread over all cores; None stays None."""
-    if network is None or factor == 1.0:
-        return network
-    share = factor ** (1.0 / len(network.cores))
-    return TensorNetwork(network.structure, [c * share for c in network.cores])
 
 
 def deadline_of_last_fit(search: AnySearch) -> float:

@@ -43,8 +43,8 @@ class TensorData(ABC):
 
     @property
     @abstractmethod
-    def scale(self) -> float:
-        """What the data was divided by."""
+    def exponent(self) -> int:
+        """The power of two that the data was divided by."""
 
     @property
     @abstractmethod
@@ -93,7 +93,7 @@ class DenseTensor(TensorData):
         self.request = request
         data = as_target(x, request.dtype)
         where, self.home = request.places(data)
-        self.target, self._scale = scale_out(data.to(where))
+        self.target, self._exponent = scale_out(data.to(where))
         self.shape = tuple(self.target.shape)
 
     @property
@@ -101,8 +101,8 @@ class DenseTensor(TensorData):
         return self.target
 
     @property
-    def scale(self) -> float:
-        return self._scale
+    def exponent(self) -> int:
+        return self._exponent
 
     @property
     def is_zero(self) -> bool:

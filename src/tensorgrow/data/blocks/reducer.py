@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 
-from ..arrays import as_tensor
+from ..arrays import as_tensor, times_power
 from ..parallel.executor import map_in_order
 from .grid import Box, entries_of
 from .sources import BlockSource
@@ -88,17 +88,17 @@ class Form:
 
     dtype: str  # name of the NumPy dtype to compute in
     device: str | None = None  # where torch computes with blocks; None for NumPy arrays
-    scale: float = 1.0  # blocks are divided by it
+    exponent: int = 0  # blocks are divided by this power of two
 
     def __call__(self, block: Array) -> Array:
         """Convert a block as it was read."""
         if self.device is not None:
             moved = block_tensor(block).to(device=self.device, dtype=getattr(torch, self.dtype))
-            return moved if self.scale == 1.0 else moved / self.scale
+            return times_power(moved, -self.exponent)
         if isinstance(block, torch.Tensor):
             block = block.numpy()
         array = np.asarray(block).astype(self.dtype, copy=False)
-        return array if self.scale == 1.0 else array / array.dtype.type(self.scale)
+        return times_power(array, -self.exponent)
 
 
 def block_tensor(block: Array) -> torch.Tensor:

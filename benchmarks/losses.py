@@ -59,7 +59,7 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
         result = tg.complete(
             y, seen, loss=params["loss"], random_state=params["seed"], max_seconds=params["max_seconds"]
         )
-    expected = result.predict(test).numpy()
+    expected = np.asarray(result.predict(test))
     if params["loss"] == "squared":
         top = np.inf if what == "counts" else 1.0
         scores = {f: nats(what, np.clip(expected, f, top - f if top == 1.0 else top), true) for f in FLOORS}

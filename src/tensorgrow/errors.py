@@ -9,6 +9,7 @@ import importlib
 import math
 import sys
 import warnings
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any
 
@@ -94,6 +95,27 @@ def check_positive(name: str, value: Any, *, finite: bool = False, more: str = "
     if not number > 0 or (finite and number == math.inf):
         raise OptionError(f"{name}={value!r} must be a positive number{more}")
     return number
+
+
+def check_bounds(bounds: Any) -> tuple[float | None, float | None] | None:
+    """Return the least and the largest value that is allowed, either None, or raise `OptionError`."""
+    if bounds is None:
+        return None
+    pair = tuple(bounds) if isinstance(bounds, tuple | list) else ()
+    numbers = [float(v) for v in pair if isinstance(v, Real) and not isinstance(v, bool)]
+    is_pair = len(pair) == 2 and len(numbers) + pair.count(None) == 2
+    if (
+        not is_pair
+        or not numbers
+        or not all(a < b for a, b in pairwise(numbers))
+        or any(map(math.isnan, numbers))
+    ):
+        raise OptionError(
+            f"bounds={bounds!r} must be the least and the largest value, either of them None: (0, None) for "
+            "counts, (0, 1) for shares"
+        )
+    low, high = (None if v is None else float(v) for v in pair)
+    return low, high
 
 
 def import_package(name: str, message: str) -> Any:

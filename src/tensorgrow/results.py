@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from .data.arrays import as_tensor
+from .data.axes import Axes, Container, container_of, default_names, is_frame, present, present_like
 from .data.tensorization import Tensorization
-from .errors import DataError, OptionError
+from .errors import DataError, OptionError, check_bounds, import_package
 from .files import check_fields, check_value, write_file
 from .losses import as_loss
 from .network import TensorNetwork
@@ -21,8 +22,7 @@ from .steps import Step, StopReason
 from .structure import Structure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike
+    import matplotlib.axes
 
 RESULT_KIND = "result"
 
@@ -153,6 +153,8 @@ class Result:
     tensorization
         How the tensor was made from an array, where it was: `to_array` inverts it. Set it with
         ``dataclasses.replace(result, tensorization=...)``; it is saved in the file.
+    axes
+        Names and labels of the axes of the data, where they are known; saved in the file.
     """
 
     network: TensorNetwork
@@ -162,6 +164,7 @@ class Result:
     path: tuple[PathPoint, ...] = field(repr=False, default=())
     info: Mapping[str, Any] = field(repr=False, default_factory=dict)
     tensorization: Tensorization | None = field(repr=False, default=None)
+    axes: Axes | None = field(repr=False, default=None)
 
     @property
     def relative_error(self) -> float:
@@ -239,28 +242,71 @@ class Result:
             )
         return point.network
 
-    def predict(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
+    @property
+    def leg_names(self) -> tuple[str, ...] | None:
+        """Names of the dangling legs: see `Axes.leg_names`; None where no axis has a name or was cut."""
+        how = self.tensorization
+        if self.axes is None and how is None:
+            return None
+        axes = self.axes or Axes(default_names(len(how.shape if how is not None else self.structure.dims)))
+        names = axes.leg_names(how)
+        return names if len(names) == self.structure.order else None
+
+    @property
+    def container(self) -> Container:
+        """Kind of array that `to_array` and `predict` answer in: the one that the run was given."""
+        return self.info.get("container", "numpy")  # type: ignore[no-any-return]
+
+    def predict(self, indices: Any) -> Any:
         """Return entries of the tensor; after a completion with a loss, the values it expects there.
 
         Parameters
         ----------
         indices
-            Integers of shape ``(n, order)``.
+            Where the data has labels: a frame with a column for every axis, or rows of labels, such as
+            ``[("ann", 2024), ("bob", 2025)]``. Otherwise positions, integers of shape ``(n, order)``.
+
+        Returns
+        -------
+        array
+            For a frame a series with its index. Otherwise of the kind of the data: a torch tensor where that,
+            or `indices`, is one, else a NumPy array.
         """
-        return self.expected(self.network.entries(indices))
+        values = self.expected(self.network.entries(self._positions(indices)))
+        if is_frame(indices) and hasattr(indices, "index"):
+            pandas = import_package("pandas", "frames need pandas: pip install pandas")
+            name = None if self.axes is None else self.axes.value
+            return pandas.Series(present(values, "numpy", None), indices.index, name=name)
+        is_torch = "torch" in (self.container, container_of(indices))
+        return present(values, "torch" if is_torch else "numpy", None)
+
+    def _positions(self, indices: Any) -> Any:
+        """Positions in the network of labels, or of positions in the array it was made from."""
+        axes, how = self.axes, self.tensorization
+        if is_frame(indices) and axes is None:
+            raise DataError("a frame was given, but the data has no names: give positions, (n, order)")
+        if axes is not None and (axes.has_labels or is_frame(indices)):
+            where = axes.positions(indices)
+            return where if how is None else how.positions(where)
+        return indices
 
     def expected(self, values: torch.Tensor) -> torch.Tensor:
-        """Return what entries of the network stand for under the loss of the run: rates, probabilities."""
-        loss = self.info.get("loss")
-        return values if loss is None else as_loss(loss).mean(values)
+        """Return what entries of the network stand for: rates or probabilities under the loss of the run.
+
+        Values outside the `bounds` of the run are moved to the nearest bound.
+        """
+        loss, bounds = self.info.get("loss"), self.info.get("bounds")
+        expected = values if loss is None else as_loss(loss).mean(values)
+        return expected if bounds is None else expected.clamp(*bounds)
 
     def fill(self, x: Any, mask: Any = None, *, keep_observed: bool = True) -> Any:
-        """Return the completed tensor.
+        """Return the completed tensor, or table.
 
         Parameters
         ----------
         x
-            The tensor with missing entries, NumPy or torch; it is not modified.
+            The tensor with missing entries: NumPy, torch, xarray or a frame that is a matrix. Or, where the
+            data was a table, a frame with the same columns: entries of its rows. It is not modified.
         mask
             True where `x` is observed; by default where it is neither masked nor NaN.
         keep_observed
@@ -271,28 +317,51 @@ class Result:
         array
             Of the kind of `x`.
         """
+        if is_frame(x) and self.axes is not None and set(self.axes.names) <= set(map(str, x.columns)):
+            return self._fill_table(x, mask, keep_observed)
         if isinstance(x, np.ma.MaskedArray) and mask is None:
             mask = ~np.ma.getmaskarray(x)
         tensor = as_tensor(np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else x, copy=True).detach()
-        if tuple(tensor.shape) != self.structure.dims:
-            raise DataError(f"x has shape {tuple(tensor.shape)}, the network is for {self.structure.dims}")
+        how, shape = self.tensorization, tuple(tensor.shape)
+        if shape != self.structure.dims and (how is None or shape != how.shape):
+            raise DataError(f"x has shape {shape}, the network is for {self.structure.dims}")
+        self.network.check_dense(2 * self.structure.num_entries)  # the copy with what is known, too
+        dense = self.expected(self.network.to_dense())
+        dense = dense if how is None or shape != how.shape else how.invert(dense)
         known = ~torch.isnan(tensor) if mask is None else torch.as_tensor(mask, device=tensor.device).bool()
         if known.shape != tensor.shape:
             raise DataError(f"mask has shape {tuple(known.shape)}, x has {tuple(tensor.shape)}")
-        self.network.check_dense(2 * self.structure.num_entries)  # the copy with what is known, too
-        filled = self.expected(self.network.to_dense()).to(tensor.device)
+        filled = dense.to(tensor.device)
         if tensor.is_floating_point() or tensor.is_complex():
             filled = filled.to(torch.promote_types(tensor.dtype, filled.dtype))
         if keep_observed:
             filled = torch.where(known, tensor.to(filled.dtype), filled)
-        return filled if isinstance(x, torch.Tensor) else filled.numpy()
+        return present_like(x, filled)
 
-    def to_array(self) -> torch.Tensor:
-        """Return what the network stands for, in the shape of the array it was learned from."""
-        copies = 1 if self.tensorization is None and "loss" not in self.info else 2
-        self.network.check_dense(copies * self.structure.num_entries)
+    def _fill_table(self, table: Any, mask: Any, keep_observed: bool) -> Any:
+        """Return a frame of entries with its value column filled."""
+        assert self.axes is not None
+        filled = table.copy()
+        column = next((c for c in table.columns if str(c) == self.axes.value), self.axes.value or "value")
+        predicted = self.predict(table)
+        if keep_observed and column in table.columns:
+            seen = table[column].notna() if mask is None else np.asarray(mask, dtype=bool)
+            predicted = table[column].astype(predicted.dtype).where(seen, predicted)
+        filled[column] = predicted
+        return filled
+
+    def to_array(self) -> Any:
+        """Return what the network stands for, in the shape and the kind of the array it was learned from.
+
+        NumPy gives NumPy, torch a tensor on the device of the network, `xarray.DataArray` one with its names,
+        coordinates and attributes, a pandas frame that is a matrix a frame. What has no such kind (files,
+        zarr, dask, lists of entries) gives NumPy. A result read from a file answers as the saved one.
+        """
+        is_copied = self.tensorization is not None or not self.info.keys().isdisjoint(("loss", "bounds"))
+        self.network.check_dense((2 if is_copied else 1) * self.structure.num_entries)
         dense = self.expected(self.network.to_dense())
-        return dense if self.tensorization is None else self.tensorization.invert(dense)
+        dense = dense if self.tensorization is None else self.tensorization.invert(dense)
+        return present(dense, self.container, self.axes)
 
     def save(self, path: str | Path) -> None:
         """Write network, path, history and options to one safetensors file; `tensorgrow.load` reads it."""
@@ -309,13 +378,17 @@ class Result:
         }
         if self.tensorization is not None:
             document["tensorization"] = self.tensorization.to_dict()
+        if self.axes is not None:
+            document["axes"] = self.axes.to_dict()
         write_file(path, RESULT_KIND, document, tensors)
 
     # -- for people ------------------------------------------------------------------------------------
     # Pictures and pages know results, not the other way round: these methods load them when called (an
     # exception in the layering contract).
 
-    def plot(self, *, rivals: Mapping[str, Any] | None = None) -> tuple[Axes, Axes]:
+    def plot(
+        self, *, rivals: Mapping[str, Any] | None = None
+    ) -> tuple[matplotlib.axes.Axes, matplotlib.axes.Axes]:
         """Draw the network and the error against the number of parameters (extra `plot`).
 
         Parameters
@@ -394,9 +467,10 @@ class Result:
     @classmethod
     def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Result:
         """Rebuild a result from the contents of a file."""
-        how = header.get("tensorization")
+        how, axes = header.get("tensorization"), header.get("axes")
         for name, kind in _INFO.items():
             check_value(f"{name} of a run", header["info"].get(name), kind | None)
+        check_bounds(header["info"].get("bounds"))
         return check_fields(
             cls(
                 TensorNetwork.unpack(header["network"], tensors, "core"),
@@ -406,6 +480,7 @@ class Result:
                 tuple(map(check_fields, unpack_path(header["path"], tensors))),
                 header["info"],
                 None if how is None else Tensorization.from_dict(how),
+                None if axes is None else Axes.from_dict(axes),
             )
         )
 
@@ -421,7 +496,13 @@ class Result:
 
 
 # What of `Result.info` is computed with.
-_INFO: dict[str, Any] = {"num_parameters": int, "seconds": float, "source": Mapping[str, Any]}
+_INFO: dict[str, Any] = {
+    "num_parameters": int,
+    "seconds": float,
+    "source": Mapping[str, Any],
+    "container": Container,
+    "bounds": list[float | None],
+}
 _ERROR_NAMES = {"relative": "relative error", "deviance": "relative deviance", "loss": "loss", "nats": "nats"}
 
 

@@ -80,4 +80,4 @@ def test_ctrl_c_saves_the_best_so_far(folder):
     assert err.startswith("interrupted: the best network so far is saved (n.safetensors, y.npy)")
     result = tg.load("n.safetensors")
     assert result.num_parameters == printed["num_parameters"]
-    assert np.array_equal(np.load("y.npy"), result.to_array().numpy())
+    assert np.array_equal(np.load("y.npy"), result.to_array())

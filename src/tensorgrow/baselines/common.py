@@ -177,7 +177,7 @@ class ExplorationTask(TensorTask[Exploration]):
             info |= {"error_weight": goal.error_weight, "fitness": goal.fitness(winner)}
         if winner.counted is not None:
             info["num_parameters"] = winner.counted
-        return Result(
+        return self.build(
             self.bring_home(winner.network),
             Errors(self.data.error(winner.network)),
             self.history(search),

@@ -168,7 +168,8 @@ def _impute(
             info["num_parameters"] = size
         loss = error * float(torch.linalg.vector_norm(values))
         step = Step(0, "fit", None, size, loss, error, None, 0.0, network.structure)
-        return Result(network, Errors(error, train=error, test=test), (step,), stop, info=info)
+        errors = Errors(error, train=error, test=test)
+        return Result(network, errors, (step,), stop, info=info, axes=seen.axes)
 
     problem = RankProblem(method, fit, lambda rank: rank, (rank,), math.inf, is_single=True)
     return run_task(RankTask(problem, request.limits, generator), request.audience)

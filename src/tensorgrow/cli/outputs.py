@@ -74,7 +74,7 @@ def finish(
     """Save everything, print the result, and exit with 130 if the run was interrupted."""
     info = {**result.info, "source": data.source.to_dict(), "seed": seed}
     result = replace(result, tensorization=data.how, info=info)
-    estimate = result.to_array().cpu().numpy()
+    estimate = np.asarray(result.to_array())
     filled = estimate
     if data.known is not None and keep_observed:
         filled = np.where(data.known, data.array, estimate)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.markup import escape
 
@@ -46,7 +47,7 @@ def run(
     if max_error is not None or max_parameters is not None:
         smaller = result.at(max_error=max_error, max_parameters=max_parameters)
         result = replace(result, network=smaller)
-    array = result.to_array().cpu().numpy()
+    array = np.asarray(result.to_array())
     levels = (result.info.get("source") or {}).get("levels")
     write_array(output, array, levels=levels)
     if as_json:

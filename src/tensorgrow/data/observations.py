@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import torch
 
 from ..errors import DataError, OptionError, warn
 from .arrays import as_floats, as_target, as_tensor
+from .axes import Axes, is_frame
+from .labels import Labels, find_missing, number_labels
 
 
 class Observations:
@@ -40,13 +42,13 @@ class Observations:
     (2, (2, 3), 2)
     """
 
-    __slots__ = ("indices", "labels", "shape", "values", "weights")
+    __slots__ = ("axes", "indices", "shape", "values", "weights")
 
     indices: torch.Tensor
     values: torch.Tensor
     shape: tuple[int, ...]
     weights: torch.Tensor | None
-    labels: tuple[Any, ...] | None
+    axes: Axes | None
 
     def __init__(
         self, indices: Any, values: Any, shape: Sequence[int] | None = None, *, weights: Any = None
@@ -55,7 +57,7 @@ class Observations:
         self.values = _vector(values, "values", len(self.indices))
         self.shape = _shape(shape, self.indices)
         self.weights = None if weights is None else _weights(weights, len(self.indices))
-        self.labels = None
+        self.axes = None
         _check_range(self.indices, self.shape)
         self.indices = self.indices.to(self.values.device)
         if self.weights is not None:
@@ -94,35 +96,50 @@ class Observations:
         value
             Name of the value column; by default the last one.
         index
-            Names of the index columns in the order of the modes; by default all others. Columns of whole
-            numbers are positions; the distinct values of any other column (names, dates, categories) are
-            numbered in sorted order and stored in `labels`.
+            Names of the index columns in the order of the modes; by default all others. Whole numbers counted
+            from 0 are positions: the smallest is 0, and at least a tenth of those up to the largest occurs.
+            All else (ids, names, dates, categories) are labels, numbered in sorted order and kept in `axes`.
+            Numbers with fractions or below 0 are labels only in columns that are named here.
         shape
-            Shape of the tensor; by default just large enough.
+            Shape of the tensor, in which whole numbers are positions; by default just large enough.
         weights
             Name of a column of weights.
+
+        Notes
+        -----
+        Rows whose value is missing are entries that are not observed: only their labels count.
         """
         names = list(frame.columns)
         value = names[-1] if value is None else value
+        is_named = index is not None
         index = [n for n in names if n not in (value, weights)] if index is None else list(index)
         missing = [n for n in (value, *index, *([] if weights is None else [weights])) if n not in names]
         if missing or not index:
             raise DataError(f"the frame has the columns {names}; {missing or 'index columns'} are missing")
         columns: list[Any] = []
-        labels: list[Any] = []
+        labels: dict[str, Labels | None] = {}
         for name in index:
-            column = frame[name].to_numpy()
-            if column.dtype.kind in "iu":
-                columns.append(column.astype(np.int64))
-                labels.append(None)
-            else:
-                distinct, codes = np.unique(column, return_inverse=True)
-                columns.append(codes)
-                labels.append(distinct)
+            positions, labels[str(name)] = number_labels(
+                frame[name].to_numpy(), str(name), is_counted=shape is not None, is_named=is_named
+            )
+            columns.append(positions)
+        where, values = np.stack(columns, 1), frame[value].to_numpy()
         sizes = None if weights is None else frame[weights].to_numpy()
-        entries = cls(np.stack(columns, 1), frame[value].to_numpy(), shape, weights=sizes)
-        entries.labels = tuple(labels)
+        if shape is None:
+            shape = tuple(int(c.max()) + 1 if len(c) else 0 for c in columns)
+        known = ~find_missing(values)
+        if not known.all():
+            where, values, sizes = where[known], values[known], None if sizes is None else sizes[known]
+        if values.dtype.kind == "O" and all(isinstance(v, Number) for v in values):
+            values = np.array(values.tolist())  # a nullable column
+        entries = cls(where, values, shape, weights=sizes)
+        entries.axes = Axes.of_columns(labels, str(value))
         return entries
+
+    @property
+    def labels(self) -> tuple[Labels | None, ...] | None:
+        """Labels of every axis, where there are some; `Axes.labels`."""
+        return None if self.axes is None else self.axes.labels
 
     def __len__(self) -> int:
         return len(self.values)
@@ -173,7 +190,7 @@ class Observations:
         out = object.__new__(Observations)  # everything was checked before
         out.indices, out.values = self.indices[rows], self.values[rows]
         out.weights = None if self.weights is None else self.weights[rows]
-        out.shape, out.labels = self.shape, self.labels
+        out.shape, out.axes = self.shape, self.axes
         return out
 
 
@@ -196,10 +213,6 @@ def as_observations(x: Any, mask: Any = None, weights: Any = None, dtype: Any = 
     return entries
 
 
-def _is_frame(x: Any) -> bool:
-    return hasattr(x, "columns") and hasattr(x, "to_numpy")
-
-
 def _is_sparse_torch(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.layout != torch.strided
 
@@ -207,7 +220,7 @@ def _is_sparse_torch(x: Any) -> bool:
 def is_listed(x: Any) -> bool:
     """Whether `x` lists entries instead of being a dense tensor."""
     sparse_other = not isinstance(x, torch.Tensor) and hasattr(x, "tocoo")
-    return isinstance(x, Observations) or _is_frame(x) or _is_sparse_torch(x) or sparse_other
+    return isinstance(x, Observations) or is_frame(x) or _is_sparse_torch(x) or sparse_other
 
 
 def _convert(x: Any, mask: Any, weights: Any) -> Observations:
@@ -216,8 +229,12 @@ def _convert(x: Any, mask: Any, weights: Any) -> Observations:
     if mask is not None:
         raise OptionError("a mask goes with a dense tensor; listed entries are all observed")
     if isinstance(x, Observations):
-        return x if weights is None else Observations(x.indices, x.values, x.shape, weights=weights)
-    if _is_frame(x):
+        if weights is None:
+            return x
+        weighted = Observations(x.indices, x.values, x.shape, weights=weights)
+        weighted.axes = x.axes
+        return weighted
+    if is_frame(x):
         entries = Observations.from_frame(x)
         return entries if weights is None else _convert(entries, None, weights)
     if _is_sparse_torch(x):  # repeated positions of sparse formats are sums by convention

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from .entry_task import EntryTask
 from .held_out import HELD_OUT
 from .observation_task import ObservationTask, Observed
 from .partition_task import PartitionTask
-from .request import Request, pick
+from .request import Bounds, Request, pick
 from .task import run_task
 
 
@@ -44,6 +44,8 @@ def complete(
     random_state: RandomState = None,
     device: torch.device | str | None = None,
     dtype: Any = None,
+    names: Sequence[str] | None = None,
+    bounds: Bounds | None = None,
     memory_limit: float | None = None,
     progress: bool | None = None,
     callbacks: Callbacks = None,
@@ -59,8 +61,9 @@ def complete(
     ----------
     x
         A dense tensor with a `mask` or with NaN for what is missing; `Observations`; a SciPy or torch sparse
-        array (stored entries are observed); a pandas frame of index columns and a value column last; or such
-        a frame in partitions: a dask dataframe, a folder, file or pattern of parquet files, or
+        array (stored entries are observed); a pandas frame of index columns and a value column last
+        (`Observations.from_frame` says which columns are labels; rows without a value are not observed); or
+        such a frame in partitions: a dask dataframe, a folder, file or pattern of parquet files, or
         `tensorgrow.distributed.PartitionedObservations`.
     mask
         True where a dense `x` is observed.
@@ -83,7 +86,9 @@ def complete(
         Stop at this relative error on the held-out entries.
     max_parameters, max_steps, max_seconds
         Limits of the size, the number of growths and the time.
-    edges, split_nodes, effort, init, random_state, device, dtype, memory_limit
+    names
+        Names of the axes; by default the index columns of a table, or as for `decompose`.
+    edges, split_nodes, effort, init, random_state, device, dtype, bounds, memory_limit
         As for `decompose`. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR completion. With
         ``random_state=None`` the same entries are held out each time.
     progress, callbacks, checkpoint, options
@@ -94,7 +99,7 @@ def complete(
     Result
         `relative_error` is on all observed entries; `train_error`, `validation_error` and `test_error` say
         how well the network does on entries it was and was not fitted to. ``result.fill(x, mask)`` is the
-        completed tensor, ``result.predict(indices)`` any entries.
+        completed tensor, ``result.predict(indices)`` any entries, by their labels where a table was given.
 
     Examples
     --------

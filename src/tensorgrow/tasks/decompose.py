@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from ..results import Errors, Result
 from ..search import Context, Effort, GreedyOptions, GreedySearch, Problem
 from ..structure import Edge
 from .block_tensor import BlockTensor, fits_in_memory
-from .request import Request, pick
+from .request import Bounds, Request, pick
 from .task import N, NetworkTask, run_task
 from .tensor_data import DenseTensor, TensorData
 
@@ -35,6 +35,8 @@ def decompose(
     random_state: RandomState = None,
     device: torch.device | str | None = None,
     dtype: Any = None,
+    names: Sequence[str] | None = None,
+    bounds: Bounds | None = None,
     memory_limit: float | None = None,
     progress: bool | None = None,
     callbacks: Callbacks = None,
@@ -46,9 +48,10 @@ def decompose(
     Parameters
     ----------
     x
-        The tensor: NumPy, torch or anything with ``__array__``, real or complex. It is not modified. Arrays
-        that are not in memory (zarr, dask, h5py, lazy xarray, `numpy.memmap`) are read block by block where
-        they do not fit; `Blocks` says how.
+        The tensor: NumPy, torch, xarray, a pandas frame (as a matrix) or anything with ``__array__``, real or
+        complex. It is not modified, and `Result.to_array` answers in its kind. Arrays that are not in memory
+        (zarr, dask, h5py, lazy xarray, `numpy.memmap`) are read block by block where they do not fit;
+        `Blocks` says how.
     max_error
         Smallest network with ``||x - x_hat|| <= max_error * ||x||``.
     max_parameters
@@ -71,6 +74,12 @@ def decompose(
         "auto" brings it back to the data.
     dtype
         Precision to compute in; by default that of the data (whole numbers become float64).
+    names
+        Names of the axes, such as ``("x", "y", "z", "t")``, for tables, pictures and pages; by default those
+        of an xarray array, or of the rows and columns of a frame.
+    bounds
+        Least and largest value, either None: ``(0, None)`` for counts. What `Result.predict`, `fill` and
+        `to_array` give is moved to the nearest bound; the network itself, and the errors, are not.
     memory_limit
         Bytes that may be taken beyond the data; by default what is free.
     progress
@@ -101,9 +110,14 @@ def decompose(
 
 def as_tensor_data(x: Any, request: Request) -> TensorData:
     """Take a tensor into memory, or block by block where it does not fit or the user says so."""
-    if isinstance(x, Blocks) or (is_lazy(x) and not fits_in_memory(x, request)):
-        return BlockTensor(x, request)
-    return DenseTensor(as_source(x).load() if is_lazy(x) else x, request)
+    by_blocks = isinstance(x, Blocks) or (is_lazy(x) and not fits_in_memory(x, request))
+    data: TensorData = (
+        BlockTensor(x, request)
+        if by_blocks
+        else DenseTensor(as_source(x).load() if is_lazy(x) else x, request)
+    )
+    data.note_axes(x.x if isinstance(x, Blocks) else x)
+    return data
 
 
 class TensorTask(NetworkTask[N]):
@@ -114,6 +128,7 @@ class TensorTask(NetworkTask[N]):
         self.request = data.request
         self.shape = data.shape
         self.home = data.home
+        self.axes, self.container = data.axes, data.container
         self.generator = as_generator(data.request.random_state)
 
     @property

@@ -42,6 +42,7 @@ class EntryTask(ObservationTask):
         held_out = split.entries(seen, observed.x, for_split)
         warn_of_gaps(seen)
         self.shape = seen.shape
+        self.note_axes(observed.x, seen.axes)
         # Fits of other losses depend on how far from the data they start, so that they always have one unit.
         size = largest(seen.values)
         self.use_units(floor_exponent(size) if self.is_reweighted else exponent_for(size))

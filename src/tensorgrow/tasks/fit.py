@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from .complete import as_observation_task
 from .decompose import TensorTask, as_tensor_data
 from .held_out import FIT_SWEEPS, FIT_TOLERANCE, HELD_OUT
 from .observation_task import Observed
-from .request import Keywords, Request, pick
+from .request import Bounds, Keywords, Request, pick
 from .task import run_task
 from .tensor_data import TensorData
 
@@ -50,6 +50,8 @@ def fit(
     random_state: RandomState = None,
     device: torch.device | str | None = None,
     dtype: Any = None,
+    names: Sequence[str] | None = None,
+    bounds: Bounds | None = None,
     memory_limit: float | None = None,
     progress: bool | None = None,
     callbacks: Callbacks = None,
@@ -80,7 +82,7 @@ def fit(
         and 1e-7, where entries are missing 100 and 1e-4.
     init
         A network with this structure to start from; by default random.
-    random_state, device, dtype, memory_limit, progress, callbacks, checkpoint
+    random_state, device, dtype, names, bounds, memory_limit, progress, callbacks, checkpoint
         As for `decompose`. The whole fit is one step.
 
     Returns

@@ -135,6 +135,7 @@ class LearnTask(NetworkTask[GradientSearch]):
     """
 
     kind: Literal["loss", "nats"] = "loss"
+    container = "torch"  # the loss computes with torch
 
     def __init__(
         self,

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from ..data.arrays import scale_out, times_power
-from ..data.observations import Observations
+from ..data.axes import Axes, container_of
+from ..data.observations import Observations, is_listed
 from ..errors import DataError
 from ..losses import EntryLoss, Squared, squared
 from ..network import TensorNetwork
@@ -109,6 +110,13 @@ class ObservationTask(HeldOutTask):
         predicted = times_power(predicted, -exponent)
         norm = float(torch.linalg.vector_norm(true))
         return float(torch.linalg.vector_norm(predicted - true)) / (norm or 1.0)
+
+    def note_axes(self, x: Any, labelled: Axes | None) -> None:
+        """Remember what the user's array says of itself, or the labels of a list of entries."""
+        is_list = is_listed(x) or labelled is not None
+        self.axes = Axes.of(labelled if is_list else x, len(self.shape), self.request.names)
+        if not is_list or isinstance(x, torch.Tensor):
+            self.container = container_of(x)
 
     def note_truth(self, truth: Any) -> None:
         """Take entries that were not observed to test on, where they are known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
@@ -13,10 +13,13 @@ from ..callbacks.base import Callbacks, as_callbacks
 from ..callbacks.progress import progress_callbacks
 from ..data.arrays import as_dtype
 from ..data.devices import GPU_ENTRIES, choose_device, memory_for, parse_memory_limit
-from ..errors import check_kind
+from ..errors import check_bounds, check_kind
 from ..network import RandomState, TensorNetwork, as_generator
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
 from ..solvers import TrainingOptions
+
+Bounds = tuple[float | None, float | None]
+"""Least and largest value that predictions may have; None where there is no such bound."""
 
 # Seconds that searches without an end of their own take by default.
 THOROUGH_SECONDS = 60.0
@@ -73,6 +76,8 @@ class Keywords(SearchKeywords, total=False):
     split_nodes: bool | None
     init: TensorNetwork | None
     training: TrainingOptions | None
+    names: Sequence[str] | None
+    bounds: Bounds | None
 
 
 def pick(arguments: Mapping[str, Any]) -> Keywords:
@@ -92,6 +97,10 @@ class Request:
         Name of the preset, or "custom".
     training
         None where nothing is trained by gradients.
+    names
+        Of the axes of the data, where the user gives them.
+    bounds
+        Least and largest value that predictions may have.
     """
 
     limits: Limits
@@ -106,6 +115,8 @@ class Request:
     dtype: torch.dtype | None = None
     memory_limit: float | None = None
     training: TrainingOptions | None = None
+    names: Sequence[str] | None = None
+    bounds: Bounds | None = None
 
     @classmethod
     def parse(
@@ -171,6 +182,8 @@ class Request:
             dtype=as_dtype(keywords.get("dtype")),
             memory_limit=parse_memory_limit(keywords.get("memory_limit")),
             training=training,
+            names=keywords.get("names"),
+            bounds=check_bounds(keywords.get("bounds")),
         )
 
     def policy(self, order: int) -> EdgePolicy:

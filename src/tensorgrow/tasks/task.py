@@ -17,6 +17,7 @@ import torch
 
 from .._version import __version__
 from ..callbacks.checkpoint import Checkpoint
+from ..data.axes import Axes, Container
 from ..data.devices import one_thread
 from ..errors import DataError, OptionError
 from ..network import TensorNetwork
@@ -90,6 +91,8 @@ class NetworkTask(Task[N, Result]):
         Fit this structure instead of learning one.
     draws_split
         Whether random numbers may also say which data is held out.
+    axes, container
+        Names and labels of the user's axes, and the kind of array that the user gave.
     """
 
     request: Request
@@ -98,6 +101,8 @@ class NetworkTask(Task[N, Result]):
     generator: torch.Generator
     structure: Structure | None = None
     draws_split: bool = False
+    axes: Axes | None = None
+    container: Container = "numpy"
 
     @property
     @abstractmethod
@@ -158,6 +163,8 @@ class NetworkTask(Task[N, Result]):
         if structure is not None and self.shape != structure.dims:
             raise DataError(f"the tensor has shape {self.shape}, the structure is for {structure.dims}")
         _ = self.policy
+        if self.request.bounds is not None and self.probe.is_complex():
+            raise OptionError(f"bounds={self.request.bounds} go with real data; this is complex")
         if init is not None:
             check_init(init, self.shape, self.probe)
         self.request.limits.check_size(self.first.num_parameters)
@@ -175,7 +182,24 @@ class NetworkTask(Task[N, Result]):
         network = TensorNetwork(structure, cores)
         step = Step(0, "start", None, network.num_parameters, 0.0, 0.0, None, 0.0, structure)
         path = (PathPoint(network, 0.0),)
-        return Result(network, Errors(0.0), (step,), StopReason.TARGET_REACHED, path, describe(self.probe))
+        notes = describe(self.probe)
+        return self.build(network, Errors(0.0), (step,), StopReason.TARGET_REACHED, path, notes)
+
+    def build(
+        self,
+        network: TensorNetwork,
+        errors: Errors,
+        steps: tuple[Step, ...],
+        stop: StopReason,
+        path: tuple[PathPoint, ...],
+        notes: dict[str, Any],
+    ) -> Result:
+        """Return a result that knows the user's axes; every result of a task is made here."""
+        if self.container != "numpy":
+            notes["container"] = self.container
+        if self.request.bounds is not None:
+            notes["bounds"] = list(self.request.bounds)
+        return Result(network, errors, steps, stop, path, notes, axes=self.axes)
 
     def start(self) -> Start:
         """Return what the search starts from, in the units it computes in."""
@@ -234,7 +258,7 @@ class NetworkTask(Task[N, Result]):
             **info,
         )
         steps = self.history(search) if history is None else history
-        return Result(self.bring_home(network), errors, steps, stop, tuple(path), notes)
+        return self.build(self.bring_home(network), errors, steps, stop, tuple(path), notes)
 
     def bring_home(self, network: TensorNetwork) -> TensorNetwork:
         """Return a network in the units and on the device of the user."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..data.arrays import as_target, scale_out
+from ..data.axes import Axes, Container, container_of
 from ..data.devices import check_memory, one_thread
 from ..data.fingerprint import fingerprint_tensor
 from ..network import TensorNetwork
@@ -30,11 +31,19 @@ class TensorData(ABC):
     ----------
     home
         Device the result goes to.
+    axes, container
+        Names and labels of the user's axes, and the kind of array that the user gave.
     """
 
     request: Request
     shape: tuple[int, ...]
     home: torch.device
+    axes: Axes | None = None
+    container: Container = "numpy"
+
+    def note_axes(self, x: Any) -> None:
+        """Remember what the user's array says of itself."""
+        self.axes, self.container = Axes.of(x, len(self.shape), self.request.names), container_of(x)
 
     @property
     @abstractmethod
@@ -95,6 +104,7 @@ class DenseTensor(TensorData):
         where, self.home = request.places(data)
         self.target, self._exponent = scale_out(data.to(where))
         self.shape = tuple(self.target.shape)
+        self.note_axes(x)
 
     @property
     def probe(self) -> torch.Tensor:

@@ -116,6 +116,23 @@ class Tensorization:
         array = padded[tuple(slice(n) for n in self._axes)]
         return _contiguous(array if self.flattened is None else _unflatten(array, self.shape, self.flattened))
 
+    def positions(self, where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return positions in the tensor, ``(n, modes)``, of positions in the array, ``(n, axes)``."""
+        outside = (where < 0) | (where >= self.shape)
+        if outside.any():
+            first = tuple(int(k) for k in where[int(outside.any(1).argmax())])
+            raise DataError(f"the position {first} lies outside an array of shape {self.shape}")
+        if self.flattened is not None:
+            where = np.ravel_multi_index(tuple(where.T), self.shape, order=self.flattened)[:, None]
+        digits = [np.stack(np.unravel_index(where[:, a], sizes), 1) for a, sizes in enumerate(self.digits)]
+        columns = []
+        for mode in self.modes:
+            place = np.zeros(len(where), np.int64)
+            for a, k in mode:
+                place = place * self.digits[a][k] + digits[a][:, k]
+            columns.append(place)
+        return np.stack(columns, 1)
+
     @cached_property
     def _permutation(self) -> list[int]:
         first = np.cumsum([0, *(len(sizes) for sizes in self.digits)])

@@ -175,5 +175,6 @@ def times_power(array: Numbers, exponent: int) -> Numbers:
 
 def largest(tensor: torch.Tensor) -> float:
     """Largest absolute part, real or imaginary: the absolute value of a complex number may overflow."""
-    parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    tensor = tensor.detach().resolve_conj()
+    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return float(parts.abs().max())

@@ -58,6 +58,11 @@ class Errors:
         """Whether the numbers are relative to the data: 0 is perfect, 1 is what a network of zeros has."""
         return self.kind in ("relative", "deviance")
 
+    @property
+    def measure(self) -> float:
+        """What `max_error` is compared with: the error on held-out data where there is some."""
+        return self.total if self.validation is None else self.validation
+
 
 @dataclass(frozen=True)
 class PathPoint:

@@ -20,3 +20,19 @@ def test_limits():
         Limits(**zero)
     with pytest.raises(tg.OptionError, match="max_error, max_parameters, max_steps or max_seconds"):
         Limits()
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "settled"),
+    [
+        (Stop.MAX_SECONDS, 0.1, Stop.TARGET_REACHED),
+        (Stop.MAX_PARAMETERS, 0.09, Stop.TARGET_REACHED),
+        (Stop.MAX_PARAMETERS, 0.11, Stop.MAX_PARAMETERS),
+        (Stop.TARGET_REACHED, 0.1000001, Stop.NO_PROGRESS),
+        (Stop.INTERRUPTED, 0.0, Stop.INTERRUPTED),
+        (Stop.CALLBACK, 0.0, Stop.CALLBACK),
+    ],
+)
+def test_the_recomputed_error_decides_whether_the_target_was_reached(reason, error, settled):
+    assert Limits(max_error=0.1, max_parameters=50).settle(reason, error) is settled
+    assert Limits(max_parameters=50).settle(reason, error) is reason

@@ -186,6 +186,9 @@ def _factor_and_solve(matrix: Array, right: Array) -> Array | None:
 
 
 def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:
+    """Solve by the pseudo-inverse; where the matrix overflowed, NaN: a failed sweep to solvers."""
+    if not bool(torch.isfinite(matrix).all()):
+        return torch.full_like(right, math.nan)
     values, vectors = torch.linalg.eigh(matrix)
     # Directions below this share count as singular: a little above the rounding of the entries.
     keep = values > values[-1] * (1e-6 if single else 1e-13)

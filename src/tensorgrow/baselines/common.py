@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -73,10 +73,6 @@ class Setting:
     @property
     def order(self) -> int:
         return len(self.dims)
-
-    def refuse_vectors(self, method: str) -> None:
-        if self.order < 2:
-            raise OptionError(f"{method} needs a tensor with at least two axes")
 
     def outcome(self, network: TensorNetwork, counted: int | None = None) -> Outcome:
         """What came of a network, in the precision of the data and with its error recomputed."""
@@ -159,7 +155,7 @@ class ExplorationTask(TensorTask[Exploration]):
     def finish(self, search: Exploration) -> Result:
         state, goal = search.state, self.problem.goal
         winner, stop = state.winner, state.stop
-        if winner is None or winner.network is None:
+        if winner is None or winner.network is None or not goal.holds(winner):
             raise OptionError(
                 f"{self.notes['method']} proposed no structure that fits in: all are larger than the data, "
                 "max_parameters or memory_limit. Allow more, or smaller ranks"
@@ -185,6 +181,12 @@ class ExplorationTask(TensorTask[Exploration]):
             tuple(PathPoint(self.bring_home(p.network), p.error, p.counted) for p in state.path),
             info,
         )
+
+
+def refuse_vectors(method: str, dims: Sequence[int]) -> None:
+    """Raise the error for tensors of one axis, which have no format but themselves."""
+    if len(dims) < 2:
+        raise OptionError(f"{method} needs a tensor with at least two axes")
 
 
 def refuse_checkpoint(method: str) -> NoReturn:

@@ -80,9 +80,13 @@ class Goal:
     def is_reached(self, outcome: Outcome) -> bool:
         return self.max_error is not None and outcome.relative_error <= self.max_error
 
+    def holds(self, outcome: Outcome) -> bool:
+        """Whether an outcome is within the budget."""
+        return self.max_parameters is None or outcome.num_parameters <= self.max_parameters
+
     def rank(self, outcome: Outcome) -> tuple[int, float]:
         """Order of preference: smallest within the error; else best error within the budget; else best F."""
-        if self.max_parameters is not None and outcome.num_parameters > self.max_parameters:
+        if not self.holds(outcome):
             return (2, self.fitness(outcome))
         if self.is_reached(outcome):
             return (0, outcome.num_parameters)
@@ -239,7 +243,6 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
         return fitted.loss / self.problem.norm, None
 
     def _end(self, reason: StopReason) -> None:
-        winner = self.state.winner
-        if winner is not None and self.problem.goal.is_reached(winner):
-            reason = StopReason.TARGET_REACHED
+        if self.state.winner is not None:
+            reason = self.limits.settle(reason, self.state.winner.relative_error)
         super()._end(reason)

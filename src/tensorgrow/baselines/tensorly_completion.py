@@ -19,7 +19,7 @@ from ..network import RandomState, TensorNetwork, as_generator
 from ..results import Errors, Result
 from ..steps import Step, StopReason
 from ..tasks.task import describe, run_task
-from .common import parse_request
+from .common import parse_request, refuse_vectors
 from .formats import cp_network, cp_size, tucker_network, tucker_ranks
 from .rank_search import RankProblem, RankTask
 from .tensorly_sweeps import tensorly_backend
@@ -126,6 +126,7 @@ def _impute(
         raise OptionError(f"rank={rank} must be at least 1")
     request = parse_request(method, keywords, ImputationKeywords)
     seen = as_observations(x, mask, dtype=as_dtype("float64"))
+    refuse_vectors(method, seen.shape)
     indices, values = seen.indices.cpu(), seen.values.cpu()
     where = tuple(indices.T.numpy())
     known = np.zeros(seen.shape)

@@ -10,10 +10,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..errors import DataError
 from ..network import TensorNetwork
 from ..results import Result
 from ..structure import Structure
-from .common import DenseKeywords, Setting, explore, require
+from .common import DenseKeywords, Setting, explore, refuse_vectors, require
 from .exploration import Strategy
 from .formats import capped_train, cp_network, cp_size, train_network, tucker_network, tucker_ranks
 
@@ -24,7 +25,12 @@ def tensorly_backend(method: str) -> Iterator[Any]:
     tensorly = require("tensorly", method)
     with tensorly.backend_context("numpy"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield tensorly
+        try:
+            yield tensorly
+        except np.linalg.LinAlgError as error:
+            raise DataError(
+                f"{method}: TensorLy cannot fit this data ({error}); try a smaller rank"
+            ) from error
 
 
 def cp(
@@ -122,7 +128,7 @@ def _raise_rank(
     """Raise a rank until the error is reached, the budget is used up or nothing is gained."""
 
     def strategy(setting: Setting) -> Strategy:
-        setting.refuse_vectors(method)
+        refuse_vectors(method, setting.dims)
         goal = setting.goal
         # Without a budget ranks rise until there are four parameters per entry: far beyond any use.
         most = 4 * setting.target.numel() if goal.max_parameters is None else goal.max_parameters

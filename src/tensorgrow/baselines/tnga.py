@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import OptionError
 from ..results import Result
 from ..structure import Structure
-from .common import DenseKeywords, Setting, explore, require
+from .common import DenseKeywords, Setting, explore, refuse_vectors, require
 from .exploration import Goal, Outcome, Proposal, Strategy
 from .inner_fit import Fit
 
@@ -78,7 +78,7 @@ def genetic(
     parents = max(1, round((1.0 - removed) * population))
 
     def strategy(setting: Setting) -> Strategy:
-        setting.refuse_vectors("genetic")
+        refuse_vectors("genetic", setting.dims)
         pairs = list(combinations(range(setting.order), 2))
         first = setting.rng.random((population, len(pairs))) < density
         algorithm = _algorithm(first, generations, elites, parents, mutation, setting.rng)

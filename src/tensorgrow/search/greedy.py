@@ -241,8 +241,8 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     # -- bookkeeping -----------------------------------------------------------------------------------
 
     def _measure(self, fitted: Fitted) -> float:
-        """What regrowing minimises: the size under an error target, the loss under a budget."""
-        return float(fitted.size) if self.problem.target else fitted.loss
+        """What regrowing minimises: the size once the target is reached, until then the loss."""
+        return float(fitted.size) if self._is_reached(self.best) else fitted.loss
 
     def _is_reached(self, fitted: Fitted) -> bool:
         return self.limits.max_error is not None and fitted.loss <= self.problem.target

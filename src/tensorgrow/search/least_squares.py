@@ -34,9 +34,10 @@ class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
         state, problem = self.state, self.problem
         if state.best is None and state.current is not None and self._is_reached(state.current):
             state.best = state.current
-        has_target = self.limits.max_error is not None
-        if has_target and state.best is not None and state.best.measure <= problem.target:
-            reason = StopReason.TARGET_REACHED  # more time would only shrink the network
+        if (
+            state.best is not None
+        ):  # in time as in steps: more of them would only shrink a network that will do
+            reason = self.limits.settle(reason, state.best.measure / problem.scale)
         super()._end(reason)
 
     def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:

@@ -65,6 +65,19 @@ class Limits:
                 "parameters (one vector per mode). Give at least that many"
             )
 
+    def settle(self, reason: StopReason, error: float) -> StopReason:
+        """Decide why a run ended, given what its search says and the error that was recomputed in the end.
+
+        An error within `max_error` is a target that was reached, whichever limit ended the search; where the
+        error is above it, a search that took the target for reached was misled by rounding. Whoever stopped
+        the run by hand is told so.
+        """
+        if self.max_error is None or reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
+            return reason
+        if error <= self.max_error:
+            return StopReason.TARGET_REACHED
+        return StopReason.NO_PROGRESS if reason is StopReason.TARGET_REACHED else reason
+
     def stop_reason(self, steps: int, seconds: float) -> StopReason | None:
         """Why a run must stop after so many steps and so long; None where it may continue."""
         if self.max_steps is not None and steps >= self.max_steps:

@@ -14,20 +14,18 @@ from .state import Fitted
 def regrow(problem: Problem, current: Fitted, best: Fitted, care: Care = PLAIN) -> Fitted | None:
     """One cycle: drop some ranks, grow back to the target or the budget, prune.
 
-    None when the cycle did not get back to the target.
+    None when the cycle did not get back to a target that the best network reaches.
     """
-    state = _ruin(problem, current)
-    room = 1.3 * best.size if problem.target else math.inf  # beyond it the cycle has failed
+    state, is_reached = _ruin(problem, current), best.loss <= problem.target
+    room = 1.3 * best.size if is_reached else math.inf  # beyond it the cycle has failed
     while state.loss > problem.target and state.size < room and not problem.context.is_out_of_time:
         width = min(4, problem.lookahead(state.network.structure))
         grown = grow_once(problem, state, replace(care, randomise=True, lookahead=width))
         if grown is None:
             break
         state, _ = grown
-    if not problem.target:
-        return state
     if state.loss > problem.target:
-        return None
+        return None if is_reached else state
     while not problem.context.is_out_of_time:
         smaller = prune_once(problem, state, randomise=True)
         if smaller is None:

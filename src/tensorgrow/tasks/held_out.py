@@ -106,11 +106,8 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             history = (*history, step)
         stop = StopReason.INTERRUPTED if is_interrupted else search.state.stop
         errors = self.errors(search, network, error)
-        if self.structure is not None and stop == StopReason.MAX_STEPS:
-            goal = search.limits.max_error
-            reached = errors.total if errors.validation is None else errors.validation
-            is_reached = goal is not None and reached <= goal
-            stop = StopReason.TARGET_REACHED if is_reached else StopReason.CONVERGED
+        if self.structure is not None and stop is StopReason.MAX_STEPS:  # no step was asked for
+            stop = StopReason.CONVERGED
         return self.result(
             search, network, errors, history=history, stop=stop, seconds=seconds, ridge=search.ridge
         )

@@ -75,7 +75,11 @@ def run_task(task: Task[S, R], audience: Audience) -> R:
             checkpoint.load(search)
             listeners.insert(0, checkpoint)
         run(search, listeners)
-        return task.finish(search)
+        result = task.finish(search)
+        if isinstance(result, Result):  # whatever the search took its error for
+            stop = search.limits.settle(result.stop, result.errors.measure)
+            result = replace(result, stop=stop)
+        return result
 
 
 class NetworkTask(Task[N, Result]):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tensorgrow as tg
-from tensorgrow.errors import check_choice, check_kind, check_positive, check_whole, warn
+from tensorgrow.errors import check_choice, check_kind, check_positive, check_whole, counted, warn
 
 
 def test_warnings_point_at_the_line_outside_the_package():
@@ -55,3 +55,9 @@ def test_choices_and_kinds():
         check_kind("options", {}, tg.GreedyOptions)
     with pytest.raises(tg.OptionError, match="init must be a TensorNetwork, not list"):
         check_kind("init", [], tg.TensorNetwork)
+
+
+def test_one_is_not_a_plural():
+    assert [counted(n, "step") for n in (0, 1, 2, 1200)] == ["0 steps", "1 step", "2 steps", "1,200 steps"]
+    result = tg.fit(np.ones((2, 2)), tg.Structure.rank_one((2, 2)), random_state=0)
+    assert "1 step," in repr(result)

@@ -72,6 +72,7 @@ import sys, json
 import numpy, torch, opt_einsum, safetensors.torch
 before = set(sys.modules)
 import tensorgrow
+tensorgrow.decompose
 added = {{name.split(".")[0] for name in set(sys.modules) - before}}
 print(json.dumps([sorted(added & set({[*OPTIONAL, "IPython", "pandas"]})), sorted(added)]))
 """)
@@ -93,6 +94,21 @@ def test_public_names():
         tg.__all__
     )
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", tg.__version__)
+
+
+def test_dir_shows_the_surface_only():
+    assert set(dir(tg)) == {*tg.__all__, "TNClassifier", "TNRegressor"}
+
+
+def test_import_is_quick_because_torch_comes_with_the_first_use():
+    out = python("""
+import sys
+import tensorgrow, tensorgrow.errors, tensorgrow.cli
+print("torch" in sys.modules, "numpy" in sys.modules, tensorgrow.__version__)
+tensorgrow.structure, tensorgrow.decompose, tensorgrow.nn.TNLinear
+print("torch" in sys.modules)
+""")
+    assert out.split() == ["False", "False", tg.__version__, "True"]
 
 
 def test_estimators_are_named_but_not_loaded():

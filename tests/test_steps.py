@@ -22,10 +22,10 @@ def test_every_reason_says_what_to_try():
     texts = [s.text for s in Stop]
     assert all(len(t) > 20 and t.endswith(".") for t in texts)
     assert len(set(texts)) == len(texts) == len(list(Stop))
-    assert "max_parameters" in Stop.MAX_PARAMETERS.text
-    assert "max_steps" in Stop.MAX_STEPS.text
-    assert "max_seconds" in Stop.MAX_SECONDS.text
-    assert "memory_limit" in Stop.MEMORY_LIMIT.text
+    assert "budget" in Stop.MAX_PARAMETERS.text
+    assert "steps" in Stop.MAX_STEPS.text
+    assert "time" in Stop.MAX_SECONDS.text
+    assert "memory" in Stop.MEMORY_LIMIT.text
 
 
 @pytest.mark.parametrize(("relative", "held_out"), [(0.25, None), (None, 0.125), (None, None)])
@@ -39,3 +39,9 @@ def test_records_say_what_a_run_goes_by(relative, held_out):
     expected = {name: error, "validation_error": held_out, "num_parameters": 7, "seconds": 1.5}
     expected["compression_ratio"] = 12 / 7
     assert step.metrics() == {k: v for k, v in expected.items() if v is not None}
+
+
+@pytest.mark.parametrize("reason", Stop, ids=lambda r: r.name)
+def test_stop_texts_are_plain_words(reason):
+    """They are shown on the command line too, where `max_error` is called --max-error."""
+    assert reason.text.endswith(".") and not set(reason.text) & set("_='`")

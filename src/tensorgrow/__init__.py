@@ -1,99 +1,32 @@
 """Learn the structure of a tensor network from data: graph, ranks and weights."""
 
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import baselines, interop, losses, nn, plotting
-from ._version import __version__
-from .callbacks import trackers as tracking
-from .data import parallel as distributed
-from .data.blocks import Blocks
-from .data.features import FeatureMap
-from .data.observations import Observations
-from .data.tensorization import Tensorization, detensorize, tensorize
-from .errors import (
-    ClusterError,
-    DataError,
-    DataWarning,
-    FileFormatError,
-    MemoryLimitError,
-    MissingPackageError,
-    OptionError,
-    StructureError,
-    TensorgrowError,
-    WriteError,
-)
-from .files import load
-from .network import TensorNetwork
-from .results import Errors, Result
-from .search import GreedyOptions
-from .solvers import TrainingOptions
-from .steps import Step, StopReason
-from .structure import Structure
-from .tasks.complete import complete
-from .tasks.decompose import decompose
-from .tasks.density import DensityResult, learn_density
-from .tasks.density_model import DensityModel
-from .tasks.fit import fit
-from .tasks.learn import learn
+from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from ._surface import *  # noqa: F403
     from .estimators import TNClassifier as TNClassifier
     from .estimators import TNRegressor as TNRegressor
 
-__all__ = [
-    "Blocks",
-    "ClusterError",
-    "DataError",
-    "DataWarning",
-    "DensityModel",
-    "DensityResult",
-    "Errors",
-    "FeatureMap",
-    "FileFormatError",
-    "GreedyOptions",
-    "MemoryLimitError",
-    "MissingPackageError",
-    "Observations",
-    "OptionError",
-    "Result",
-    "Step",
-    "StopReason",
-    "Structure",
-    "StructureError",
-    "TensorNetwork",
-    "TensorgrowError",
-    "Tensorization",
-    "TrainingOptions",
-    "WriteError",
-    "__version__",
-    "baselines",
-    "complete",
-    "decompose",
-    "detensorize",
-    "distributed",
-    "fit",
-    "interop",
-    "learn",
-    "learn_density",
-    "load",
-    "losses",
-    "nn",
-    "plotting",
-    "tensorize",
-    "tracking",
-]
-
-# Loaded when first used, because they need scikit-learn. Not in __all__: a star import must not need it.
+# Not in __all__, because they need scikit-learn: a star import must not.
 _ESTIMATORS = ("TNClassifier", "TNRegressor")
 
 
 def __getattr__(name: str) -> Any:
+    """Import everything at the first use: torch takes longer than the command line needs for its help."""
     if name in _ESTIMATORS:
-        from . import estimators
-
-        return getattr(estimators, name)
+        return getattr(import_module(".estimators", __name__), name)
+    if name == "__all__" or not name.startswith("_"):
+        surface = import_module("._surface", __name__)
+        if name == "__all__" or name in surface.__all__:
+            return getattr(surface, name)
+        if module := sys.modules.get(f"{__name__}.{name}"):
+            return module
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ESTIMATORS})
+    return sorted({*__getattr__("__all__"), *_ESTIMATORS})

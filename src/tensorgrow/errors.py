@@ -63,6 +63,11 @@ def warn(message: str, category: type[Warning] = DataWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun: "1 step", "1,200 steps"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise `OptionError` unless `value` is one of `choices`."""
     if value not in choices:

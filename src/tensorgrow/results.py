@@ -14,7 +14,7 @@ import torch
 from .data.arrays import as_tensor
 from .data.axes import Axes, Container, container_of, default_names, is_frame, present, present_like
 from .data.tensorization import Tensorization
-from .errors import DataError, OptionError, check_bounds, import_package
+from .errors import DataError, OptionError, check_bounds, counted, import_package
 from .files import check_fields, check_value, write_file
 from .losses import as_loss
 from .network import TensorNetwork
@@ -496,7 +496,7 @@ class Result:
         return (
             f"Result({self.num_parameters:,} parameters, {_ERROR_NAMES[e.kind]} {e.total:.4g}"
             f"{f' ({more})' if more else ''}, {self.compression_ratio:.3g}x smaller, "
-            f"{len(self.history)} steps, stop={self.stop.name})"
+            f"{counted(len(self.history), 'step')}, stop={self.stop.name})"
         )
 
 

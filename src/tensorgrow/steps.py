@@ -11,28 +11,28 @@ from .structure import Edge, Structure
 
 
 class StopReason(Enum):
-    """Why a run ended; the value says what to try next."""
+    """Why a run ended; the value says what to try next, in words for Python and the command line."""
 
-    TARGET_REACHED = "The error target is reached. A smaller max_error, or effort='thorough', goes further."
-    MAX_PARAMETERS = "The parameter budget is used up. Raise max_parameters for a smaller error."
-    MAX_STEPS = "The allowed number of steps is done. Raise max_steps to go on."
-    MAX_EVALUATIONS = "The allowed number of structures was fitted. Raise max_evaluations to go on."
-    MAX_SECONDS = "The allowed time is spent. Raise max_seconds to go on, or resume from a checkpoint."
+    TARGET_REACHED = "The error target is reached. A smaller target, or more effort, goes further."
+    MAX_PARAMETERS = "The parameter budget is used up. A larger one gives a smaller error."
+    MAX_STEPS = "The allowed number of steps is done. Allow more to go on."
+    MAX_EVALUATIONS = "The allowed number of structures was fitted. Allow more to go on."
+    MAX_SECONDS = "The allowed time is spent. Allow more to go on, or resume from a checkpoint."
     NO_PROGRESS = (
         "No allowed edge lowers the error any more: what is left is rounding or lies outside the allowed "
-        "edges. Allow more edges, use float64, or ask for a larger max_error."
+        "edges. Allow more edges, compute in double precision, or ask for a larger error."
     )
     SATURATED = (
         "Every allowed edge is at its useful rank: this structure cannot fit better. Allow more edges, or "
-        "ask for a larger max_error."
+        "ask for a larger error."
     )
     MEMORY_LIMIT = (
-        "Growing further would need more memory than allowed. Raise memory_limit, use float32, or restrict "
-        "the edges: 'chain' and 'ring' are much lighter than dense graphs."
+        "Growing further would need more memory than allowed. Allow more, compute in single precision, or "
+        "restrict the edges: a chain or a ring is much lighter than a dense graph."
     )
     VALIDATION = (
         "The error on held-out entries no longer falls: a larger network would fit noise. More observations, "
-        "another tensorisation or effort='thorough' may go further."
+        "another tensorisation or more effort may go further."
     )
     CONVERGED = "The fit has converged. A larger structure would fit better."
     FINISHED = (

@@ -43,7 +43,7 @@ def test_ctrl_c_ends_a_comparison_with_what_was_found(capsys, tensor, monkeypatc
             raise KeyboardInterrupt
         return None
 
-    monkeypatch.setattr(compare, "decompose", stopped)
+    monkeypatch.setattr("tensorgrow.tasks.decompose.decompose", stopped)
     monkeypatch.setattr(compare, "run_rival", rival)
     assert run(["compare", "x.npy", "-q", "--json"]) == 130
     written = capsys.readouterr()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import call
+from tests.cli.conftest import call, document
 
 pytest.importorskip("typer")
 
@@ -13,6 +13,13 @@ def test_reports(capsys, photo):
     call(capsys, "decompose", "photo.png", "-e", "0.2", "--effort", "fast", "--report", "a.html")
     assert "photo.png" in Path("a.html").read_text(encoding="utf-8")
     assert "report: b.html" in call(capsys, "report", "photo.safetensors", "-o", "b.html")
+    assert document(capsys, "report", "photo.safetensors", "-o", "c.html") == {
+        "schema": "tensorgrow.page/1",
+        "command": "report",
+        "network": "photo.safetensors",
+        "file": "c.html",
+    }
+    assert Path("c.html").read_text(encoding="utf-8") == Path("b.html").read_text(encoding="utf-8")
     assert Path("b.html").stat().st_size > 10_000
     for page in ("a.html", "b.html"):  # both tell to load the file that was written
         assert "photo.safetensors" in Path(page).read_text(encoding="utf-8")

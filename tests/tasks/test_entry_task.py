@@ -153,7 +153,7 @@ def test_a_mode_of_size_one():
 
 
 def test_single_entry_tensor():
-    with pytest.warns(tg.DataWarning, match="only 1 observations"):
+    with pytest.warns(tg.DataWarning, match="only 1 observation:"):
         result = tg.complete(np.array([[3.0]]), np.array([[True]]), random_state=0)
     assert rebuilt(result)[0, 0] == pytest.approx(3.0, rel=0.05)
 

@@ -6,11 +6,14 @@ network so far. Results go to standard output, progress and notes to standard er
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
+
+from ..errors import DataWarning, MissingPackageError, TensorgrowError, import_package
 
 __all__ = ["ExitCode", "main", "run"]
 
@@ -28,6 +31,10 @@ class ExitCode(IntEnum):
 def main() -> None:
     """Entry point of the script."""
     code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # Python would try again at its exit, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     # Ctrl-C inside code that a library runs from a string leaves a flag in CPython that makes `python -m` die
     # by the signal although it was caught here; running another string clears the flag (run_eval_code_obj).
     exec("")
@@ -37,11 +44,13 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
-        import typer
-    except ImportError:
-        sys.stderr.write("error: the command line needs typer and rich: pip install 'tensorgrow[cli]'\n")
+        for package in ("rich", "typer"):
+            import_package(package, "the command line needs typer and rich: pip install 'tensorgrow[cli]'")
+    except MissingPackageError as error:
+        sys.stderr.write(f"error: {error}\n")
         return ExitCode.BAD_INPUT
-    from ..errors import DataWarning, TensorgrowError
+    import typer
+
     from .app import command
     from .console import fail, note
 
@@ -52,6 +61,11 @@ def run(arguments: Sequence[str]) -> int:
         warnings.showwarning = lambda message, *_, **__: note(str(message))
         try:
             code = command().main(list(arguments), prog_name="tensorgrow", standalone_mode=False)
+        except SystemExit as error:
+            # Nobody reads on: `tensorgrow show x.safetensors | head -3`. Rich and click exit with 1 then.
+            if not isinstance(error.__context__, BrokenPipeError):
+                raise
+            code = 0
         except usage_error as error:
             return fail(error.format_message(), ExitCode.BAD_INPUT)
         except (TensorgrowError, OSError) as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from .._version import __version__
 from . import ExitCode, compare, complete, decompose, demo, fit, reconstruct, report, reproduce, show, version
-from .console import fail
+from .console import fail, out
 from .options import spread
 
 
@@ -31,13 +32,28 @@ app = typer.Typer(
     name="tensorgrow",
     help="Learn the structure of a tensor network from data: graph, ranks and weights.",
     epilog="Start with: tensorgrow demo",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _module in (demo, decompose, complete, fit, reconstruct, show, compare, report, reproduce, version):
     app.command(_module.NAME)(_interruptible(spread(_module.run)))
+
+
+@app.callback()
+def start(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Show the version, or the help where nothing was asked for."""
+    if show_version:
+        out.print(f"tensorgrow {__version__}")
+    elif context.invoked_subcommand is None:
+        context.get_help()  # Typer prints it
+    else:
+        return
+    raise typer.Exit
 
 
 def command() -> Any:

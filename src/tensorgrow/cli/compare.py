@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from ..errors import MissingPackageError, OptionError
-from ..results import Result
 from ..steps import StopReason
-from ..tasks.decompose import decompose
 from . import ExitCode
 from . import options as opt
 from .console import emit_json, err, fail, note, out
-from .inputs import Input, load
-from .outputs import describe_structure
+from .phrases import describe_structure
+
+if TYPE_CHECKING:
+    from ..results import Result
+    from .inputs import Input
 
 NAME = "compare"
 # Rivals of our search, in the order they run.
@@ -43,6 +44,9 @@ def run(
 
     Example: [cyan]tensorgrow compare photo.png --max-error 0.1[/]
     """
+    from ..tasks.decompose import decompose
+    from .inputs import load
+
     if not 0.0 < max_error < 1.0:
         raise OptionError(f"--max-error {max_error:g} must lie between 0 and 1 to compare sizes")
     search = opt.SearchOptions(max_error, None, max_seconds, edges, effort, seed, device).keywords()

@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..data.array_files import LOSSY, WRITABLE
-from ..tasks.complete import complete
 from . import options as opt
-from .inputs import load_known
-from .outputs import finish, prepare_outputs
 
 NAME = "complete"
 
@@ -40,6 +36,10 @@ def run(
 
     Example: [cyan]tensorgrow complete photo.png --observed 0.1[/]
     """
+    from ..tasks.complete import complete
+    from .inputs import load_known
+    from .outputs import finish, prepare_outputs
+
     output = prepare_outputs(output, _default_outputs(data.file))
     keywords = search.keywords()
     source = load_known(data, seed=search.seed)
@@ -50,6 +50,8 @@ def run(
 
 def _default_outputs(file: Path) -> list[Path]:
     """The network, and the completed array in the format of the input unless that format is lossy."""
+    from ..data.array_files import LOSSY, WRITABLE
+
     suffix = file.suffix.lower()
     if suffix not in WRITABLE:
         suffix = ".npy"

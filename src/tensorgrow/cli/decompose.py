@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..data.tensorization import DEFAULT_ERROR
-from ..tasks.decompose import decompose
 from . import options as opt
-from .inputs import load
-from .outputs import finish, prepare_outputs
 
 NAME = "decompose"
 
@@ -22,6 +18,11 @@ def run(data: opt.DataOptions, search: opt.SearchOptions, output: opt.OutputOpti
 
     Example: [cyan]tensorgrow decompose photo.png --max-error 0.05 --report photo.html[/]
     """
+    from ..data.tensorization import DEFAULT_ERROR
+    from ..tasks.decompose import decompose
+    from .inputs import load
+    from .outputs import finish, prepare_outputs
+
     if search.max_error is None and search.max_parameters is None and search.max_seconds is None:
         search = replace(search, max_error=DEFAULT_ERROR)
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")])

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
-from ..data.array_files import Source
-from ..data.tensorization import plan
 from ..errors import import_package
-from ..tasks.decompose import decompose
 from . import options as opt
 from .console import err, out
-from .inputs import Input
-from .outputs import finish, make_folder
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 NAME = "demo"
 
 
 def photograph() -> npt.NDArray[np.float64]:
     """Grace Hopper in grey, 256 x 256, from 0 to 1: block means of the largest square at the top."""
+    import numpy as np
+
     message = "the photograph of the demo comes with matplotlib: pip install 'tensorgrow[plot,io]'"
     samples, pillow = (import_package(name, message) for name in ("matplotlib.cbook", "PIL.Image"))
     with pillow.open(str(samples.get_sample_data("grace_hopper.jpg", asfileobj=False))) as file:
@@ -37,9 +36,16 @@ def run(
     max_error: Annotated[float, typer.Option("--max-error", "-e", help="Relative error to reach.")] = 0.15,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
+    as_json: opt.JsonOutput = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Decompose a photograph and write a page about it."""
+    from ..data.array_files import Source
+    from ..data.tensorization import plan
+    from ..tasks.decompose import decompose
+    from .inputs import Input
+    from .outputs import finish, make_folder
+
     make_folder(folder)
     picture = photograph()
     # Column-major 4^8: modes 0-3 are the digits of the row in base 4, modes 4-7 those of the column.
@@ -48,9 +54,10 @@ def run(
     if not quiet:
         err.print(f"Decomposing {data.description}, to a relative error of {max_error:g} ...", soft_wrap=True)
     files, report = [folder / "demo.safetensors", folder / "demo.png"], folder / "demo.html"
-    output = opt.OutputOptions(files, report, quiet=quiet)
+    output = opt.OutputOptions(files, report, as_json=as_json, quiet=quiet)
     result = decompose(
         data.tensor, max_error=max_error, random_state=seed, device=device, **output.keywords()
     )
     finish(NAME, result, data, output, seed=seed)
-    out.print(f"\nreport: {report}", soft_wrap=True)
+    if not as_json:
+        out.print(f"\nreport: {report}", soft_wrap=True)

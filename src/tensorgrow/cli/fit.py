@@ -10,10 +10,7 @@ import typer
 
 from ..errors import OptionError
 from ..structure import Structure
-from ..tasks.fit import fit
 from . import options as opt
-from .inputs import load_known, load_result
-from .outputs import finish, prepare_outputs
 
 NAME = "fit"
 FORMATS = {
@@ -47,6 +44,10 @@ def run(
 
     Example: [cyan]tensorgrow fit x.npy --structure ring --rank 4[/]
     """
+    from ..tasks.fit import fit
+    from .inputs import load_known
+    from .outputs import finish, prepare_outputs
+
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")])
     source = load_known(data, seed=seed, max_error=max_error, all_known=True)
     result = fit(
@@ -73,6 +74,8 @@ def _structure(text: str, rank: str | None, dims: tuple[int, ...]) -> Structure:
         raise OptionError(
             f"--structure {text!r} is not known; give {', '.join(FORMATS)} or a .safetensors file"
         )
+    from .inputs import load_result
+
     saved = load_result(Path(text)).structure
     if saved.dims != dims:
         raise OptionError(

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from ..data.array_files import Source, read_array
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from ..errors import DataError, FileFormatError, OptionError
-from ..files import load as load_file
 from ..network import TensorNetwork
 from ..results import Errors, Result
 from ..steps import StopReason
@@ -104,6 +103,8 @@ def load_known(
 
 def load_result(path: Path, *, with_history: bool = False) -> Result:
     """Read a result; a bare network becomes a result without a history, or is refused `with_history`."""
+    from .. import load as load_file  # who reads which kind of file is known where all is imported
+
     loaded = load_file(path)
     if isinstance(loaded, Result):
         return loaded

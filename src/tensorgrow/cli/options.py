@@ -9,12 +9,14 @@ from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..data.tensorization import Order as Layout
 from ..errors import OptionError
+
+if TYPE_CHECKING:
+    from ..data.tensorization import Order as Layout
 
 
 class Effort(StrEnum):

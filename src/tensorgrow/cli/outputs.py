@@ -18,7 +18,7 @@ from rich.markup import escape
 from .._version import __version__
 from ..data.array_files import WRITABLE, write_array
 from ..data.tensorization import Tensorization
-from ..errors import FileFormatError, OptionError
+from ..errors import FileFormatError, OptionError, counted
 from ..plotting.picture import ValueRange
 from ..results import Result
 from ..steps import StopReason
@@ -27,6 +27,7 @@ from . import ExitCode
 from .console import emit_json, err, print_facts
 from .inputs import Input
 from .options import OutputOptions
+from .phrases import describe_size, describe_structure
 
 NETWORK_SUFFIX = ".safetensors"
 
@@ -189,26 +190,11 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "edges", describe_structure(Structure.from_dict(d["structure"]))
     yield "stopped", f"{d['stop']['name']}. {d['stop']['text']}"
     if d["seconds"] is not None:
-        yield "time", f"{d['seconds']:.1f} s, {d['steps']} steps"
+        yield "time", f"{d['seconds']:.1f} s, {counted(d['steps'], 'step')}"
     for path in d["files"]:
         yield "written", f"[green]{escape(path)}[/]"
     if d["checkpoint"]:
         yield "checkpoint", escape(d["checkpoint"])
-
-
-def describe_size(num_parameters: int, ratio: float) -> str:
-    """Parameters, and how they compare with the entries of the tensor."""
-    than = f"{ratio:.3g}x smaller" if ratio >= 1.0 else f"{1.0 / ratio:.3g}x larger than the data"
-    return f"[bold]{num_parameters:,}[/] ({than})"
-
-
-def describe_structure(structure: Structure) -> str:
-    """Edges and their ranks on one line."""
-    if not structure.ranks:
-        return "none: rank one"
-    edges = "  ".join(f"{i}-{j}:[cyan]{rank}[/]" for (i, j), rank in structure.ranks.items())
-    inner = structure.num_nodes - structure.order
-    return edges + (f"  ({inner} internal node{'s' if inner > 1 else ''})" if inner else "")
 
 
 @contextmanager

@@ -10,12 +10,9 @@ import numpy as np
 import typer
 from rich.markup import escape
 
-from ..data.array_files import write_array
 from ..errors import FileFormatError
 from . import options as opt
 from .console import emit_json, out
-from .inputs import load_result
-from .outputs import NETWORK_SUFFIX, check_outputs
 
 NAME = "reconstruct"
 
@@ -40,6 +37,10 @@ def run(
 
     Example: [cyan]tensorgrow reconstruct photo.safetensors -o back.png[/]
     """
+    from ..data.array_files import write_array
+    from .inputs import load_result
+    from .outputs import NETWORK_SUFFIX, check_outputs
+
     check_outputs([output])
     if output.suffix.lower() == NETWORK_SUFFIX:
         raise FileFormatError(f"{output} would be another network; give a name that ends in .npy, .png, ...")

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import DataError, OptionError
-from ..experiments import EXPERIMENTS, reproduce
 from . import ExitCode
 from . import options as opt
 from .console import emit_json, err, note, out
 
 NAME = "reproduce"
 ALL = "all"
+# The keys of `tensorgrow.experiments.EXPERIMENTS`, which takes torch to import.
+EXPERIMENTS = ("decomposition", "ablation", "timing", "high-order", "demos", "images", "completion", "mnist")
 
 
 def run(
@@ -35,6 +36,8 @@ def run(
     Cases that are already in the folder are not run again. "all" skips experiments without their data. The
     exit code is 1 if cases failed or experiments were skipped.
     """
+    from ..experiments import reproduce
+
     names = list(EXPERIMENTS) if name == ALL else [name]
     if unknown := [n for n in names if n not in EXPERIMENTS]:
         raise OptionError(

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from ..plotting.growth import pick_evenly
-from ..results import Result
+from ..errors import counted
 from . import options as opt
 from .console import emit_json, out, print_facts
-from .inputs import load_result
-from .outputs import describe_result, describe_size, describe_structure
+from .phrases import describe_size, describe_structure
+
+if TYPE_CHECKING:
+    from ..results import Result
 
 NAME = "show"
 
 
 def run(network: opt.NetworkFile, as_json: opt.JsonOutput = False) -> None:
     """Show the contents of a file: structure, sizes, errors, and the run it came from."""
+    from .inputs import load_result
+    from .outputs import describe_result
+
     result = load_result(network)
     if as_json:
         document = describe_result(NAME, result, files=[str(network)])
@@ -54,7 +58,7 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
     if result.history:
         yield "stopped", f"{result.stop.name}. {result.stop.text}"
     if "seconds" in result.info:
-        yield "time", f"{result.info['seconds']:.1f} s, {len(result.history)} steps"
+        yield "time", f"{result.info['seconds']:.1f} s, {counted(len(result.history), 'step')}"
 
 
 def _nodes(result: Result) -> Table:
@@ -70,6 +74,8 @@ def _nodes(result: Result) -> Table:
 
 
 def _path(result: Result) -> Table:
+    from ..plotting.growth import pick_evenly
+
     table = Table(title="smaller networks on the way (reconstruct --max-error)", title_justify="left")
     table.add_column("parameters", justify="right")
     table.add_column("error", justify="right")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import platform
 
-import torch
-
 from .._version import __version__
-from ..experiments.harness import package_version
 from . import options as opt
 from .console import emit_json, out
 
 NAME = "version"
-PACKAGES = ("torch", "numpy", "opt_einsum", "safetensors", "cotengra", "scipy", "typer", "rich", "tensorly")
+PACKAGES = ("torch", "numpy", "opt_einsum", "safetensors", "scipy", "typer", "rich", "tensorly")
 
 
 def run(as_json: opt.JsonOutput = False) -> None:
     """Show the versions of tensorgrow and of the packages it builds on."""
+    import torch
+
+    from ..experiments.harness import package_version
+
     versions = {"tensorgrow": __version__, "python": platform.python_version()}
     versions |= {name: package_version(name) or "not installed" for name in PACKAGES}
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]

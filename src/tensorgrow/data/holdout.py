@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import DataError, OptionError, warn
+from ..errors import DataError, OptionError, counted, warn
 from .fingerprint import position_codes
 from .observations import Observations
 
@@ -75,8 +75,8 @@ class Split:
             return None
         if count < self.fewest:
             warn(
-                f"only {count} samples: none is held out, and the network stays at rank one unless a limit "
-                "is given"
+                f"only {counted(count, 'sample')}: none is held out, and the network stays at rank one "
+                "unless a limit is given"
             )
             return None
         return _draw(count, min(self._number(count), count - 1), generator)
@@ -106,7 +106,10 @@ class Split:
         if self.share is None or self.share == 0.0:
             return self.samples(count, generator)
         if count < self.fewest:
-            warn(f"only {count} samples: none is held out, and the network does not grow unless a limit says")
+            warn(
+                f"only {counted(count, 'sample')}: none is held out, and the network does not grow unless a "
+                "limit says"
+            )
             return None
         share = max(self.share, min(self.least / count, 0.2))
         held = torch.zeros(count, dtype=torch.bool)
@@ -124,9 +127,8 @@ class Split:
 
     def warn_of_none(self, count: int) -> None:
         """Warn that none of `count` observations is held out, although some should be."""
-        what = (
-            f"only {count} observations" if count < self.fewest else "every slice needs its only observation"
-        )
+        few = count < self.fewest
+        what = f"only {counted(count, 'observation')}" if few else "every slice needs its only observation"
         warn(f"{what}: none is held out, and the network stays at rank one unless a limit is given")
 
     def _number(self, count: int) -> int:
@@ -237,6 +239,6 @@ def warn_of_few(count: int, shape: tuple[int, ...]) -> None:
     least = sum(shape) - len(shape) + 1
     if count < least:
         warn(
-            f"{count} observations of a tensor of shape {shape}: even a network of rank one has "
+            f"{counted(count, 'observation')} of a tensor of shape {shape}: even a network of rank one has "
             f"{least} degrees of freedom, so that the result is mostly the ridge's choice"
         )

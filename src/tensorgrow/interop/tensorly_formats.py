@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, StructureError
+from ..errors import DataError, StructureError, counted
 from ..network import TensorNetwork
 from ..structure import Structure
 from .assembly import assemble, import_optional
@@ -124,10 +124,10 @@ def describe(structure: Structure) -> str:
     if cycles == 0:
         text = "a tree" if parts == 1 else f"{parts} separate trees"
     else:
-        text = f"a graph with {cycles} cycle{'s' if cycles > 1 else ''}"
+        text = f"a graph with {counted(cycles, 'cycle')}"
     if internal:
         joint = " and" if cycles else " with"
-        text += f"{joint} {len(internal)} internal node{'s' if len(internal) > 1 else ''}"
+        text += f"{joint} {counted(len(internal), 'internal node')}"
     return text
 
 

@@ -14,7 +14,7 @@ import torch
 from ..data.arrays import compute_dtype, exponent_for
 from ..data.blocks import Blocks, Form, Partial, Reducer, as_source
 from ..data.devices import GPU_ENTRIES, check_memory, choose_device, one_thread
-from ..errors import DataError, OptionError
+from ..errors import DataError, OptionError, counted
 from ..network import TensorNetwork
 from ..objectives import (
     BlockedLeastSquares,
@@ -194,8 +194,8 @@ def _survey(reducer: Reducer, sketch: bool) -> tuple[Reducer, Partial, Ranges | 
             bad = [k[1] for k, v in survey.sums.items() if _is_squares(k) and not math.isfinite(v)]
             name = reducer.source.name(bad[0]) if bad else "a block"
             raise DataError(
-                f"{len(bad)} blocks of {reducer.source.label} have entries that are not finite; the first is "
-                f"{name}. Remove or fill them first"
+                f"{reducer.source.label} has entries that are not finite in {counted(len(bad), 'block')}; "
+                f"the first is {name}. Remove or fill them first"
             )
         exponent = exponent_for(survey.largest)
         if exponent == 0:

@@ -17,7 +17,7 @@ from ..callbacks.base import Callbacks
 from ..data.devices import choose_device, free_memory
 from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
-from ..errors import DataError, OptionError, check_choice
+from ..errors import DataError, OptionError, check_choice, counted
 from ..files import loads
 from ..network import RandomState, TensorNetwork
 from ..objectives import DensityLoss, Samples
@@ -78,7 +78,7 @@ class DensityResult(Result):
         held = "" if self.validation_nll is None else f", validation {self.validation_nll:.4f}"
         return (
             f"DensityResult({self.num_parameters:,} parameters, train {self.train_nll:.4f} nats{held}, "
-            f"{self.info['density']}, {len(self.history)} steps, stop={self.stop.name})"
+            f"{self.info['density']}, {counted(len(self.history), 'step')}, stop={self.stop.name})"
         )
 
 
@@ -286,7 +286,7 @@ def _as_rows(samples: Any) -> torch.Tensor:
     if values.dim() != 2 or values.shape[1] == 0:
         raise DataError(f"samples have shape {tuple(values.shape)}; (n, number of variables) is needed")
     if len(values) < 2:
-        raise DataError(f"{len(values)} samples were given; a density needs at least two")
+        raise DataError(f"only {counted(len(values), 'sample')}; a density needs at least two")
     if values.is_complex():
         raise DataError(f"samples are {values.dtype}; whole numbers from 0 are needed")
     if values.is_floating_point():

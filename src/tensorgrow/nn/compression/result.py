@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ...data.sizes import bytes_text
-from ...errors import OptionError
+from ...errors import OptionError, counted
 from ...files import check_fields, loads, read_file, reading, write_file
 from ...search import packable
 from ...steps import Record
@@ -193,7 +193,7 @@ class CompressResult:
     def __repr__(self) -> str:
         return (
             f"CompressResult({self.parameters_before:,} -> {self.num_parameters:,} parameters, "
-            f"{self.compression_ratio:.3g}x smaller, {len(self.layers)} layers)"
+            f"{self.compression_ratio:.3g}x smaller, {counted(len(self.layers), 'layer')})"
         )
 
 

@@ -1,0 +1,78 @@
+"""The public names; `tensorgrow` passes them on when one of them is first used."""
+
+from . import baselines, interop, losses, nn, plotting
+from ._version import __version__
+from .callbacks import trackers as tracking
+from .data import parallel as distributed
+from .data.blocks import Blocks
+from .data.features import FeatureMap
+from .data.observations import Observations
+from .data.tensorization import Tensorization, detensorize, tensorize
+from .errors import (
+    ClusterError,
+    DataError,
+    DataWarning,
+    FileFormatError,
+    MemoryLimitError,
+    MissingPackageError,
+    OptionError,
+    StructureError,
+    TensorgrowError,
+    WriteError,
+)
+from .files import load
+from .network import TensorNetwork
+from .results import Errors, Result
+from .search import GreedyOptions
+from .solvers import TrainingOptions
+from .steps import Step, StopReason
+from .structure import Structure
+from .tasks.complete import complete
+from .tasks.decompose import decompose
+from .tasks.density import DensityResult, learn_density
+from .tasks.density_model import DensityModel
+from .tasks.fit import fit
+from .tasks.learn import learn
+
+__all__ = [
+    "Blocks",
+    "ClusterError",
+    "DataError",
+    "DataWarning",
+    "DensityModel",
+    "DensityResult",
+    "Errors",
+    "FeatureMap",
+    "FileFormatError",
+    "GreedyOptions",
+    "MemoryLimitError",
+    "MissingPackageError",
+    "Observations",
+    "OptionError",
+    "Result",
+    "Step",
+    "StopReason",
+    "Structure",
+    "StructureError",
+    "TensorNetwork",
+    "TensorgrowError",
+    "Tensorization",
+    "TrainingOptions",
+    "WriteError",
+    "__version__",
+    "baselines",
+    "complete",
+    "decompose",
+    "detensorize",
+    "distributed",
+    "fit",
+    "interop",
+    "learn",
+    "learn_density",
+    "load",
+    "losses",
+    "nn",
+    "plotting",
+    "tensorize",
+    "tracking",
+]

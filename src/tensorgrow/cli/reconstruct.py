@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.markup import escape
 
@@ -37,6 +36,8 @@ def run(
 
     Example: [cyan]tensorgrow reconstruct photo.safetensors -o back.png[/]
     """
+    import numpy as np
+
     from ..data.array_files import write_array
     from .inputs import load_result
     from .outputs import NETWORK_SUFFIX, check_outputs

@@ -17,6 +17,7 @@ pytest.importorskip("sklearn")
 
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -187,3 +188,30 @@ def test_options_go_to_the_search(planted):
     assert clone(model).options == options
     with pytest.raises(tg.OptionError, match="options must be GreedyOptions"):
         tg.TNRegressor(options={"max_degree": 1}).fit(x, y)
+
+
+def test_weights_are_repetitions(planted):
+    x, y, _ = planted
+    y = noisy(y)
+    weights = np.arange(200) % 3
+    order = np.random.default_rng(0).permutation(int(weights.sum()))
+    model = tg.TNRegressor(random_state=0, max_steps=3, effort="fast")
+    once = clone(model).fit(x, y, sample_weight=weights)
+    twice = clone(model).fit(x.repeat(weights, 0)[order], y.repeat(weights)[order])
+    assert np.array_equal(once.predict(x), twice.predict(x))
+    np.testing.assert_allclose(clone(model).fit(x, y, 0.3 * weights).predict(x), once.predict(x), rtol=1e-6)
+    assert np.array_equal(clone(model).fit(x, y, np.ones(200)).predict(x), clone(model).fit(x, y).predict(x))
+
+
+@pytest.mark.parametrize("responses", [1, 2])
+def test_weighted_least_squares_agrees_with_scikit_learn(responses):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((60, 3)), rng.random(60)
+    y = x @ rng.standard_normal((3, responses)) + 2.0 + rng.standard_normal((60, responses))
+    structure = tg.Structure((3, 2), {(0, 1): 2}) if responses == 2 else tg.Structure((3,))
+    mask = np.arange(60) % 7 == 0  # of as many samples as there are weights
+    for validation in (False, mask):
+        model = tg.TNRegressor(structure=structure, ridge=0.0, validation=validation, random_state=0)
+        theirs = LinearRegression().fit(x, y, sample_weight=w)
+        ours = model.fit(x, y[:, 0] if responses == 1 else y, sample_weight=w)
+        np.testing.assert_allclose(ours.predict(x), theirs.predict(x).squeeze(), rtol=1e-4, atol=1e-4)

@@ -9,6 +9,7 @@ import torch
 import tensorgrow as tg
 from tensorgrow.contraction import product_plan
 from tensorgrow.tasks.linear_classifier import (
+    LabelledSamples,
     choose_ridge,
     fit_logistic,
     linear_network,
@@ -72,13 +73,13 @@ def test_too_small_ranks_hold_the_leading_directions():
 def test_logistic_regression_agrees_with_scikit_learn():
     x, y = load_iris(return_X_y=True)
     x = StandardScaler().fit_transform(x)
-    samples, labels = torch.from_numpy(x), torch.from_numpy(y)
-    found = fit_logistic(samples, labels, 3, 0.01)
+    samples = LabelledSamples(torch.from_numpy(x), torch.from_numpy(y), 3)
+    found = fit_logistic(samples, 0.01)
     # A constant feature, since scikit-learn puts no ridge on its own constants.
     theirs = LogisticRegression(C=1 / (2 * 0.01 * 150), fit_intercept=False, tol=1e-10, max_iter=5000)
     theirs.fit(np.column_stack([np.ones(150), x]), y)
     assert np.allclose(found.numpy(), theirs.coef_, atol=1e-3)
     generator = torch.Generator().manual_seed(0)
-    assert choose_ridge(samples, labels, 3, generator) < 1.0  # iris can be told apart
+    assert choose_ridge(samples, generator) < 1.0  # iris can be told apart
     noise = torch.randint(0, 2, (150,), generator=generator)
-    assert choose_ridge(samples, noise, 2, generator) >= 1.0
+    assert choose_ridge(LabelledSamples(samples.x, noise, 2), generator) >= 1.0

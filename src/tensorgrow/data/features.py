@@ -48,9 +48,14 @@ class FeatureMap:
 
     @classmethod
     def fit(
-        cls, x: Any, kind: FeatureMapName | Callable[[Any], Any] = "polynomial", size: int | None = None
+        cls,
+        x: Any,
+        kind: FeatureMapName | Callable[[Any], Any] = "polynomial",
+        size: int | None = None,
+        *,
+        weights: torch.Tensor | None = None,
     ) -> FeatureMap:
-        """Fit the map to training samples of shape ``(n, d)``.
+        """Fit the map to training samples of shape ``(n, d)``, with weights of mean one or all alike.
 
         By default, `size` depends on the number of features: polynomials of degree 3 for up to 4 features,
         2 for up to 8 and 1 for more.
@@ -62,7 +67,10 @@ class FeatureMap:
         # In units near the largest number of each feature, squares neither overflow nor vanish; powers of two
         # round nothing.
         unit = torch.ldexp(torch.ones_like(samples[0]), torch.frexp(samples.abs().amax(0)).exponent - 1)
-        mean, deviation = unit * (samples / unit).mean(0), (samples / unit).std(0, correction=0)
+        share = torch.ones(len(samples), 1, dtype=samples.dtype) if weights is None else weights[:, None]
+        scaled = samples / unit
+        middle = (share * scaled).mean(0)
+        mean, deviation = unit * middle, (share * (scaled - middle) ** 2).mean(0).sqrt()
         # What is left of a constant column is rounding.
         deviation = unit * torch.where(deviation <= 1e-12, 1.0, deviation)
         low, high = samples.amin(0), samples.amax(0)
@@ -72,7 +80,8 @@ class FeatureMap:
         plain = torch.eye(length, dtype=torch.float64).expand(samples.shape[1], -1, -1)
         unturned = cls(kind, length, low, high, mean, deviation, plain)
         raw = unturned._raw(samples)
-        turn = _orthonormal(raw) if kind in ("polynomial", "linear") else _turn(raw)
+        make_turn = _orthonormal if kind in ("polynomial", "linear") else _turn
+        turn = make_turn(raw, share[:, :, None])
         # The second component has size 2 / sqrt(d), each later one half of the one before: the same ridge
         # then suits all products, since those of many features are very many, but small.
         reach = min(1.0, 2.0 / math.sqrt(samples.shape[1]))
@@ -124,11 +133,11 @@ def _size(kind: FeatureMapName | Callable[[Any], Any], size: int | None, feature
     return size
 
 
-def _orthonormal(raw: torch.Tensor) -> torch.Tensor:
+def _orthonormal(raw: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
     """Find the basis that makes powers orthonormal polynomials; zero for degrees that samples cannot tell."""
     count, size = len(raw), raw.shape[-1]
     # Rows of zeros change nothing, but give a square factor where samples are fewer than powers.
-    rows = torch.cat([raw, raw.new_zeros(max(0, size - count), *raw.shape[1:])])
+    rows = torch.cat([share.sqrt() * raw, raw.new_zeros(max(0, size - count), *raw.shape[1:])])
     _, r = torch.linalg.qr(rows.movedim(0, 1))
     heights = r.diagonal(dim1=1, dim2=2)
     # The mean size of what a power adds to the lower ones: below 1e-6, samples cannot tell it from them.
@@ -139,16 +148,17 @@ def _orthonormal(raw: torch.Tensor) -> torch.Tensor:
     return torch.where(both, basis, 0.0)
 
 
-def _turn(raw: torch.Tensor) -> torch.Tensor:
+def _turn(raw: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
     """Find the basis in which the first component is nearly 1 and the others are uncorrelated with it."""
     count, size = len(raw), raw.shape[-1]
-    gram = torch.einsum("nda,ndb->dab", raw, raw) / count
-    mean = raw.mean(0)
+    weighted = share * raw
+    gram = torch.einsum("nda,ndb->dab", weighted, raw) / count
+    mean = weighted.mean(0)
     constant = torch.einsum("dab,db->da", torch.linalg.pinv(gram, hermitian=True, rtol=1e-9), mean)
     first = torch.einsum("nda,da->nd", raw, constant)
-    power = (first**2).mean(0).clamp_min(1e-300)
-    share = torch.einsum("nda,nd->da", raw, first) / count / power[:, None]
-    away = torch.eye(size, dtype=raw.dtype) - constant[:, :, None] * share[:, None, :]
+    power = (share[:, :, 0] * first**2).mean(0).clamp_min(1e-300)
+    part = torch.einsum("nda,nd->da", weighted, first) / count / power[:, None]
+    away = torch.eye(size, dtype=raw.dtype) - constant[:, :, None] * part[:, None, :]
     spread = away.mT @ gram @ away
     values, vectors = torch.linalg.eigh(0.5 * (spread + spread.mT))
     values, vectors = values[:, 1:].flip(1).clamp_min(0.0), vectors[:, :, 1:].flip(2)  # largest first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -48,6 +48,10 @@ class Split:
     def holds_out(self) -> bool:
         """Whether anything should be held out."""
         return self.share != 0.0
+
+    def of_rows(self, rows: torch.Tensor, count: int) -> Split:
+        """The same for some of `count` samples: a mask of all becomes one of these."""
+        return self if self.share is not None else replace(self, mask=self._sample_mask(count)[rows])
 
     def entries(self, seen: Observations, x: Any, generator: torch.Generator) -> torch.Tensor | None:
         """Hold out some of `seen`, which has each position once, in order; every slice keeps one to fit.

@@ -20,7 +20,7 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
     from sklearn.utils import check_array
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise MissingPackageError(
         "tensorgrow's estimators need scikit-learn 1.6 or later: pip install 'tensorgrow[learn]'"
@@ -95,6 +95,12 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(seed, np.random.RandomState):  # others are for tensorgrow to judge
             keywords["random_state"] = int(seed.randint(np.iinfo(np.int32).max))
         return keywords
+
+    def _weights(self, sample_weight: Any, X: Any) -> Any:
+        """Weights that scikit-learn accepts; None stays None."""
+        if sample_weight is None:
+            return None
+        return _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
 
     def _validate(self, X: Any, *y: Any, **how: Any) -> Any:
         """Arrays that scikit-learn accepts, of single or double precision."""

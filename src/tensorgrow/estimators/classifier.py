@@ -118,8 +118,12 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     ) -> None:
         self._store(locals())
 
-    def fit(self, X: Any, y: Any) -> TNClassifier:
-        """Learn the weights from samples ``(n, d)`` and labels ``(n,)``, which may be numbers or strings."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TNClassifier:
+        """Learn the weights from samples ``(n, d)`` and labels ``(n,)``, which may be numbers or strings.
+
+        A sample of `sample_weight` 2 counts as much as one that is listed twice; by default all count the
+        same. Only ratios matter.
+        """
         x, y = self._validate(X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -132,6 +136,7 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
             feature_map=self.feature_map,
             map_size=self.map_size,
             training=self.training,
+            weights=self._weights(sample_weight, x),
             **self._keywords(),
         )
         self.result_ = model.result
@@ -160,6 +165,7 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     def _logits(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
         x = self._validate(X, reset=False)
-        network = self.network_
-        # In double precision softmax sums to one to the last digit, whatever the cores were trained in.
-        return logits(network, self.features_(x, network.dtype).to(network.device)).double()
+        # In double precision, whatever the cores were trained in: softmax sums to one to the last digit, and
+        # the answer for a sample does not depend on those beside it.
+        network = self.network_.to(dtype=torch.float64)
+        return logits(network, self.features_(x).to(network.device))

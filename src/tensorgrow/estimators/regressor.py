@@ -118,7 +118,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
     ) -> None:
         self._store(locals())
 
-    def fit(self, X: Any, y: Any) -> TNRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TNRegressor:
         """Learn the coefficients.
 
         Parameters
@@ -127,6 +127,9 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
             Samples, ``(n, d_1, ..., d_p)``, or ``(n, d)`` that `dims` folds.
         y
             Responses, ``(n,)`` or ``(n, q)``.
+        sample_weight
+            How much each sample counts; by default all the same. A sample of weight 2 counts as much as one
+            that is listed twice. Only ratios matter.
         """
         x, y = self._validate(X, y, multi_output=True, y_numeric=True, allow_nd=True)
         dtype = as_dtype(self.dtype)
@@ -142,6 +145,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
             y[:, 0] if self._outputs == (1,) else y,
             fit_intercept=self.fit_intercept,
             ridge=self.ridge,
+            weights=self._weights(sample_weight, x),
             **self._keywords(),
         )
         self.result_ = model.result

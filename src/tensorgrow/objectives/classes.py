@@ -9,6 +9,7 @@ import torch
 
 from ..algebra import moves
 from ..contraction import inner_plan, product_plan
+from ..data.sample_weights import weighted_mean
 from ..losses import cross_entropy
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -36,6 +37,8 @@ class Classification(Screening):
         Class numbers.
     num_classes
         Size of the last leg.
+    weights
+        How much every sample counts, with mean one; None: all the same.
     held_out
         True for samples that only `validate` sees; None for none.
     generator
@@ -54,6 +57,7 @@ class Classification(Screening):
         labels: torch.Tensor,
         num_classes: int,
         *,
+        weights: torch.Tensor | None = None,
         held_out: torch.Tensor | None = None,
         generator: torch.Generator,
         ridge: float = 0.0,
@@ -64,6 +68,8 @@ class Classification(Screening):
         fitted = torch.ones_like(labels, dtype=torch.bool) if held_out is None else ~held_out
         self.features, self.labels = features[fitted], labels[fitted]
         self._held = None if held_out is None else (features[held_out], labels[held_out])
+        self._weights = None if weights is None else weights[fitted]
+        self._held_weights = None if weights is None or held_out is None else weights[held_out]
         self._generator = generator
         self._ridge = ridge
         self._batch_size = batch_size or (64 if len(self.labels) <= 1_000 else 128)
@@ -82,22 +88,27 @@ class Classification(Screening):
         return order.tensor_split(self.num_batches)
 
     def loss(self, network: TensorNetwork, batch: torch.Tensor) -> torch.Tensor:
-        loss = self._loss(network, self.features[batch], self.labels[batch])
+        loss = self._loss(network, batch)
         if not self._ridge:
             return loss
         cores = list(network.cores)
         square: torch.Tensor = inner_plan(network.structure, network.structure, False).run(cores + cores)
         return loss + self._ridge * square
 
-    @staticmethod
-    def _loss(network: TensorNetwork, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(product_plan(network.structure).run(network.cores, features), labels)
+    def _loss(self, network: TensorNetwork, batch: torch.Tensor) -> torch.Tensor:
+        values = product_plan(network.structure).run(network.cores, self.features[batch])
+        if self._weights is None:
+            return cross_entropy(values, self.labels[batch])
+        # Not over the weights of the batch: a batch of small weights says little.
+        return (self._weights[batch] * cross_entropy.each(values, self.labels[batch])).mean()
 
     def total(self, network: TensorNetwork) -> float:
-        return float(cross_entropy(logits(network, self.features), self.labels))
+        return float(cross_entropy(logits(network, self.features), self.labels, self._weights))
 
     def validate(self, network: TensorNetwork) -> float | None:
-        return None if self._held is None else float(self.held_out_losses(network).mean())
+        if self._held is None:
+            return None
+        return float(weighted_mean(self.held_out_losses(network), self._held_weights))
 
     def held_out_losses(self, network: TensorNetwork) -> torch.Tensor:
         """Cross-entropy of every held-out sample."""
@@ -155,7 +166,6 @@ class Classification(Screening):
         """Largest singular value of every edge's pair gradient, with the slices that lower the loss."""
         structure = network.structure
         frozen = [c.detach() for c in network.cores]
-        features, labels = self.features[batch], self.labels[batch]
         leaves = []
         for edge in edges:
             for node, other in (edge, edge[::-1]):
@@ -166,7 +176,7 @@ class Classification(Screening):
             leaves = [v.requires_grad_() for v in leaves]
             slices = {e: (leaves[2 * k], leaves[2 * k + 1]) for k, e in enumerate(edges)}
             grown = TensorNetwork(*moves.grow_many(structure, frozen, slices))
-            gradients = torch.autograd.grad(self._loss(grown, features, labels), leaves)
+            gradients = torch.autograd.grad(self._loss(grown, batch), leaves)
             norms = [g.norm() for g in gradients]
             before = [v.detach() for v in leaves]
             leaves = [PROBE * g / s.clamp_min(1e-30) for g, s in zip(gradients, norms)]

@@ -35,6 +35,9 @@ class GradientProblem:
         half those that were not tried for longest. None: all.
     least_gain
         Share of its value by which the measure must fall for a growth to count as progress.
+    resolution
+        The measure must also fall by this much. Of a loss that is never negative: where no more than this is
+        left, nothing more is trained or grown.
     """
 
     objective: Differentiable
@@ -46,6 +49,7 @@ class GradientProblem:
     target: float = -math.inf
     shortlist: int | None = None
     least_gain: float = LEAST_GAIN
+    resolution: float = -math.inf
 
 
 @dataclass
@@ -101,6 +105,8 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         state.phase = "grow"
         if self._is_reached:
             self._end(StopReason.TARGET_REACHED)
+        elif self.current.measure <= problem.resolution:
+            self._end(StopReason.VALIDATION)
 
     def _grow(self) -> None:
         state, problem = self.state, self.problem
@@ -156,7 +162,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         self._note_best()
         if self._is_reached:
             self._end(StopReason.TARGET_REACHED)
-        elif state.stale >= o.patience:
+        elif state.stale >= o.patience or self.current.measure <= problem.resolution:
             held_out = problem.objective.holds_out
             self._end(StopReason.VALIDATION if held_out else StopReason.NO_PROGRESS)
 
@@ -175,7 +181,12 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
     def _train(self, network: TensorNetwork, moments: State | None) -> tuple[Fitted, State]:
         problem = self.problem
         return fit_by_gradient(
-            problem.objective, network, problem.training, moments=moments, deadline=self.context.deadline
+            problem.objective,
+            network,
+            problem.training,
+            moments=moments,
+            deadline=self.context.deadline,
+            enough=problem.resolution,
         )
 
     def _try(
@@ -240,7 +251,9 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         state = self.state
         now = self.current.measure
         before = math.inf if state.best is None else state.best.measure
-        least = 0.0 if state.best is None else self.problem.least_gain * abs(before)
+        least = 0.0
+        if state.best is not None:
+            least = max(self.problem.least_gain * abs(before), self.problem.resolution)
         state.stale = 0 if now < before - least or state.best is None else state.stale + 1
         if state.best is None or now < before:
             state.best = state.current
@@ -256,8 +269,12 @@ def fit_by_gradient(
     *,
     moments: State | None = None,
     deadline: float = math.inf,
+    enough: float = -math.inf,
 ) -> tuple[Fitted, State]:
-    """All cores of a network trained from where they are; also what the optimiser remembers of them."""
+    """All cores of a network trained from where they are; also what the optimiser remembers of them.
+
+    Training ends early where the measure is no larger than `enough`.
+    """
     structure = network.structure
     leaves = [c.detach().clone().requires_grad_() for c in network.cores]
 
@@ -274,6 +291,7 @@ def fit_by_gradient(
         whole=objective.is_whole,
         state=moments if moments and len(moments) == len(leaves) else None,
         deadline=deadline,
+        enough=enough,
     )
     trained = TensorNetwork(structure, [leaf.detach() for leaf in leaves])
     return Fitted(trained, objective.total(trained), objective.validate(trained)), done.state

@@ -182,6 +182,7 @@ def train(
     deadline: float = math.inf,
     buffers: Sequence[torch.Tensor] = (),
     may_stay: bool = True,
+    enough: float = -math.inf,
 ) -> Training:
     """Minimise a loss in place; parameters and buffers end at their best epoch.
 
@@ -206,6 +207,8 @@ def train(
         What the loss changes as it is computed, such as running statistics.
     may_stay
         Whether the state before the first epoch may be the best one.
+    enough
+        No further epoch starts once the measure is no larger than this.
     """
     leaves = list(parameters)
     all_values = [*leaves, *buffers]
@@ -222,6 +225,8 @@ def train(
     step = options.step(optimizer, leaves, loss, buffers)
     average = _Average(leaves, options.average)
     for _ in range(count):
+        if best <= enough:
+            break
         for batch in batches():
             step(batch)
             average.note()

@@ -116,13 +116,14 @@ class Guidance:
         Edges to try before a growth; None: all.
     prior
         What edges promise before they are tried; edges without an entry are all tried first.
-    least_gain
-        Share of its value by which the measure must fall for a growth to count as progress.
+    least_gain, resolution
+        As for `GradientProblem`.
     """
 
     shortlist: int | None = None
     prior: Mapping[Edge, float] = field(default_factory=dict)
     least_gain: float = GradientProblem.least_gain
+    resolution: float = GradientProblem.resolution
 
 
 class LearnTask(NetworkTask[GradientSearch]):
@@ -167,6 +168,7 @@ class LearnTask(NetworkTask[GradientSearch]):
             GradientProblem.target if target is None else target,
             guidance.shortlist,
             guidance.least_gain,
+            guidance.resolution,
         )
         search = GradientSearch(problem, request.limits, self.start())
         search.state.gains = {edge: (gain, -1) for edge, gain in guidance.prior.items()}

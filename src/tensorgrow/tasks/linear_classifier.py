@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -27,15 +28,36 @@ FOLDS, MANY = 5, 3_000
 Tree = Sequence[tuple[int, int]]
 
 
-def fit_logistic(x: torch.Tensor, labels: torch.Tensor, num_classes: int, ridge: float) -> torch.Tensor:
+@dataclass(frozen=True)
+class LabelledSamples:
+    """Samples ``(n, p)``, class numbers, and how much each sample counts; None: all the same."""
+
+    x: torch.Tensor
+    labels: torch.Tensor
+    num_classes: int
+    weights: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def at(self, rows: torch.Tensor) -> LabelledSamples:
+        """Some of them."""
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(self, x=self.x[rows], labels=self.labels[rows], weights=weights)
+
+
+def fit_logistic(samples: LabelledSamples, ridge: float) -> torch.Tensor:
     """Fit weights ``(classes, 1 + p)``, the constants first, by scikit-learn's logistic regression.
 
     They minimise the mean cross-entropy plus `ridge` times the sum of their squares, constants included.
     """
     from sklearn.linear_model import LogisticRegression
 
+    x, num_classes = samples.x, samples.num_classes
     design = np.concatenate([np.ones((len(x), 1)), x.cpu().numpy()], 1)
-    numbers, share = labels.cpu().numpy(), np.ones(len(x))
+    numbers, share = samples.labels.cpu().numpy(), np.ones(len(x))
+    if samples.weights is not None:
+        share = (samples.weights / samples.weights.mean()).cpu().numpy()
     absent = np.setdiff1d(np.arange(num_classes), numbers)  # scikit-learn wants to see every class
     design = np.concatenate([design, np.zeros((len(absent), design.shape[1]))])
     numbers, share = np.concatenate([numbers, absent]), np.concatenate([share, np.zeros(len(absent))])
@@ -49,10 +71,9 @@ def fit_logistic(x: torch.Tensor, labels: torch.Tensor, num_classes: int, ridge:
     return torch.from_numpy(rows).to(x)
 
 
-def choose_ridge(
-    x: torch.Tensor, labels: torch.Tensor, num_classes: int, generator: torch.Generator
-) -> float:
+def choose_ridge(samples: LabelledSamples, generator: torch.Generator) -> float:
     """Find the ridge, times the number of samples, with the smallest cross-validated cross-entropy."""
+    labels = samples.labels
     # Classes are spread evenly over the folds.
     order = torch.randperm(len(labels), generator=generator).to(labels.device)
     by_class = order[torch.argsort(labels[order], stable=True)]
@@ -64,10 +85,11 @@ def choose_ridge(
         if not bool(test.any()) or bool(test.all()):
             continue
         for number, ridge in enumerate(RIDGES):
-            weights = fit_logistic(x[~test], labels[~test], num_classes, ridge / int((~test).sum()))
-            values = x[test] @ weights[:, 1:].T + weights[:, 0]
-            loss = torch.nn.functional.cross_entropy(values, labels[test], reduction="sum")
-            totals[number] += float(loss)
+            weights = fit_logistic(samples.at(~test), ridge / int((~test).sum()))
+            tested = samples.at(test)
+            values = tested.x @ weights[:, 1:].T + weights[:, 0]
+            losses = torch.nn.functional.cross_entropy(values, tested.labels, reduction="none")
+            totals[number] += float((losses if tested.weights is None else tested.weights * losses).sum())
     return min(zip(totals, RIDGES))[1]
 
 

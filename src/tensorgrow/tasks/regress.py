@@ -13,6 +13,7 @@ from ..data.arrays import as_target, floor_exponent, largest, times_power
 from ..data.devices import check_memory
 from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
+from ..data.sample_weights import SampleWeights
 from ..errors import DataError, OptionError
 from ..network import TensorNetwork
 from ..objectives import RegressionLeastSquares
@@ -56,6 +57,7 @@ def regress(
     fit_intercept: bool = True,
     edges: Edges = "all",
     ridge: float | None = None,
+    weights: Any = None,
     **keywords: Unpack[SearchKeywords],
 ) -> Regression:
     """Learn ``y_i = b + <X_i, W>`` with a network ``W`` whose structure and ridge held-out samples choose.
@@ -73,6 +75,9 @@ def regress(
     ridge
         Weight of the penalty on every core, relative to its Gram matrix; by default held-out samples choose
         it. It overrides that of `options`.
+    weights
+        How much every sample counts; by default all the same. Repeated samples count as one with the sum of
+        their weights.
     edges, keywords
         As for `decompose`; `max_error` is a relative error on the held-out samples.
 
@@ -92,9 +97,20 @@ def regress(
         changes |= {"sweeps": FIT_SWEEPS, "tolerance": FIT_TOLERANCE}
         changes |= {"final_sweeps": FIT_SWEEPS, "final_tolerance": FIT_TOLERANCE}
     request = replace(request, options=request.options.replace(**changes))
-    task = RegressTask(x, y, request, structure, validation, fit_intercept=fit_intercept)
+    data = Sampled(x, y, weights, validation)
+    task = RegressTask(data, request, structure, fit_intercept=fit_intercept)
     result = run_task(task, request.audience)
     return Regression(result, task.intercept(result.network))
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What the user knows of a response; `regress` says what the fields mean."""
+
+    x: Any
+    y: Any
+    weights: Any = None
+    validation: Any = HELD_OUT
 
 
 class RegressTask(HeldOutTask):
@@ -107,16 +123,9 @@ class RegressTask(HeldOutTask):
     """
 
     def __init__(
-        self,
-        x: Any,
-        y: Any,
-        request: Request,
-        structure: Structure | None,
-        validation: Any,
-        *,
-        fit_intercept: bool,
+        self, data: Sampled, request: Request, structure: Structure | None, *, fit_intercept: bool
     ) -> None:
-        samples, responses = as_target(x, request.dtype), as_target(y, request.dtype)
+        samples, responses = as_target(data.x, request.dtype), as_target(data.y, request.dtype)
         if samples.dim() < 2:
             raise DataError(
                 f"x has shape {tuple(samples.shape)}; an axis of samples and at least one more are needed"
@@ -125,15 +134,21 @@ class RegressTask(HeldOutTask):
             raise DataError(f"y has shape {tuple(responses.shape)}; (n,) or (n, q) is needed")
         if len(samples) != len(responses):
             raise DataError(f"x has {len(samples)} samples, y has {len(responses)}")
+        split = Split.parse(data.validation)
+        counted = SampleWeights.of([samples, responses], data.weights, merge=split.mask is None)
+        split = split.of_rows(counted.rows, len(samples))
+        if len(counted.rows) < len(samples) or counted.weights is not None:
+            samples, responses = samples[counted.rows], responses[counted.rows]
         common = request.dtype or torch.promote_types(samples.dtype, responses.dtype)
         where, self.home = request.places(samples, GPU_NUMBERS)
         for_split, self.generator = request.generators()
-        held_out = Split.parse(validation).samples(len(samples), for_split)
+        held_out = split.samples(len(samples), for_split)
         self.held_out = None if held_out is None else held_out.to(where)
         # Always in units of about one: results do not depend on the units of the data.
         self.x_exponent, self.y_exponent = (floor_exponent(largest(t)) for t in (samples, responses))
         self.x = times_power(samples.to(where, common), -self.x_exponent)
         self.y = times_power(responses.to(where, common), -self.y_exponent)
+        self.weights = None if counted.weights is None else counted.weights.to(where)
         self.shape = (*self.x.shape[1:], *self.y.shape[1:])
         self.structure, self.fit_intercept = structure, fit_intercept
         if structure is not None and structure.dims != self.shape:
@@ -154,7 +169,7 @@ class RegressTask(HeldOutTask):
 
     @property
     def is_zero(self) -> bool:
-        return not bool(_centre(self.y, None, self.fit_intercept)[0].any())
+        return not bool(self._centre(self.y)[0].any())
 
     @property
     def what(self) -> str:
@@ -165,14 +180,15 @@ class RegressTask(HeldOutTask):
 
     def objective(self, ridge: float, *, everything: bool = False) -> RegressionLeastSquares:
         held_out = None if everything else self.held_out
-        x, _ = _centre(self.x, held_out, self.fit_intercept)
-        y, _ = _centre(self.y, held_out, self.fit_intercept)
+        x, y = self._centre(self.x, held_out)[0], self._centre(self.y, held_out)[0]
+        if self.weights is not None:  # weighted squares are the squares of what the roots multiply
+            roots = self.weights.sqrt().to(x.real.dtype)
+            x, y = (part * roots.reshape(-1, *[1] * (part.dim() - 1)) for part in (x, y))
         return RegressionLeastSquares(x, y, held_out=held_out, ridge=ridge)
 
     def intercept(self, network: TensorNetwork) -> torch.Tensor:
         """Compute ``mean(y) - <mean(x), W>`` for coefficients in the units of the user."""
-        _, x_mean = _centre(self.x, None, self.fit_intercept)
-        _, y_mean = _centre(self.y, None, self.fit_intercept)
+        x_mean, y_mean = self._centre(self.x)[1], self._centre(self.y)[1]
         unit = network.times_power(-self.exponent)
         weights = unit.to_dense().to(x_mean.device).reshape(x_mean.numel(), -1)
         value = y_mean.reshape(-1) - x_mean.reshape(-1).to(weights.dtype) @ weights
@@ -205,25 +221,28 @@ class RegressTask(HeldOutTask):
 
     def fingerprint(self) -> Mapping[str, object]:
         return {
-            "data": fingerprint_tensors([self.x, self.y, self.held_out]),
+            "data": fingerprint_tensors([self.x, self.y, self.held_out, self.weights]),
             "fit_intercept": self.fit_intercept,
         }
 
+    def _centre(
+        self, data: torch.Tensor, held_out: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Subtract the mean over the fitted samples and return it too; constants become exactly zero."""
+        if not self.fit_intercept:
+            return data, torch.zeros_like(data[0])
+        used = slice(None) if held_out is None else ~held_out
+        wide = torch.complex128 if data.is_complex() else torch.float64
+        if self.weights is None:
+            mean = data[used].mean(0, dtype=wide)
+        else:
+            shares = self.weights[used] / self.weights[used].sum()
+            mean = torch.tensordot(shares.to(wide), data[used].to(wide), 1)
+        rest = (data.to(wide) - mean).to(data.dtype)
+        # Deviations of a few units of rounding are rounding.
+        rounding = 16.0 * torch.finfo(data.dtype).eps * mean.abs()
+        constant = (rest.abs().amax(0) <= rounding).to(data.real.dtype)
+        return rest * (1.0 - constant), mean.to(data.dtype)
+
     def about(self) -> Mapping[str, object]:
         return {"num_samples": len(self.x), "num_held_out": self.num_held_out}
-
-
-def _centre(
-    data: torch.Tensor, held_out: torch.Tensor | None, fit_intercept: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Subtract the mean over the fitted samples and return it too; what is constant becomes exactly zero."""
-    if not fit_intercept:
-        return data, torch.zeros_like(data[0])
-    fitted = data if held_out is None else data[~held_out]
-    wide = torch.complex128 if data.is_complex() else torch.float64
-    mean = fitted.mean(0, dtype=wide)
-    rest = (data.to(wide) - mean).to(data.dtype)
-    # Deviations of a few units of rounding are rounding.
-    rounding = 16.0 * torch.finfo(data.dtype).eps * mean.abs()
-    constant = (rest.abs().amax(0) <= rounding).to(data.real.dtype)
-    return rest * (1.0 - constant), mean.to(data.dtype)

@@ -82,3 +82,49 @@ def test_what_else_quimb_allows():
         interop.from_quimb(tn, output_inds=["x0", "nowhere"])
     with pytest.raises(tg.StructureError, match="the result is a number"):
         interop.from_quimb(tn.conj() & tn)
+
+
+def described(tn):
+    return [(t.inds, tuple(t.tags)) for t in tn]
+
+
+def quimb_networks(qtn):
+    return {
+        "named": qtn.MPS_rand_state(5, 3, site_ind_id="x{}", site_tag_id="S{}", tags="PSI", seed=1),
+        "product": qtn.MPS_computational_state("0101"),  # bonds of size one
+        "ring": qtn.MPS_rand_state(5, 2, cyclic=True, seed=1),
+        "operator": qtn.MPO_rand(3, 2, seed=1),  # two open indices per tensor
+        "lattice": qtn.PEPS.rand(2, 3, 2, seed=1),
+        "plain": qtn.TN_rand_reg(6, 3, 2, phys_dim=2, seed=1),
+    }
+
+
+@pytest.mark.parametrize("name", ["named", "product", "ring", "operator", "lattice", "plain"])
+def test_names_tags_and_kind_come_back(name):
+    tn = quimb_networks(pytest.importorskip("quimb.tensor"))[name]
+    back = interop.to_quimb(interop.from_quimb(tn))
+    assert type(back) is type(tn)
+    assert described(back) == described(tn)
+    legs = tn.outer_inds()
+    np.testing.assert_allclose(back.contract(output_inds=legs).data, tn.contract(output_inds=legs).data)
+    for known in type(tn)._EXTRA_PROPS:
+        assert getattr(back, known) == getattr(tn, known)
+
+
+def test_what_was_fitted_to_an_mps_returns_as_one():
+    qtn = pytest.importorskip("quimb.tensor")
+    mps = quimb_networks(qtn)["named"]
+    network = interop.from_quimb(mps)
+    assert network.structure.dims == (2,) * 5
+    smaller = tg.fit(network.to_dense(), tg.Structure.tensor_train((2,) * 5, (2, 1, 2, 2)), random_state=0)
+    back = interop.to_quimb(smaller.network, like=mps)
+    assert isinstance(back, qtn.MatrixProductState)
+    assert back.bond_sizes() == [2, 1, 2, 2] and back.site_ind_id == "x{}"
+    assert [t.tags for t in back] == [t.tags for t in mps]
+    back.left_canonicalize()  # what only an MPS can do
+    close(back.to_dense([f"x{k}" for k in range(5)]).reshape((2,) * 5), smaller.network)
+    grown = interop.to_quimb(network.grow_edge(0, 3), like=mps)  # no chain any more
+    assert type(grown) is qtn.TensorNetwork
+    assert set(grown.outer_inds()) == {f"x{k}" for k in range(5)} and "S3" in grown.tags
+    with pytest.raises(tg.StructureError, match="5 open indices, the network 2"):
+        interop.to_quimb(random_network(tg.Structure((2, 2)), 0, torch.float64), like=mps)

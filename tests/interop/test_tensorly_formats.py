@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tensorgrow as tg
 from tensorgrow import interop
@@ -36,10 +38,30 @@ def test_tensorly_formats_come_back(structure, name, dtype):
     same(interop.from_tensorly(exported), network)
 
 
-def test_numbers_alone_go_into_the_first_core():
+@st.composite
+def exportable(draw):
+    """Structures that TensorLy has names for: any sizes and ranks, ones and lonely nodes among them."""
+    dims = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    p, rank = len(dims), st.integers(1, 3)
+    kind = draw(st.sampled_from(["chain", "ring", "star"][: 3 if p > 1 else 1]))  # no Tucker of one mode
+    edges = [(k, k + 1) for k in range(p - 1)] + ([(0, p - 1)] if kind == "ring" and p > 2 else [])
+    lonely = draw(st.integers(0, 2))  # internal nodes before the centre of a star, or after everything
+    nodes = p + lonely + draw(st.integers(0, 2))
+    if kind == "star":
+        edges, nodes = [(k, p + lonely) for k in range(p)], nodes + 1
+    ranks = {e: r for e in edges if (r := draw(rank)) > 1}
+    return tg.Structure(dims, ranks, num_nodes=nodes)
+
+
+@given(structure=exportable())
+def test_structures_with_ones_and_lonely_nodes_come_back(structure):
     pytest.importorskip("tensorly")
-    network = random_network(tg.Structure((2, 3), {(0, 1): 2}, num_nodes=4), 0, torch.float64)
-    close(interop.to_tensorly(network).to_tensor(), network)
+    network = random_network(structure, 0, torch.float64)
+    exported = interop.to_tensorly(network)
+    close(exported.to_tensor(), network)
+    back = interop.from_tensorly(exported)
+    assert back.structure == structure
+    close(back.to_dense().numpy(), network)
 
 
 def test_tensorly_backend_is_respected():

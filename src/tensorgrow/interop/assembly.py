@@ -30,6 +30,7 @@ class Labelled:
 
     data: torch.Tensor
     labels: list[Label]
+    source: int | None = None  # its number among the tensors that came in; None for copies and identities
 
     def rename(self, old: Label, new: Label) -> None:
         self.labels[self.labels.index(old)] = new
@@ -44,6 +45,23 @@ class _NewLabel:
 
     kind: str
     number: int
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A network, and what its parts were before.
+
+    Attributes
+    ----------
+    sources
+        For every node the number of the tensor it was; None where a node had to be added.
+    bonds
+        Label of every edge.
+    """
+
+    network: TensorNetwork
+    sources: tuple[int | None, ...]
+    bonds: dict[Edge, Label]
 
 
 def import_optional(name: str) -> Any:
@@ -69,6 +87,11 @@ def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequen
         follow the copy tensors, which join three and more tensors. Of several legs of one tensor the largest
         stays with it, and the others get an identity of their own.
     """
+    return assemble_traced(tensors, open_labels).network
+
+
+def assemble_traced(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequence[Label]) -> Assembly:
+    """Build the network as `assemble` does, and say what became of every tensor."""
     legs = list(open_labels)
     nodes = _read(tensors)
     _check(nodes, legs)
@@ -82,14 +105,14 @@ def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequen
 
 
 def _read(tensors: Iterable[tuple[Any, Sequence[Label]]]) -> list[Labelled]:
-    nodes = []
+    nodes: list[Labelled] = []
     for data, labels in tensors:
         tensor = as_tensor(data, copy=True)
         if tensor.dim() != len(labels):
             raise StructureError(
                 f"a tensor with {tensor.dim()} axes came with {len(labels)} labels: {labels!r}"
             )
-        nodes.append(Labelled(tensor, list(labels)))
+        nodes.append(Labelled(tensor, list(labels), len(nodes)))
     if not nodes:
         raise StructureError("there are no tensors; a network needs at least one")
     dtype = reduce(torch.promote_types, (n.data.dtype for n in nodes))
@@ -200,13 +223,14 @@ def _fuse_parallel(nodes: list[Labelled], legs: list[Label]) -> None:
             node.labels = [*(node.labels[a] for a in others), _NewLabel("fused", number)]
 
 
-def _network(nodes: list[Labelled], legs: list[Label]) -> TensorNetwork:
+def _network(nodes: list[Labelled], legs: list[Label]) -> Assembly:
     where = {leg: k for k, leg in enumerate(legs)}
     first = {where[x]: n for n in nodes for x in n.labels if x in where}
     ordered = [first[k] for k in range(len(legs))] + [n for n in nodes if not where.keys() & set(n.labels)]
     dims = [n.size(leg) for n, leg in zip(ordered, legs)]
     ends = _ends(ordered, where)
-    ranks: dict[Edge, int] = {(i, j): ordered[i].size(label) for label, (i, j) in ends.items()}
+    bonds: dict[Edge, Label] = {(i, j): label for label, (i, j) in ends.items()}
+    ranks: dict[Edge, int] = {(i, j): ordered[i].size(label) for (i, j), label in bonds.items()}
     cores = []
     for k, node in enumerate(ordered):
         data, labels = node.data, node.labels
@@ -214,4 +238,5 @@ def _network(nodes: list[Labelled], legs: list[Label]) -> TensorNetwork:
         axes = sorted(range(len(labels)), key=lambda a: neighbour.get(labels[a], -1))
         data = data.permute(axes)
         cores.append((data if k < len(legs) else data.unsqueeze(0)).contiguous())
-    return TensorNetwork(Structure(dims, ranks, num_nodes=len(ordered)), cores)
+    network = TensorNetwork(Structure(dims, ranks, num_nodes=len(ordered)), cores)
+    return Assembly(network, tuple(n.source for n in ordered), bonds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,9 @@ from ..network import TensorNetwork
 from ..structure import Structure
 from .assembly import assemble, import_optional
 
+# Attribute of an exported tensor: which nodes of the network were only numbers.
+NUMBERS = "tensorgrow_numbers"
+
 
 def to_tensorly(network: TensorNetwork) -> Any:
     """Return the same tensor as a TensorLy ``TTTensor``, ``TRTensor`` or ``TuckerTensor``.
@@ -21,9 +24,19 @@ def to_tensorly(network: TensorNetwork) -> Any:
     included; a cycle in their order is a tensor ring; a star around one internal node is Tucker. Edges of
     rank 1 count as present. For everything else the error names the structure. Arrays are those of
     TensorLy's current backend.
+
+    Internal nodes without an edge are only numbers: they are multiplied into the first factor, and the tensor
+    remembers which they were, so that `from_tensorly` gives the same structure.
     """
-    structure = network.structure
-    cores, internal = _without_scalars(network)
+    cores, internal = _without_numbers(network)
+    tensor = _in_format(network.structure, cores, internal)
+    numbers = tuple(k for k in network.structure.internal_nodes if k not in internal)
+    if numbers:
+        setattr(tensor, NUMBERS, numbers)
+    return tensor
+
+
+def _in_format(structure: Structure, cores: Sequence[torch.Tensor], internal: Sequence[int]) -> Any:
     p = structure.order
     chain = {(k, k + 1) for k in range(p - 1)}
     if not internal and {*chain, (0, p - 1)}.issuperset(structure.edges):
@@ -32,7 +45,7 @@ def to_tensorly(network: TensorNetwork) -> Any:
         else:
             kind = import_optional("tensorly.tr_tensor").TRTensor
         return kind([_array(_ring_core(structure, cores, k)) for k in range(p)])
-    if len(internal) == 1 and all(j == internal[0] for _, j in structure.edges):
+    if p > 1 and len(internal) == 1 and all(j == internal[0] for _, j in structure.edges):
         centre = internal[0]
         ranks = [structure.rank(k, centre) for k in range(p)]
         factors = [_array(cores[k].reshape(structure.dims[k], ranks[k])) for k in range(p)]
@@ -52,6 +65,10 @@ def from_tensorly(tensor: Any) -> TensorNetwork:
     parameters. CP weights go into the first factor.
     """
     import_optional("tensorly")
+    return _with_numbers(_read(tensor), getattr(tensor, NUMBERS, ()))
+
+
+def _read(tensor: Any) -> TensorNetwork:
     name = type(tensor).__name__
     if name in ("TTTensor", "TRTensor"):
         p = len(tensor.factors)
@@ -71,13 +88,28 @@ def from_tensorly(tensor: Any) -> TensorNetwork:
     raise DataError(f"from_tensorly takes a TTTensor, TRTensor, TuckerTensor or CPTensor, not {name}")
 
 
-def _without_scalars(network: TensorNetwork) -> tuple[list[torch.Tensor], list[int]]:
+def _without_numbers(network: TensorNetwork) -> tuple[list[torch.Tensor], list[int]]:
     """Multiply cores that are only a number into the first; return the cores and the internal nodes left."""
     structure, cores = network.structure, list(network.cores)
     for k in structure.internal_nodes:
         if not structure.neighbours[k]:
             cores[0] = cores[0] * cores[k]
     return cores, [k for k in structure.internal_nodes if structure.neighbours[k]]
+
+
+def _with_numbers(network: TensorNetwork, numbers: Collection[int]) -> TensorNetwork:
+    """Put internal nodes that are the number one in these places."""
+    if not numbers:
+        return network
+    structure = network.structure
+    total = structure.num_nodes + len(numbers)
+    places = [k for k in range(total) if k not in numbers]
+    ranks = {(places[i], places[j]): rank for (i, j), rank in structure.ranks.items()}
+    cores = dict(zip(places, network.cores))
+    one = network.cores[0].new_ones(1)
+    return TensorNetwork(
+        Structure(structure.dims, ranks, num_nodes=total), [cores.get(k, one) for k in range(total)]
+    )
 
 
 def _ring_core(structure: Structure, cores: Sequence[torch.Tensor], node: int) -> torch.Tensor:

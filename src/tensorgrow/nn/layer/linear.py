@@ -20,6 +20,12 @@ from .layout import Layout, check_cores, decode, encode
 from .plans import dense_plan
 from .products import Plan, run, run_rows
 from .schedules import Schedule, pick, schedule
+from .script import ScriptLinear
+
+_NO_WEIGHT = (
+    "the weight of a TNLinear cannot be {}: it is computed from the cores, and is no parameter of its own. "
+    "Use the dense layer.to_linear(), or the cores: (layer.cores, '0') in place of (layer, 'weight')"
+)
 
 
 class TNLinear(nn.Module):
@@ -104,6 +110,9 @@ class TNLinear(nn.Module):
         self.register_parameter(
             "input_scale", nn.Parameter(torch.ones(in_features, **kind)) if input_scale else None
         )
+        # No parameter: an empty place of this name, so that tools of torch which would change the weight in
+        # place ask for it and are told why not.
+        self._buffers["weight"] = None
         self._trial: tuple[int, int, torch.Tensor, torch.Tensor] | None = None
         self._adopt(structure)
         self.reset_parameters(random_state)
@@ -298,6 +307,8 @@ class TNLinear(nn.Module):
 
     def _current(self) -> list[torch.Tensor]:
         """Cores to compute with: the layer's own, or those of the growth on trial."""
+        for hook in self.cores._forward_pre_hooks.values():  # a list is never called: masks of pruned cores
+            hook(self.cores, ())
         if self._trial is None:
             return list(self.cores)
         return moves.grow(self._structure, [c.detach() for c in self.cores], *self._trial)[1]
@@ -354,6 +365,23 @@ class TNLinear(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._plan(self._structure)  # another device or precision has other costs
         return self
+
+    # -- tools of torch --------------------------------------------------------------------------------
+
+    def __prepare_scriptable__(self) -> ScriptLinear:
+        """What ``torch.jit.script`` compiles: a layer that rebuilds its weight from the same parameters."""
+        return ScriptLinear(self.cores, self.bias, self.input_scale, self._dense)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As for every module; ``torch.nn.utils.prune`` of the weight ends here."""
+        if name == "weight_orig":
+            raise OptionError(_NO_WEIGHT.format("pruned"))
+        super().register_parameter(name, param)
+
+    def __delattr__(self, name: str) -> None:
+        if name == "weight":  # ``torch.nn.utils.parametrize`` would put another tensor in its place
+            raise OptionError(_NO_WEIGHT.format("parametrised"))
+        super().__delattr__(name)
 
     # -- saving and loading ----------------------------------------------------------------------------
 

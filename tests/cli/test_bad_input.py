@@ -43,6 +43,7 @@ TABLE = [
     ("decompose number.npy", "number.npy has shape (); an array with entries is needed"),
     ("decompose nothing.h5", "is not a h5 file or is damaged"),
     ("decompose nothing.zarr", "is not a zarr file or is damaged"),
+    ("decompose x.npy --names a,b,b", "must be 3 different names"),
     ("decompose nothing.nc", "is not a nc file or is damaged"),
     ("decompose nothing.mat", "is not a mat file or is damaged"),
     ("decompose plain", "plain is a folder; a file is needed"),

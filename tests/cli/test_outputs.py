@@ -19,6 +19,8 @@ JSON_FIELDS = {
     "source": dict,
     "shape": list,
     "tensorization": dict,
+    "names": list,
+    "leg_names": list,
     "num_parameters": int,
     "compression_ratio": float,
     "relative_error": float,

@@ -7,6 +7,7 @@ import pytest
 
 import tensorgrow as tg
 from tensorgrow.data.array_files import Source, read_array, write_array
+from tensorgrow.data.axes import Axes
 
 X = np.random.default_rng(0).standard_normal((4, 5, 3))
 
@@ -181,3 +182,63 @@ def test_missing_packages_are_named(tmp_path, monkeypatch, suffix, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(tg.MissingPackageError, match=r"tensorgrow\[io\]"):
         read_array(path)
+
+
+# -- names and coordinates ---------------------------------------------------------------------------------
+
+
+def in_netcdf(path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    days = np.array(["2024-01-01", "2024-01-02", "2024-01-03"], dtype="datetime64[s]")
+    lat = ("lat", [50.0, 51.0, 52.0, 53.0], {"units": "degrees", "bounds": "lat_bounds"})
+    data = xarray.Dataset(
+        {
+            "wind": (("lat", "lon", "time"), X, {"units": "m/s", "grid_mapping": "earth", "levels": [1, 2]}),
+            "lat_bounds": (("lat", "side"), np.ones((4, 2))),
+            "earth": ((), 0, {"grid_mapping_name": "sphere"}),
+        },
+        {"lat": lat, "time": days, "height": (("lat", "lon"), np.ones((4, 5)))},
+    )
+    data.to_netcdf(path, engine="h5netcdf")
+
+
+def test_coordinates_do_not_count_and_are_kept(tmp_path):
+    in_netcdf(tmp_path / "x.nc")
+    array, source = read_array(tmp_path / "x.nc")
+    assert source.key == "wind" and array.dims == ("lat", "lon", "time") and array.lat.units == "degrees"
+    assert np.array_equal(read_array(tmp_path / "x.nc", "lat")[0], [50.0, 51.0, 52.0, 53.0])
+    write_array(tmp_path / "y.nc", array.to_numpy(), axes=Axes.of(array, 3))
+    again, _ = read_array(tmp_path / "y.nc", "wind")
+    assert again.equals(array) and again.units == "m/s" and again.lat.units == "degrees"
+    assert {"lat", "time", "height"} <= set(again.coords)
+
+
+def test_coordinates_of_hdf5_and_zarr_do_not_count(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"], file["lat"] = X, np.arange(4.0)
+        file["lat"].make_scale("lat")
+    assert read_array(tmp_path / "x.h5")[1].key == "x"
+    zarr = pytest.importorskip("zarr")
+    for version in (2, 3):
+        group = zarr.open_group(str(tmp_path / f"{version}.zarr"), mode="w", zarr_format=version)
+        names = {} if version == 2 else {"dimension_names": ["lat"]}
+        group.create_array("x", data=X)
+        lat = group.create_array("lat", data=np.arange(4.0), **names)
+        if version == 2:
+            lat.attrs["_ARRAY_DIMENSIONS"] = ["lat"]
+        assert read_array(tmp_path / f"{version}.zarr")[1].key == "x"
+
+
+def test_netcdf_without_names_and_with_odd_attributes(tmp_path):
+    pytest.importorskip("h5netcdf")
+    write_array(tmp_path / "x.nc", X)
+    array, source = read_array(tmp_path / "x.nc")
+    assert source.key == "x" and array.dims == ("axis0", "axis1", "axis2") and np.array_equal(array, X)
+    odd = Axes(("a", "b", "c"), attrs={"flag": None, "deep": {"a": 1}, "n": 3})
+    write_array(tmp_path / "y.nc", X, axes=odd)
+    attrs = read_array(tmp_path / "y.nc")[0].attrs
+    assert attrs["flag"] == "None" and attrs["n"] == 3
+    with pytest.raises(tg.DataError, match="no complex numbers"):
+        write_array(tmp_path / "z.nc", 1j * X)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data.array_files import Source, read_array
+from ..data.axes import Axes
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from ..errors import DataError, FileFormatError, OptionError
 from ..network import TensorNetwork
@@ -21,10 +22,13 @@ from .options import DataOptions, KnownOptions
 
 Array = npt.NDArray[Any]
 
+# Names of the axes of a picture, unless the user gives others.
+PICTURE_NAMES = ("row", "column", "colour")
+
 
 @dataclass(frozen=True)
 class Input:
-    """An array, where it came from, how it becomes a tensor, and which entries are known (None: all).
+    """An array: where it came from, how it becomes a tensor, its axes, which entries are known (None: all).
 
     Entries that are really unknown are NaN; those that ``--observed`` hides keep their values.
     """
@@ -32,6 +36,7 @@ class Input:
     array: Array
     source: Source
     how: Tensorization
+    axes: Axes | None = None
     known: npt.NDArray[np.bool_] | None = None
 
     @cached_property
@@ -63,14 +68,14 @@ class Input:
 
 def load(options: DataOptions, max_error: float | None) -> Input:
     """Read an array of which all entries are known."""
-    array, source = _numbers(options)
+    array, source, axes = _numbers(options)
     missing = int(np.isnan(array).sum())
     if missing:
         raise DataError(
             f"{missing:,} of {array.size:,} entries of {options.file} are NaN; all are needed here. "
             "Use `tensorgrow complete`, which takes NaN for missing"
         )
-    return Input(array, source, _tensorization(array, source, options, max_error))
+    return Input(array, source, _tensorization(array, source, options, max_error), axes)
 
 
 def load_known(
@@ -81,7 +86,7 @@ def load_known(
     An array without missing entries is refused unless `all_known`.
     """
     path = options.file
-    array, source = _numbers(options)
+    array, source, axes = _numbers(options)
     if options.mask is not None:  # values outside the mask are not the truth
         array = np.where(_mask(options.mask, array.shape), array, np.nan)
     known = ~np.isnan(array)
@@ -98,7 +103,7 @@ def load_known(
         raise DataError(f"none of the {array.size:,} entries of {path} is known; at least one is needed")
     some_missing = not known.all()
     how = _tensorization(array, source, options, max_error, some_missing)
-    return Input(array, source, how, known if some_missing else None)
+    return Input(array, source, how, axes, known if some_missing else None)
 
 
 def load_result(path: Path, *, with_history: bool = False) -> Result:
@@ -114,9 +119,11 @@ def load_result(path: Path, *, with_history: bool = False) -> Result:
     raise FileFormatError(f"{path} holds a {type(loaded).__name__}; {needed} is needed")
 
 
-def _numbers(options: DataOptions) -> tuple[Array, Source]:
+def _numbers(options: DataOptions) -> tuple[Array, Source, Axes | None]:
     path = options.file
-    array, source = read_array(path, options.key)
+    given, source = read_array(path, options.key)
+    names = options.names if options.names or not source.is_picture else PICTURE_NAMES[: given.ndim]
+    axes, array = Axes.of(given, given.ndim, names), np.asarray(given)
     if array.dtype.kind not in "biufc":
         raise DataError(f"{path} has dtype {array.dtype}; numbers are needed")
     if array.ndim == 0 or array.size == 0:
@@ -128,11 +135,12 @@ def _numbers(options: DataOptions) -> tuple[Array, Source]:
             f"{int(np.isinf(array).sum()):,} of {array.size:,} entries of {path} are infinite; "
             "finite numbers are needed, or NaN where `tensorgrow complete` is to find them"
         )
-    return array, source
+    return array, source, axes
 
 
 def _mask(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     values, source = read_array(path)
+    values = np.asarray(values)
     if values.dtype.kind not in "biuf" or np.isnan(values).any():
         content = "NaN" if values.dtype.kind == "f" else f"dtype {values.dtype}"
         raise DataError(f"the mask {path} has {content}; it must be 0 or 1 (black or white) everywhere")

@@ -97,6 +97,14 @@ class DataOptions:
             "--order", help="How axes become modes: row-major, column-major, by scale, or one mode per scale."
         ),
     ] = None
+    names: Annotated[
+        str | None,
+        _data(
+            "--names",
+            metavar="NAMES",
+            help="Names of the axes, such as [cyan]x,y,z,t[/]; by default those of the file.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import typer
 from rich.markup import escape
 
 from .._version import __version__
-from ..data.array_files import WRITABLE, write_array
+from ..data.array_files import NETCDF, WRITABLE, write_array
 from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError, counted
 from ..plotting.picture import ValueRange
@@ -74,7 +74,9 @@ def finish(
 ) -> None:
     """Save everything, print the result, and exit with 130 if the run was interrupted."""
     info = {**result.info, "source": data.source.to_dict(), "seed": seed}
-    result = replace(result, tensorization=data.how, info=info)
+    if Path(data.source.name).suffix.lower() in NETCDF:
+        info["container"] = "xarray"
+    result = replace(result, tensorization=data.how, axes=data.axes, info=info)
     estimate = np.asarray(result.to_array())
     filled = estimate
     if data.known is not None and keep_observed:
@@ -85,7 +87,7 @@ def finish(
             if path.suffix.lower() == NETWORK_SUFFIX:
                 result.save(path)
             else:
-                write_array(path, filled, levels=data.source.levels)
+                write_array(path, filled, levels=data.source.levels, axes=data.axes)
         if output.report is not None:
             networks = [p.name for p in files if p.suffix.lower() == NETWORK_SUFFIX]
             write_report(result, output.report, data, saved_as=networks[0] if networks else None)
@@ -149,6 +151,8 @@ def describe_result(
         "source": result.info.get("source"),
         "shape": list(result.structure.dims if how is None else how.shape),
         "tensorization": None if how is None else how.to_dict(),
+        "names": None if result.axes is None else list(result.axes.names),
+        "leg_names": None if result.leg_names is None else list(result.leg_names),
         "num_parameters": result.num_parameters,
         "compression_ratio": result.compression_ratio,
         "relative_error": result.errors.total,

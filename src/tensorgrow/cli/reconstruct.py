@@ -23,7 +23,7 @@ def run(
         typer.Option(
             "--output",
             "-o",
-            help="The array: .npy, .npz, .mat, HDF5, zarr, or a picture (.png, ...).",
+            help="The array: .npy, .npz, .mat, HDF5, zarr, netCDF, or a picture (.png, ...).",
         ),
     ],
     max_error: opt.MaxError = None,
@@ -51,7 +51,7 @@ def run(
         result = replace(result, network=smaller)
     array = np.asarray(result.to_array())
     levels = (result.info.get("source") or {}).get("levels")
-    write_array(output, array, levels=levels)
+    write_array(output, array, levels=levels, axes=result.axes)
     if as_json:
         emit_json(
             {

@@ -15,6 +15,7 @@ from .console import emit_json, out, print_facts
 from .phrases import describe_size, describe_structure
 
 if TYPE_CHECKING:
+    from ..data.axes import Axes
     from ..results import Result
 
 NAME = "show"
@@ -45,6 +46,8 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "data", escape(source["name"] + key)
     if result.tensorization is not None:
         yield "tensor", str(result.tensorization)
+    if result.axes is not None:
+        yield "axes", escape(", ".join(_describe_axes(result.axes)))
     yield "parameters", describe_size(result.num_parameters, result.compression_ratio)
     for label, value in (
         ("relative error", result.errors.total),
@@ -61,14 +64,22 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "time", f"{result.info['seconds']:.1f} s, {counted(len(result.history), 'step')}"
 
 
+def _describe_axes(axes: Axes) -> Iterator[str]:
+    """Names, with the first and the last label where there are labels."""
+    for name, labels in zip(axes.names, axes.labels):
+        yield name if labels is None else f"{name} ({len(labels)}: {labels[0]} to {labels[-1]})"
+
+
 def _nodes(result: Result) -> Table:
-    structure = result.structure
+    structure, names = result.structure, result.leg_names
     table = Table(title="nodes", title_justify="left")
     for name in ("node", "leg", "joined to (rank)", "parameters"):
         table.add_column(name, justify="left" if name.startswith("joined") else "right")
     for k in range(structure.num_nodes):
         joined = ", ".join(f"{j} ([cyan]{structure.rank(k, j)}[/])" for j in structure.neighbours[k])
         leg = "internal" if structure.is_internal(k) else str(structure.dims[k])
+        if names is not None and not structure.is_internal(k):
+            leg = f"{escape(names[k])}: {leg}"
         table.add_row(str(k), leg, joined or "-", f"{math.prod(structure.core_shape(k)):,}")
     return table
 

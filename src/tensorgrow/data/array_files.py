@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ..errors import DataError, FileFormatError, MissingPackageError, import_package
 from .atomic_file import replacing
+from .axes import Axes, default_names, is_xarray
 
 Array = npt.NDArray[Any]
 
@@ -22,7 +23,9 @@ LOSSY = (".jpg", ".jpeg", ".webp")
 HDF5 = (".h5", ".hdf5", ".hdf")
 NETCDF = (".nc", ".nc4", ".cdf")
 READABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)
-WRITABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr")
+WRITABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)
+# What netCDF holds as attributes; all else becomes text.
+_ATTRIBUTES = (str, int, float, list, np.ndarray, np.number)
 # What libraries raise on damaged files.
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 
@@ -45,8 +48,8 @@ class Source:
         return self.kind == "picture"
 
 
-def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]:
-    """Read one array.
+def read_array(path: str | Path, key: str | None = None) -> tuple[Any, Source]:
+    """Read one array, from netCDF as an `xarray.DataArray` with its names, coordinates and attributes.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]
         The file; its ending says what it is. Pictures become arrays from 0 to 1 of shape ``(height, width)``,
         or ``(height, width, 3)`` in colour.
     key
-        Name of the array in a file that holds several.
+        Name of the array in a file that holds several. Coordinates of others do not count, unless named.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -79,14 +82,21 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Array, Source]
         raise FileFormatError(
             f"{path} is not a {what} file or is damaged (truncated, other format): {_one_line(error)}"
         ) from error
-    return np.asarray(array), Source(path.name, key=name)
+    return array if is_xarray(array) else np.asarray(array), Source(path.name, key=name)
 
 
-def write_array(path: str | Path, array: Array, *, levels: int | None = None) -> None:
+def write_array(
+    path: str | Path, array: Array, *, levels: int | None = None, axes: Axes | None = None
+) -> None:
     """Write one array; the ending says how.
 
-    `levels` is the value of white in a picture, for an array from 0 to 1. Without it, the array is stretched
-    so that its smallest value is black and its largest white.
+    Parameters
+    ----------
+    levels
+        The value of white in a picture, for an array from 0 to 1. Without it, the array is stretched so that
+        its smallest value is black and its largest white.
+    axes
+        Names, coordinates and attributes, which netCDF keeps.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -105,6 +115,8 @@ def write_array(path: str | Path, array: Array, *, levels: int | None = None) ->
         elif suffix == ".zarr":
             zarr = _package("zarr", "zarr", path)
             zarr.open_array(str(temporary), mode="w", shape=array.shape, dtype=array.dtype)[...] = array
+        elif suffix in NETCDF:
+            _write_netcdf(temporary, array, axes or Axes(default_names(array.ndim)))
         else:
             with _package("h5py", "h5py", path).File(temporary, "w") as file:
                 file["x"] = array
@@ -149,13 +161,16 @@ def _read_hdf5(path: Path, key: str | None) -> tuple[Array, str]:
     h5py = _package("h5py", "h5py", path)
     with h5py.File(path, "r") as file:
         shapes: dict[str, tuple[int, ...]] = {}
+        scales: list[str] = []
 
         def note(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset) and item.dtype.kind in "biufc":
                 shapes[name] = item.shape
+                if item.is_scale:
+                    scales.append(name)
 
         file.visititems(note)
-        name = _choose(path, key, shapes)
+        name = _choose(path, key, shapes, scales)
         return file[name][()], name
 
 
@@ -165,8 +180,15 @@ def _read_zarr(path: Path, key: str | None) -> tuple[Array, str]:
     if not isinstance(opened, zarr.Group):
         return np.asarray(opened[...]), ""
     arrays = dict(_zarr_arrays(opened, ""))
-    name = _choose(path, key, {k: v.shape for k, v in arrays.items()})
+    coordinates = [k for k, v in arrays.items() if _zarr_dims(v) == (k.rpartition("/")[2],)]
+    name = _choose(path, key, {k: v.shape for k, v in arrays.items()}, coordinates)
     return np.asarray(arrays[name][...]), name
+
+
+def _zarr_dims(array: Any) -> tuple[str, ...]:
+    """Names of the axes, as xarray writes them to both formats of zarr; none where there are none."""
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    return tuple(map(str, names or ()))
 
 
 def _zarr_arrays(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -176,14 +198,27 @@ def _zarr_arrays(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         yield from _zarr_arrays(below, f"{prefix}{name}/")
 
 
-def _read_netcdf(path: Path, key: str | None) -> tuple[Array, str]:
+def _read_netcdf(path: Path, key: str | None) -> tuple[Any, str]:
     xarray = _package("xarray", "xarray", path)
-    with xarray.open_dataset(path) as data:
-        name = _choose(path, key, {k: v.shape for k, v in data.data_vars.items() if v.dtype.kind in "biufc"})
-        return data[name].to_numpy(), name
+    # "all": bounds and grid mappings, too, belong to the coordinates.
+    with xarray.open_dataset(path, decode_coords="all") as data:
+        shapes = {str(k): v.shape for k, v in data.variables.items() if v.dtype.kind in "biufc"}
+        name = _choose(path, key, shapes, tuple(map(str, data.coords)))
+        return data[name].load(), name
 
 
-_READERS: dict[str, Callable[[Path, str | None], tuple[Array, str]]] = {
+def _write_netcdf(path: Path, array: Array, axes: Axes) -> None:
+    if np.iscomplexobj(array):
+        raise DataError("netCDF has no complex numbers; write a .npy file instead")
+    for package in ("xarray", "h5netcdf"):
+        _package(package, package, Path("x.nc"))
+    named = axes.to_xarray(array)
+    for described in (named, *named.coords.values()):
+        described.attrs = {k: v if isinstance(v, _ATTRIBUTES) else str(v) for k, v in described.attrs.items()}
+    named.rename(axes.value or "x").to_netcdf(path, engine="h5netcdf")
+
+
+_READERS: dict[str, Callable[[Path, str | None], tuple[Any, str]]] = {
     ".npz": _read_npz,
     ".mat": _read_mat,
     ".zarr": _read_zarr,
@@ -192,15 +227,18 @@ _READERS: dict[str, Callable[[Path, str | None], tuple[Array, str]]] = {
 }
 
 
-def _choose(path: Path, key: str | None, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Return the name of the one array, or of the one that the key names."""
+def _choose(
+    path: Path, key: str | None, shapes: Mapping[str, tuple[int, ...]], coordinates: Collection[str] = ()
+) -> str:
+    """Return the name of the one array that is no coordinate of others, or of the one that the key names."""
     listed = ", ".join(f"{k} ({'x'.join(map(str, s)) or 'a number'})" for k, s in sorted(shapes.items()))
     if key is not None:
         key = key.strip("/")
         if key not in shapes:
             raise FileFormatError(f"{path} has no array {key!r}; it has {listed or 'none'}")
         return key
-    arrays = [k for k, shape in shapes.items() if len(shape) > 0] or list(shapes)
+    data = {k: shape for k, shape in shapes.items() if k not in coordinates} or shapes
+    arrays = [k for k, shape in data.items() if len(shape) > 0] or list(data)
     if len(arrays) != 1:
         raise FileFormatError(f"{path} holds {len(arrays)} arrays; choose one by its key: {listed or 'none'}")
     return arrays[0]

@@ -80,6 +80,7 @@ NEEDS = {
     "baselines": ["tensorly", "pymoo"],
     "classification": ["sklearn"],
     "regression": ["sklearn"],
+    "labels": ["pandas", "xarray"],
     "interop": ["quimb", "tensorly", "networkx"],
     "report": ["PIL"],
 }

@@ -4,6 +4,7 @@ from . import baselines, interop, losses, nn, plotting
 from ._version import __version__
 from .callbacks import trackers as tracking
 from .data import parallel as distributed
+from .data.axes import Axes
 from .data.blocks import Blocks
 from .data.features import FeatureMap
 from .data.observations import Observations
@@ -35,6 +36,7 @@ from .tasks.fit import fit
 from .tasks.learn import learn
 
 __all__ = [
+    "Axes",
     "Blocks",
     "ClusterError",
     "DataError",

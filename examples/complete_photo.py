@@ -2,13 +2,14 @@
 Complete a photo
 ================
 
-Two fifths of the pixels of a photograph are known. `tensorgrow.complete` fills in the rest: it chooses graph,
-ranks and regularisation by the error on pixels that it holds out.
+Two fifths of the pixels of a photograph are known. `tensorgrow.complete` fills in the
+rest: it chooses graph, ranks and regularisation by the error on pixels that it holds
+out.
 """
 
 # %%
-# The photograph ships with matplotlib. Rows and columns are folded into 8 blocks of 16 each: a tensor of
-# order 4. The missing pixels are NaN.
+# The photograph ships with matplotlib. Rows and columns are folded into 8 blocks of 16
+# each: a tensor of order 4. The missing pixels are NaN.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,12 +25,15 @@ mask = np.random.default_rng(0).random(tensor.shape) < 0.4
 known = np.where(mask, tensor, np.nan)
 
 # %%
-# This example stops after 18 steps, before the held-out error has stopped falling. The original is passed as
-# `truth` only to measure the error on the unseen pixels. In practice only the held-out error is known.
+# This example stops after 18 steps, before the held-out error has stopped falling. The
+# original is passed as `truth` only to measure the error on the unseen pixels. In
+# practice only the held-out error is known.
 
 result = tg.complete(known, truth=tensor, max_steps=18, effort="fast", random_state=0)
 print(result)
-print(f"held-out error {result.validation_error:.3f}, true error {result.test_error:.3f}")
+print(
+    f"held-out error {result.validation_error:.3f}, true error {result.test_error:.3f}"
+)
 
 # %%
 # Filling in the mean of the known pixels gives a far larger error.

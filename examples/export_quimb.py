@@ -2,8 +2,8 @@
 Export to quimb
 ===============
 
-quimb, TensorLy, networkx and einsum all describe the same networks. Here we decompose a tensor, export the
-network to quimb, modify it there, and import it again.
+quimb, TensorLy, networkx and einsum all describe the same networks. Here we decompose a
+tensor, export the network to quimb, modify it there, and import it again.
 """
 
 # %%
@@ -23,8 +23,8 @@ network = tg.decompose(tensor, max_error=1e-3, random_state=0).network
 print(network.structure)
 
 # %%
-# The legs are the indices ``k0``, ``k1``, ... in quimb, which contracts the network with itself without
-# forming the tensor.
+# The legs are the indices ``k0``, ``k1``, ... in quimb, which contracts the network
+# with itself without forming the tensor.
 
 tn = tg.interop.to_quimb(network)
 print(tn)
@@ -33,12 +33,14 @@ print(f"norm in quimb {norm:.12f}, here {network.norm():.12f}")
 assert np.isclose(norm, network.norm(), rtol=1e-12)
 
 # %%
-# In quimb, cut the ranks of all bonds to two at most. The import restores the order of the modes.
+# In quimb, cut the ranks of all bonds to two at most. The import restores the order of
+# the modes.
 
 compressed = tn.compress_all(max_bond=2, inplace=False)
 back = tg.interop.from_quimb(compressed)
 change = np.linalg.norm(back.to_dense().numpy() - tensor) / np.linalg.norm(tensor)
-print(f"{network.num_parameters} parameters before, {back.num_parameters} after; error {change:.3f}")
+print(f"{network.num_parameters} parameters before, {back.num_parameters} after")
+print(f"error {change:.3f}")
 assert back.structure.dims == network.structure.dims
 
 # %%
@@ -49,11 +51,14 @@ assert again.structure == network.structure
 assert all(np.array_equal(a, b) for a, b in zip(again.cores, network.cores))
 
 # %%
-# The same network as an einsum equation with operands, for opt_einsum and any other einsum.
+# The same network as an einsum equation with operands, for opt_einsum and any other
+# einsum.
 
 equation, cores = tg.interop.to_einsum(network)
 print(equation)
-assert np.allclose(opt_einsum.contract(equation, *cores), network.to_dense(), rtol=0, atol=1e-12)
+assert np.allclose(
+    opt_einsum.contract(equation, *cores), network.to_dense(), rtol=0, atol=1e-12
+)
 
 # %%
 # And as a networkx graph, which can be analysed and drawn.
@@ -64,6 +69,8 @@ figure, axis = plt.subplots(figsize=(4.5, 3.6), layout="constrained")
 structure = network.structure
 positions = tg.plotting.choose_layout(structure).place(structure).nodes
 nx.draw_networkx(graph, positions, ax=axis, node_color="#cfe0f5")
-nx.draw_networkx_edge_labels(graph, positions, nx.get_edge_attributes(graph, "rank"), ax=axis)
+nx.draw_networkx_edge_labels(
+    graph, positions, nx.get_edge_attributes(graph, "rank"), ax=axis
+)
 axis.axis("off")
 plt.show()

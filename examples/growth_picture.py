@@ -1,6 +1,7 @@
-"""Grow a network on a colour photograph that ships with scikit-learn, and draw its growth.
+"""Grow a network on a colour photograph that ships with scikit-learn, and draw it.
 
-Writes the picture of the README, ``docs/figures/growth.webp``, and a film and the report page to ``out/``.
+Writes the film of the README, ``docs/figures/growth.webp``, the picture of the home
+page, ``docs/figures/growth_steps.webp``, and the report page to ``out/``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def photograph() -> np.ndarray:
 
 
 def as_picture(dense: np.ndarray) -> np.ndarray:
-    """The picture a tensor stands for: modes 0-3 are digits of the row, 4-7 of the column, 8 the colour."""
+    """Modes 0-3 are digits of the row, 4-7 of the column, 8 is the colour."""
     return dense.reshape(SIZE, SIZE, 3)
 
 
@@ -39,12 +40,16 @@ def draw(result: tg.Result, picture: np.ndarray, path: Path) -> None:
     points = [next(p for p in result.path if p.error <= error) for error in SHOWN[:-1]]
     networks = [*(p.network for p in points), result.network]
     layout = plotting.choose_layout(result.structure)
-    figure, axes = plt.subplots(2, len(networks) + 1, figsize=(13, 5.4), layout="constrained")
+    figure, axes = plt.subplots(
+        2, len(networks) + 1, figsize=(13, 5.4), layout="constrained"
+    )
     for (above, below), network in zip(axes.T, networks):
         plotting.draw_network(network, above, layout=layout, labels=False)
         estimate = as_picture(network.to_dense().numpy())
         error = np.linalg.norm(estimate - picture) / np.linalg.norm(picture)
-        above.set_title(f"{network.num_parameters:,} numbers, error {error:.2f}", fontsize=11)
+        above.set_title(
+            f"{network.num_parameters:,} numbers, error {error:.2f}", fontsize=11
+        )
         below.imshow(estimate.clip(0, 1))
         below.set_axis_off()
     tg.plotting.plot_errors(result, axes[0, -1])
@@ -63,10 +68,14 @@ def main() -> None:
     print(result)
     figures, out = Path(__file__).parent.parent / "docs" / "figures", Path("out")
     out.mkdir(exist_ok=True)
-    draw(result, picture, figures / "growth.webp")
-    plotting.growth_film(result, out / "growth.gif", image=as_picture, max_frames=30)
+    draw(result, picture, figures / "growth_steps.webp")
+    plotting.growth_film(
+        result, figures / "growth.webp", image=as_picture, max_frames=36, seconds=7
+    )
     result.report(out / "growth.html", title="A flower", image=as_picture, truth=tensor)
-    print(f"written: {figures / 'growth.webp'}, {out / 'growth.gif'}, {out / 'growth.html'}")
+    print(
+        f"written: growth.webp and growth_steps.webp in {figures}, growth.html in {out}"
+    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 Recover a hidden structure
 ==========================
 
-A tensor is generated from a secret network with six edges between five modes. `tensorgrow.decompose` sees
-only the 7,776 numbers and recovers the graph and the ranks.
+A tensor is generated from a secret network with six edges between five modes.
+`tensorgrow.decompose` sees only the 7,776 numbers and recovers the graph and the ranks.
 """
 
 # %%
@@ -14,13 +14,16 @@ import numpy as np
 
 import tensorgrow as tg
 
-hidden = tg.Structure((6,) * 5, {(0, 1): 2, (1, 2): 3, (0, 2): 2, (2, 3): 2, (3, 4): 2, (2, 4): 3})
+hidden = tg.Structure(
+    (6,) * 5, {(0, 1): 2, (1, 2): 3, (0, 2): 2, (2, 3): 2, (3, 4): 2, (2, 4): 3}
+)
 secret = tg.TensorNetwork.random(hidden, random_state=0)
 tensor = secret.to_dense().numpy()
 
 # %%
-# An error of 1e-8 asks for a network that represents the tensor exactly. The search is greedy: it recovers
-# most hidden graphs, but not all of them (the results page counts the misses).
+# An error of 1e-8 asks for a network that represents the tensor exactly. The search is
+# greedy: it recovers most hidden graphs, but not all of them (the results page counts
+# the misses).
 
 result = tg.decompose(tensor, max_error=1e-8, random_state=0)
 print(result)
@@ -42,7 +45,8 @@ plt.show()
 # A tensor train can represent the tensor too, but needs many more numbers.
 
 train = tg.decompose(tensor, max_error=1e-8, edges="chain", random_state=0)
-print(f"network {result.num_parameters:,}, train {train.num_parameters:,}, tensor {tensor.size:,}")
+sizes = (result.num_parameters, train.num_parameters, tensor.size)
+print("network {:,}, train {:,}, tensor {:,}".format(*sizes))
 assert train.num_parameters > result.num_parameters
 
 # %%

@@ -129,6 +129,21 @@ def test_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     }
 
 
+# Characters that fit the column of the site beside its contents, in Chromium.
+COLUMN = 88
+
+
+def test_lines_of_code_fit_the_column():
+    too_long = []
+    for page in sorted((README.parent / "docs").glob("*.md")):
+        for block in re.findall(r"^```\w+\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M):
+            too_long += [f"{page.name}: {line}" for line in block.splitlines() if len(line) > COLUMN]
+    for script in sorted((README.parent / "examples").glob("*.py")):
+        lines = script.read_text(encoding="utf-8").splitlines()
+        too_long += [f"{script.name}: {line}" for line in lines if len(line) > COLUMN]
+    assert too_long == []
+
+
 def test_every_page_is_in_the_contents():
     index = (README.parent / "docs" / "index.md").read_text(encoding="utf-8")
     listed = set(

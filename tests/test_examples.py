@@ -15,11 +15,18 @@ import tensorgrow as tg
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What must hold after a script, by the names it leaves behind.
 OUTCOMES = {
+    "compare_formats": lambda v: 3 * v["ours"].num_parameters < v["rivals"]["TT-SVD"].num_parameters,
     "complete_photo": lambda v: v["result"].test_error < 0.35 and v["filled"].shape == v["tensor"].shape,
+    "complete_table": lambda v: v["error"] < 0.6 * v["plain"],
+    "compress_cnn": lambda v: v["tuned"] > 0.9 and v["size"] < 6000,
     "compress_layer": lambda v: v["tuned"] > 0.8 and len(list(v["small"].model.parameters())) > 4,
+    "compress_simulation": lambda v: v["field"].nbytes > 50 * v["result"].num_bytes,
     "custom_loss": lambda v: v["learned"] < 0.5 < v["plain"],
     "decompose_image": lambda v: 4 * v["result"].num_parameters < v["picture"].size,
     "export_quimb": lambda v: v["change"] < 0.05 and v["back"].num_parameters < v["network"].num_parameters,
+    "faulty_sensors": lambda v: v["off"]["absolute"] < 0.2,
+    "learn_distribution": lambda v: {(0, 2), (1, 2), (4, 5)} <= set(v["result"].structure.edges),
+    "quantum_state": lambda v: v["free"].num_parameters < v["chain"].num_parameters,
     "recover_structure": lambda v: v["result"].structure == v["hidden"],
     "resume_run": lambda v: len(v["first"].history) == 6 < len(v["second"].history),
 }

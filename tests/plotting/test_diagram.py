@@ -33,6 +33,18 @@ def test_a_drawing_has_every_part(structure):
     assert written == sorted(expected + [str(r) for r in structure.ranks.values()])
 
 
+def test_legs_carry_the_names_of_the_data():
+    x = np.einsum("i,j,k->ijk", *(np.arange(1.0, n) for n in (4, 5, 6)))
+    result = tg.decompose(x, max_error=0.1, names=("lon", "a $very$ long name", "t"), random_state=0)
+    written = {t.get_text() for t in tg.plotting.draw_network(result).texts}
+    assert {"lon\n3", r"a \$very\$ long…" + "\n4", "t\n5"} <= written
+    ax = tg.plotting.draw_network(result.structure, names="abc")
+    assert "a\n3" in {t.get_text() for t in ax.texts}
+    ax.figure.canvas.draw()
+    with pytest.raises(tg.OptionError, match="2 names are given, the network has 3 legs"):
+        tg.plotting.draw_network(result, names=("a", "b"))
+
+
 def test_wider_edges_for_larger_ranks_and_one_highlighted():
     ax = tg.plotting.draw_network(Structure.tensor_train((9,) * 4, (2, 4, 8)), highlight=(2, 1), labels=False)
     lines = {a.get_gid(): a for a in ax.lines}

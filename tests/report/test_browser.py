@@ -12,6 +12,7 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow import Result, StopReason, Structure, TensorNetwork
+from tensorgrow.data.axes import Axes
 from tensorgrow.report.content import MOST_STEPS
 from tests.browser import chromium
 from tests.report.conftest import HOSTILE, long_run, photograph
@@ -199,6 +200,7 @@ def other_kinds(grown: Result, completed: Result) -> dict[str, Result]:
         "long": long_run(2000),
         "hostile": dataclasses.replace(
             grown,
+            axes=Axes((HOSTILE, "x", "y", "z")),
             history=tuple(dataclasses.replace(s, kind=HOSTILE) for s in grown.history),
             info={HOSTILE: HOSTILE, "o": {HOSTILE: HOSTILE}},
         ),
@@ -219,6 +221,10 @@ def test_every_kind_of_result(browser, grown, completed, tmp_path):
         assert browser.requests() == [], name
         assert browser.run("return window.hacked === undefined"), name
         assert browser.text("h1") == HOSTILE
+        legs = browser.run("return [...document.querySelectorAll('.leg-text')].map(t => t.textContent)")
+        assert legs[-2:] == (
+            ["z", "4"] if name == "hostile" else [str(d) for d in result.structure.dims[-2:]]
+        )
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), name
         nodes = browser.run("return document.querySelectorAll('#network .node').length")
         assert nodes == result.structure.num_nodes, name

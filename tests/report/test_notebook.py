@@ -10,6 +10,7 @@ import pytest
 
 import tensorgrow as tg
 from tensorgrow import Structure, TensorNetwork
+from tensorgrow.data.axes import Axes
 from tests.report.conftest import HOSTILE
 
 
@@ -49,7 +50,8 @@ def test_large_networks_are_not_drawn():
 
 
 def test_strings_of_a_run_stay_text(grown):
-    fragment = dataclasses.replace(grown, info={HOSTILE: HOSTILE, "source": {"name": HOSTILE}})._repr_html_()
+    info, axes = {HOSTILE: HOSTILE, "source": {"name": HOSTILE}}, Axes((HOSTILE[:14], "x", "y", "z"))
+    fragment = dataclasses.replace(grown, info=info, axes=axes)._repr_html_()
     drawing(fragment)
     assert "<img" not in fragment
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -68,7 +69,8 @@ def growth_film(
     captions = [f"{s.num_parameters:,} parameters, {name} {s.error:.3g}" for s in steps]
     layout = choose_layout(result.structure)
     units = _units(result, steps, image)
-    frames = [_frame(*each, layout, dpi) for each in zip(steps, captions, units)]
+    names = result.leg_names
+    frames = [_frame(*each, layout, names, dpi) for each in zip(steps, captions, units)]
     wait = max(20, round(1000 * seconds / len(frames)))
     if kind == ".html":
         _write_page(path, frames, captions, wait)
@@ -89,11 +91,18 @@ def _units(
     return [values.to_unit(p) for p in pictures]
 
 
-def _frame(step: Step, caption: str, picture: NDArray[np.float64] | None, layout: Layout, dpi: int) -> Image:
+def _frame(
+    step: Step,
+    caption: str,
+    picture: NDArray[np.float64] | None,
+    layout: Layout,
+    names: Sequence[str] | None,
+    dpi: int,
+) -> Image:
     columns = 1 if picture is None else 2
     figure = hidden_figure((4.2 * columns, 4.6), dpi)
     network = figure.add_axes((0.0, 0.0, 1 / columns, 0.92))
-    draw_network(step.structure, network, layout=layout, highlight=step.edge)
+    draw_network(step.structure, network, layout=layout, highlight=step.edge, names=names)
     figure.text(0.5, 0.95, caption, ha="center", va="center", fontsize=12)
     if picture is not None:
         show_image(figure.add_axes((0.51, 0.02, 0.48, 0.88)), picture)

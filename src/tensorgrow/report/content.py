@@ -10,6 +10,7 @@ import torch
 
 from ..algebra import gauge
 from ..network import TensorNetwork
+from ..plotting.diagram import leg_texts
 from ..plotting.growth import Rivals, as_rivals, error_name, front, main_growth, pick_evenly
 from ..plotting.layout import choose_layout
 from ..results import Result
@@ -36,6 +37,7 @@ def collect(result: Result, rivals: Rivals | None) -> dict[str, Any]:
         "error_name": error_name(result),
         "num_steps": len(result.history),
         "main": main,
+        "legs": leg_texts(found, result.leg_names),
         "structures": _place(structures),
         "final": numbers[found],
         "steps": [_step(s, numbers) for s in steps],

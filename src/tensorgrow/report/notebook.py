@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from ..network import TensorNetwork
 from ..plotting.canvas import BLUE, GREEN, GREY
-from ..plotting.diagram import LEG_LENGTH, NODE_RADIUS, extent
+from ..plotting.diagram import LEG_LENGTH, NODE_RADIUS, extent, leg_end, leg_texts
 from ..plotting.layout import choose_layout
 from ..results import Result
 from ..structure import Structure
@@ -22,7 +22,7 @@ WIDEST = 640
 def result_html(result: Result) -> str:
     """Return the fragment of a result: the numbers that sum it up, why it stopped, and its network."""
     rows = [*summary(result), ("stopped", result.stop.text)]
-    return _fragment(f"Result: {_describe(result.structure)}", rows, result.structure)
+    return _fragment(f"Result: {_describe(result.structure)}", rows, result.structure, result.leg_names)
 
 
 def network_html(network: TensorNetwork) -> str:
@@ -39,14 +39,19 @@ def _describe(structure: Structure) -> str:
     return f"{shape_text(structure.dims)}, {edges} edge{'s' if edges != 1 else ''}"
 
 
-def _fragment(heading: str, rows: Iterable[tuple[str, str]], structure: Structure) -> str:
+def _fragment(
+    heading: str,
+    rows: Iterable[tuple[str, str]],
+    structure: Structure,
+    names: Sequence[str] | None = None,
+) -> str:
     body = "".join(
-        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<tr><th style="text-align:left;white-space:nowrap">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(value)}</td></tr>'
         for name, value in rows
     )
     # A drawing of hundreds of cores says nothing, and would fill the notebook.
-    drawing = network_svg(structure) if structure.num_nodes <= 60 else ""
+    drawing = network_svg(structure, names) if structure.num_nodes <= 60 else ""
     return (
         f"<div><strong>{escape(heading)}</strong>"
         f'<div style="display:flex;flex-wrap:wrap;gap:1em;align-items:center">'
@@ -54,10 +59,11 @@ def _fragment(heading: str, rows: Iterable[tuple[str, str]], structure: Structur
     )
 
 
-def network_svg(structure: Structure) -> str:
+def network_svg(structure: Structure, names: Sequence[str] | None = None) -> str:
     """Draw a network as SVG, as `tensorgrow.plotting.draw_network` does; text takes the colour around it."""
     placed = choose_layout(structure).place(structure)
-    (left, right), (low, high) = extent(placed)
+    texts = leg_texts(structure, names)
+    (left, right), (low, high) = extent(placed, texts)
     unit = min(UNIT, WIDEST / (right - left))
     width, height = unit * (right - left), unit * (high - low)
     nodes, legs, controls, labels = (
@@ -76,9 +82,12 @@ def network_svg(structure: Structure) -> str:
         curve = f"M{_pair(nodes[i])}Q{cx:.1f} {cy:.1f} {_pair(nodes[j])}"
         parts.append(f'<path d="{curve}" fill="none" stroke="{GREY}" stroke-width="{wide:.1f}"/>')
     for k in range(structure.order):
-        (x, y), (u, v), (du, dv) = nodes[k], legs[k], placed.legs[k]
-        parts.append(f'<path d="M{_pair((x, y))}L{_pair((u, v))}" stroke="currentColor" stroke-width="1.3"/>')
-        parts.append(_text(u + 0.2 * unit * du, v - 0.2 * unit * dv, str(structure.dims[k]), size))
+        line = f"M{_pair(nodes[k])}L{_pair(legs[k])}"
+        parts.append(f'<path d="{line}" stroke="currentColor" stroke-width="1.3"/>')
+        where = leg_end(placed, k, texts[k])
+        for n, line in enumerate(texts[k]):
+            down = size * (n - (len(texts[k]) - 1) / 2)
+            parts.append(_text((where[0] - left) * unit, (high - where[1]) * unit + down, line, 0.8 * size))
     for k, (x, y) in enumerate(nodes):
         if structure.is_internal(k):
             side = 1.3 * radius

@@ -30,13 +30,16 @@
 
   // -- the network -----------------------------------------------------------------------------------
 
+  // Around the cores, for legs and what is written at their ends; names need more.
+  const named = data.legs.some((lines) => lines.length > 1);
+  const room = named ? [1.6, 1] : [0.8, 0.8];
   // Over all steps, so that the drawing keeps its scale.
   function reach(at) {
     let [low, high] = [0, 0];
     for (const { nodes } of data.structures) {
       for (const node of nodes) [low, high] = [Math.min(low, node[at]), Math.max(high, node[at])];
     }
-    return [low - 0.8, high + 0.8];
+    return [low - room[at], high + room[at]];
   }
   // Of arcs, which rise above all nodes.
   const peak = Math.max(0, ...data.structures.flatMap((s) => s.edges.map((e) => e[4] + 0.3)));
@@ -68,8 +71,12 @@
       if (dim === null) return;
       const end = [x(px) + lx * unit * 0.5, y(py) - ly * unit * 0.5];
       add(svg, "line", { x1: x(px), y1: y(py), x2: end[0], y2: end[1], class: "leg" });
-      const place = { x: end[0] + lx * 9, y: end[1] - ly * 9, class: "leg-text", "text-anchor": "middle", "dominant-baseline": "central" };
-      add(svg, "text", place, dim);
+      const lines = data.legs[k];
+      const [aside, far] = [3 + 3 * Math.max(...lines.map((line) => line.length)), 4 + 6 * lines.length];
+      lines.forEach((line, n) => {
+        const place = { x: end[0] + lx * aside, y: end[1] - ly * far + 12 * (n - (lines.length - 1) / 2), class: "leg-text", "text-anchor": "middle", "dominant-baseline": "central" };
+        add(svg, "text", place, line);
+      });
     });
     nodes.forEach(([px, py, , , dim], k) => {
       const touched = step && step.edge && step.edge.includes(k) ? " hot" : "";
@@ -78,7 +85,7 @@
       const made = inner
         ? add(svg, "rect", { x: x(px) - side / 2, y: y(py) - side / 2, width: side, height: side, rx: 2, transform: `rotate(45 ${x(px)} ${y(py)})`, class: "node inner" + touched })
         : add(svg, "circle", { cx: x(px), cy: y(py), r: radius, class: "node" + touched });
-      add(made, "title", {}, inner ? `internal core ${k}` : `core ${k}, leg of size ${dim}`);
+      add(made, "title", {}, inner ? `internal core ${k}` : `core ${k}, leg ${data.legs[k].join(", of size ")}`);
       const size = Math.min(13, radius * (inner ? 0.75 : 0.95));
       if (size > 6) add(svg, "text", { x: x(px), y: y(py), class: "node-text", "text-anchor": "middle", "dominant-baseline": "central", "font-size": size }, k);
     });

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import tensorgrow as tg
@@ -21,3 +23,14 @@ def test_show_tells_modes_of_size_one_from_internal_nodes(capsys, folder):
     tg.TensorNetwork.random(tg.Structure.tucker((3, 1, 2), 2), random_state=0).save(folder / "n.safetensors")
     rows = re.findall(r"^\W+(\d) \W+(\w+) ", call(capsys, "show", "n.safetensors"), re.M)
     assert rows == [("0", "3"), ("1", "1"), ("2", "2"), ("3", "internal")]
+
+
+def test_names_in_a_file_cannot_act_on_the_terminal(capsys, folder):
+    """Escapes would clear the screen, set its title, or hide what comes after them."""
+    hostile = "\x1b[2Jx\x1b]0;title\x07\x9b31m\u202e.npy"
+    info = {"source": {"name": hostile, "kind": "array", "levels": None, "key": hostile}}
+    result = replace(tg.decompose(np.eye(3), max_steps=0, random_state=0), info=info)
+    result.save(folder / "n.safetensors")
+    text = call(capsys, "show", "n.safetensors")
+    assert "[2Jx" in text
+    assert not set(text) & set("\x1b\x07\x9b\u202e")

@@ -10,10 +10,28 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+
+class PlainConsole(Console):
+    """A console on which text from files cannot act on the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(text.translate(_CONTROLS), **options)
+
+
+# Escapes and other control characters, and those that turn the direction of writing: what a name in a file
+# must not do to a terminal. Line ends and tabs are layout.
+_CONTROLS = {
+    code: "\N{REPLACEMENT CHARACTER}"
+    for codes in (range(32), range(127, 160), range(0x202A, 0x202F), range(0x2066, 0x206A))
+    for code in codes
+    if chr(code) not in "\n\t"
+}
 
 # Results go to `out`, everything else to `err`. Both look up the stream when they write.
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = PlainConsole(highlight=False)
+err = PlainConsole(stderr=True, highlight=False)
 
 
 def fail(message: str, code: int) -> int:

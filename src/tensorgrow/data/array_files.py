@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import zipfile
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError, FileFormatError, MissingPackageError, import_package
+from ..errors import DataError, FileFormatError, MemoryLimitError, TensorgrowError, import_package
 from .atomic_file import replacing
 from .axes import Axes, default_names, is_xarray
+from .trust import NUMBERS, check_hdf5, check_hdf5_file, check_room, check_zarr
 
 Array = npt.NDArray[Any]
 
@@ -26,8 +28,6 @@ READABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)
 WRITABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)
 # What netCDF holds as attributes; all else becomes text.
 _ATTRIBUTES = (str, int, float, list, np.ndarray, np.number)
-# What libraries raise on damaged files.
-_DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,29 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Any, Source]:
         raise FileFormatError(f"cannot read {path}: give a file that ends in {', '.join(READABLE)}")
     if key is not None and suffix in (".npy", *PICTURES):
         raise FileFormatError(f"{path} holds a single array; leave the key {key!r} out")
-    if suffix in PICTURES:
-        return _read_picture(path)
-    try:
+    what = "picture" if suffix in PICTURES else f"{suffix.removeprefix('.')} file"
+    with reading(path, what):
+        if suffix in PICTURES:
+            return _read_picture(path)
         if suffix == ".npy":
             return _read_npy(path), Source(path.name)
         array, name = _READERS[suffix](path, key)
-    except (FileFormatError, MissingPackageError):
+        return array if is_xarray(array) else np.asarray(array), Source(path.name, key=name)
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Say in one line that a file is damaged, whatever the library that reads it raises."""
+    try:
+        yield
+    except (TensorgrowError, FileNotFoundError, PermissionError):
         raise
-    except _DAMAGED as error:
-        what = suffix.removeprefix(".")
+    except MemoryError as error:
+        raise MemoryLimitError(f"{path} does not fit in memory: {_one_line(error)}") from error
+    except Exception as error:
         raise FileFormatError(
-            f"{path} is not a {what} file or is damaged (truncated, other format): {_one_line(error)}"
+            f"{path} is not a {what} or is damaged (truncated, other format): {_one_line(error)}"
         ) from error
-    return array if is_xarray(array) else np.asarray(array), Source(path.name, key=name)
 
 
 def write_array(
@@ -138,21 +147,23 @@ def _read_npy(path: Path) -> Array:
 
 
 def _read_npz(path: Path, key: str | None) -> tuple[Array, str]:
-    with np.load(path, allow_pickle=False) as file:
-        name = _choose(path, key, {k: file[k].shape for k in file.files if file[k].dtype.kind in "biufc"})
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        for member in file.zip.infolist():
+            check_room(f"{member.filename} of {path}", (member.file_size,), 1)
+        name = _choose(path, key, {k: file[k].shape for k in file.files if file[k].dtype.kind in NUMBERS})
         return file[name], name
 
 
 def _read_mat(path: Path, key: str | None) -> tuple[Array, str]:
     reader = _package("scipy.io", "scipy", path)
     try:
+        for name, shape, _ in reader.whosmat(path):
+            check_room(f"{name} of {path}", shape, 16)  # a complex number; others take less
         variables = reader.loadmat(path)
-    except reader.matlab.MatReadError as error:
-        raise ValueError(error) from error
     except NotImplementedError:  # version 7.3 is HDF5, with the axes the other way round
         array, name = _read_hdf5(path, key)
         return array.T, name
-    arrays = {k: v for k, v in variables.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biufc"}
+    arrays = {k: v for k, v in variables.items() if isinstance(v, np.ndarray) and v.dtype.kind in NUMBERS}
     name = _choose(path, key, {k: v.shape for k, v in arrays.items()})
     return arrays[name], name
 
@@ -164,25 +175,30 @@ def _read_hdf5(path: Path, key: str | None) -> tuple[Array, str]:
         scales: list[str] = []
 
         def note(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and item.dtype.kind in "biufc":
+            if isinstance(item, h5py.Dataset) and item.dtype.kind in NUMBERS:
                 shapes[name] = item.shape
                 if item.is_scale:
                     scales.append(name)
 
         file.visititems(note)
         name = _choose(path, key, shapes, scales)
+        check_hdf5(file[name], f"{name} of {path}")
+        check_room(f"{name} of {path}", file[name].shape, file[name].dtype.itemsize)
         return file[name][()], name
 
 
 def _read_zarr(path: Path, key: str | None) -> tuple[Array, str]:
     zarr = _package("zarr", "zarr", path)
     opened = zarr.open(str(path), mode="r")
-    if not isinstance(opened, zarr.Group):
-        return np.asarray(opened[...]), ""
-    arrays = dict(_zarr_arrays(opened, ""))
+    arrays = dict(_zarr_arrays(opened, "")) if isinstance(opened, zarr.Group) else {"": opened}
     coordinates = [k for k, v in arrays.items() if _zarr_dims(v) == (k.rpartition("/")[2],)]
-    name = _choose(path, key, {k: v.shape for k, v in arrays.items()}, coordinates)
-    return np.asarray(arrays[name][...]), name
+    shapes = {k: v.shape for k, v in arrays.items() if k == "" or v.dtype.kind in NUMBERS}
+    name = _choose(path, key, shapes, coordinates)
+    array, place = arrays[name], f"{name} of {path}" if name else str(path)
+    check_zarr(array, place)
+    for shape in (array.shape, array.chunks):  # a chunk is decoded as a whole
+        check_room(place, shape, array.dtype.itemsize)
+    return np.asarray(array[...]), name
 
 
 def _zarr_dims(array: Any) -> tuple[str, ...]:
@@ -200,10 +216,17 @@ def _zarr_arrays(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _read_netcdf(path: Path, key: str | None) -> tuple[Any, str]:
     xarray = _package("xarray", "xarray", path)
+    with path.open("rb") as opened:
+        is_classic = opened.read(3) == b"CDF"
+    if not is_classic:  # netCDF 4 is HDF5
+        h5py = _package("h5py", "h5py", path)
+        with h5py.File(path, "r") as file:
+            check_hdf5_file(h5py, file, str(path))
     # "all": bounds and grid mappings, too, belong to the coordinates.
     with xarray.open_dataset(path, decode_coords="all") as data:
-        shapes = {str(k): v.shape for k, v in data.variables.items() if v.dtype.kind in "biufc"}
+        shapes = {str(k): v.shape for k, v in data.variables.items() if v.dtype.kind in NUMBERS}
         name = _choose(path, key, shapes, tuple(map(str, data.coords)))
+        check_room(f"{name} of {path}", data[name].shape, data[name].dtype.itemsize)
         return data[name].load(), name
 
 
@@ -253,8 +276,11 @@ def _package(module: str, package: str, path: Path) -> Any:
 
 def _read_picture(path: Path) -> tuple[Array, Source]:
     pillow = _package("PIL.Image", "pillow", path)
-    try:
+    with warnings.catch_warnings():
+        # A few kilobytes can hold a picture that fills the memory: from this many pixels on Pillow warns.
+        warnings.simplefilter("error", pillow.DecompressionBombWarning)
         with pillow.open(path) as picture:
+            check_room(str(path), (picture.height, picture.width, len(picture.getbands())), 8 + 1)
             picture.load()
             if picture.mode.startswith("I;16") or picture.mode == "I":
                 return np.asarray(picture) / 65535.0, Source(path.name, "picture", 65535)
@@ -262,8 +288,6 @@ def _read_picture(path: Path) -> tuple[Array, Source]:
                 return np.asarray(picture), Source(path.name)
             grey = picture.mode in ("1", "L", "LA")
             pixels = np.asarray(picture.convert("L" if grey else "RGB"))
-    except (*_DAMAGED, pillow.DecompressionBombError) as error:
-        raise FileFormatError(f"{path} is not a picture or is damaged: {_one_line(error)}") from error
     return pixels / 255.0, Source(path.name, "picture", 255)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ...errors import DataError, MemoryLimitError
+from ..trust import check_zarr
 from .grid import Box, block_grid, part_grid
 from .zarr_chunks import ChunkFiles
 
@@ -120,6 +121,7 @@ class ZarrSource(BlockSource):
     def __init__(self, array: Any) -> None:
         chunks = getattr(array, "shards", None) or array.chunks
         super().__init__(array.shape, np.dtype(array.dtype), chunks, f"the zarr array {_zarr_name(array)}")
+        check_zarr(array, self.label)
         self.array = array
         self._files = ChunkFiles.of(array)
 

@@ -63,7 +63,7 @@ def test_damage_is_harmless_or_one_line(tmp_path, suffix):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 array, _ = read_array(path)
-            assert isinstance(array, np.ndarray)
+            assert np.asarray(array).dtype.kind in "biufc"
         except (tg.FileFormatError, tg.MemoryLimitError) as error:
             assert str(path) in str(error)
             assert "\n" not in str(error)

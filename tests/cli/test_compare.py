@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,17 @@ def test_compare(capsys, tensor):
     assert all(row["reached"] == (row["relative_error"] <= 0.2 * (1 + 1e-9)) for row in rows.values())
     assert rows["tensorgrow"]["num_parameters"] <= rows["TT-SVD, stored order"]["num_parameters"]
     assert "times ours" in call(capsys, "compare", "x.npy", "-e", "0.2", "-q")
+
+
+def test_the_page_shows_the_rivals(capsys, tensor):
+    pytest.importorskip("tensorly")
+    printed = document(capsys, "compare", "x.npy", "-e", "0.2", "-q", "--report", "page.html")
+    assert printed["files"] == ["page.html"]
+    page = Path("page.html").read_text(encoding="utf-8")
+    for row in printed["methods"][1:]:
+        assert f"<th scope=row>{row['method']}</th><td>{row['num_parameters']:,}</td>" in page
+    assert "PSNR" in page
+    assert run(["compare", "x.npy", "--report", "page.pdf"]) == 2
 
 
 def test_compare_vectors(capsys, folder):

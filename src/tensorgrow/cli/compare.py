@@ -37,16 +37,19 @@ def run(
     effort: opt.EffortOption = opt.Effort.balanced,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
+    report: opt.Report = None,
     as_json: opt.JsonOutput = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Compare our search with TT-SVD, Tucker and CP at the same error.
 
-    Example: [cyan]tensorgrow compare photo.png --max-error 0.1[/]
+    Example: [cyan]tensorgrow compare photo.png --max-error 0.1 --report photo.html[/]
     """
     from ..tasks.decompose import decompose
     from .inputs import load
+    from .outputs import check_outputs, with_source, write_report
 
+    check_outputs([], report=report)
     if not 0.0 < max_error < 1.0:
         raise OptionError(f"--max-error {max_error:g} must lie between 0 and 1 to compare sizes")
     search = opt.SearchOptions(max_error, None, max_seconds, edges, effort, seed, device).keywords()
@@ -55,6 +58,7 @@ def run(
     progress = False if quiet else None
     ours = decompose(source.tensor, **search, progress=progress)
     rows = [_row("tensorgrow", ours, time.perf_counter() - begin, max_error)]
+    rivals: dict[str, Result] = {}
     interrupted = ours.stop is StopReason.INTERRUPTED
     for name in METHODS:
         if interrupted:
@@ -71,8 +75,11 @@ def run(
             interrupted = True
             break
         if result is not None:
+            rivals[name] = result
             rows.append(_row(name, result, time.perf_counter() - begin, max_error))
             interrupted = result.stop is StopReason.INTERRUPTED
+    if report is not None:
+        write_report(with_source(ours, source, seed), report, source, rivals=rivals)
     if as_json:
         emit_json(
             {
@@ -82,11 +89,14 @@ def run(
                 "tensorization": source.how.to_dict(),
                 "max_error": max_error,
                 "methods": rows,
+                "files": [] if report is None else [str(report)],
             }
         )
     else:
         _print(source, rows, max_error)
         out.print(f"our edges: {describe_structure(ours.structure)}")
+        if report is not None:
+            out.print(f"report: [green]{escape(str(report))}[/]", soft_wrap=True)
     if interrupted:
         raise typer.Exit(fail("interrupted; these are the results so far", ExitCode.INTERRUPTED))
 

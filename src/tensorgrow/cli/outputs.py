@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -69,14 +69,19 @@ def make_folder(path: Path) -> None:
         raise OptionError(f"cannot write to {path}: permission denied")
 
 
+def with_source(result: Result, data: Input, seed: int) -> Result:
+    """Return the result with what is known of the file it came from."""
+    info = {**result.info, "source": data.source.to_dict(), "seed": seed}
+    if Path(data.source.name).suffix.lower() in NETCDF:
+        info["container"] = "xarray"
+    return replace(result, tensorization=data.how, axes=data.axes, info=info)
+
+
 def finish(
     command: str, result: Result, data: Input, output: OutputOptions, *, seed: int, keep_observed: bool = True
 ) -> None:
     """Save everything, print the result, and exit with 130 if the run was interrupted."""
-    info = {**result.info, "source": data.source.to_dict(), "seed": seed}
-    if Path(data.source.name).suffix.lower() in NETCDF:
-        info["container"] = "xarray"
-    result = replace(result, tensorization=data.how, axes=data.axes, info=info)
+    result = with_source(result, data, seed)
     estimate = np.asarray(result.to_array())
     filled = estimate
     if data.known is not None and keep_observed:
@@ -104,12 +109,17 @@ def finish(
 
 
 def write_report(
-    result: Result, path: Path, data: Input | None = None, *, saved_as: str | None = None
+    result: Result,
+    path: Path,
+    data: Input | None = None,
+    *,
+    saved_as: str | None = None,
+    rivals: Mapping[str, Result] | None = None,
 ) -> None:
     """Write the page about a run, with images where the data is a picture."""
     how = result.tensorization
     source = result.info.get("source") or {}
-    options: dict[str, Any] = {"title": source.get("name"), "saved_as": saved_as}
+    options: dict[str, Any] = {"title": source.get("name"), "saved_as": saved_as, "rivals": rivals}
     if data is not None and np.isfinite(data.array).all():
         options["truth"] = data.tensor
     if how is not None and source.get("kind") == "picture":

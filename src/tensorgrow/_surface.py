@@ -1,6 +1,6 @@
 """The public names; `tensorgrow` passes them on when one of them is first used."""
 
-from . import baselines, interop, losses, nn, plotting
+from . import baselines, callbacks, interop, losses, nn, plotting
 from ._version import __version__
 from .callbacks import trackers as tracking
 from .data import parallel as distributed
@@ -63,6 +63,7 @@ __all__ = [
     "WriteError",
     "__version__",
     "baselines",
+    "callbacks",
     "complete",
     "decompose",
     "detensorize",

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -93,6 +96,25 @@ def test_on_end_is_called_when_something_fails(error):
     with pytest.raises(error, match="mine"):
         tg.decompose(X, callbacks=[Recorder("a", log), fail], **OPTIONS)
     assert log[-2:] == [("a", 2), ("a", "end")]
+
+
+def test_an_on_end_that_raises_leaves_no_one_out():
+    pytest.importorskip("rich")
+    log, before = [], threading.active_count()
+
+    class Failing(Recorder):
+        def on_end(self, search):
+            super().on_end(search)
+            raise RuntimeError("mine")
+
+    listeners = [Failing("a", log), Recorder("b", log)]
+    with pytest.raises(RuntimeError, match="mine"):
+        tg.decompose(X, callbacks=listeners, **OPTIONS | {"progress": True})
+    assert log[-2:] == [("a", "end"), ("b", "end")]
+    end = time.monotonic() + 5.0
+    while threading.active_count() > before and time.monotonic() < end:  # the live line has a thread
+        time.sleep(0.01)
+    assert threading.active_count() == before
 
 
 def test_on_end_is_called_when_the_search_fails():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tensorgrow.data.devices import (
     choose_device,
     free_memory,
     memory_for,
+    one_blas_thread,
     one_thread,
     parse_memory_limit,
     usable_cores,
@@ -39,6 +41,50 @@ def test_one_thread_and_back():
         with pytest.raises(RuntimeError, match="stop"), one_thread():
             raise RuntimeError("stop")
         assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_concurrent_runs_bring_all_threads_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    inside, outside, counts = threading.Barrier(2), threading.Barrier(2), []
+
+    def run() -> None:  # begins within the other's limit, and ends after it
+        inside.wait()
+        with one_thread(), one_thread():
+            outside.wait()
+            outside.wait()
+        counts.append(torch.get_num_threads())
+
+    other = threading.Thread(target=run)
+    other.start()
+    try:
+        with one_thread():
+            inside.wait()
+            outside.wait()
+        assert torch.get_num_threads() == 2
+        outside.wait()
+        other.join()
+        new = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
+        new.start()
+        new.join()
+        assert counts == [2, 2]
+        if can_limit_threads():
+            from threadpoolctl import threadpool_info, threadpool_limits
+
+            def blas() -> set[int]:
+                return {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"}
+
+            with threadpool_limits(2, user_api="blas"):
+                most = blas()
+                first, second = one_blas_thread(), one_blas_thread()
+                first.__enter__()
+                second.__enter__()
+                first.__exit__(None, None, None)
+                assert 1 in blas()  # libraries loaded later than the first limit are not known to it
+                second.__exit__(None, None, None)
+                assert blas() == most
     finally:
         torch.set_num_threads(before)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from ..errors import OptionError
 from ..search import AnySearch
@@ -38,6 +38,11 @@ class ProgressBar:
         try:
             yield
         finally:
+            self.close()
+
+    def close(self) -> None:
+        """Remove the line; a terminal that was closed meanwhile is no reason for a run to fail."""
+        with suppress(OSError):
             self._bar.stop()
 
     def say(self, text: str, left: str = "") -> None:
@@ -53,7 +58,7 @@ class ProgressBar:
         return None
 
     def on_end(self, search: AnySearch) -> None:
-        self._bar.stop()
+        self.close()
 
 
 def describe_step(search: AnySearch, step: Record) -> str:

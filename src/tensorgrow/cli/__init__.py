@@ -1,7 +1,8 @@
 """The command line `tensorgrow`: thin commands over the library.
 
 Bad input ends with exit code 2 and one line on standard error. Ctrl-C ends with 130, after saving the best
-network so far. Results go to standard output, progress and notes to standard error.
+network so far; SIGTERM with 143 and SIGHUP with 129 likewise. Results go to standard output, progress and
+notes to standard error.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from enum import IntEnum
 from typing import Any
 
 from ..errors import DataWarning, MissingPackageError, TensorgrowError, import_package
+from .interruption import Interruption
 
 __all__ = ["ExitCode", "main", "run"]
 
@@ -25,16 +27,19 @@ class ExitCode(IntEnum):
     """Cases of an experiment failed, or experiments were left out."""
     BAD_INPUT = 2
     INTERRUPTED = 130
-    """Ctrl-C, as shells number it: 128 plus the signal."""
+    """Ctrl-C, as shells number it: 128 plus the signal; other signals have numbers of their own."""
 
 
 def main() -> None:
     """Entry point of the script."""
-    code = run(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # Python would try again at its exit, and complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with Interruption() as interruption:
+        code = run(sys.argv[1:])
+        if code == ExitCode.INTERRUPTED:
+            code = interruption.exit_code
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # Python would try again at its exit, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     # Ctrl-C inside code that a library runs from a string leaves a flag in CPython that makes `python -m` die
     # by the signal although it was caught here; running another string clears the flag (run_eval_code_obj).
     exec("")

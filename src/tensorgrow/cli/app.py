@@ -11,6 +11,7 @@ import typer
 from .._version import __version__
 from . import ExitCode, compare, complete, decompose, demo, fit, reconstruct, report, reproduce, show, version
 from .console import fail, out
+from .interruption import LOST
 from .options import spread
 
 
@@ -22,7 +23,7 @@ def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
         try:
             run(*arguments, **options)
         except KeyboardInterrupt as error:
-            code = fail("interrupted; what is not written yet is lost", ExitCode.INTERRUPTED)
+            code = fail(LOST, ExitCode.INTERRUPTED)
             raise typer.Exit(code) from error
 
     return wrapper

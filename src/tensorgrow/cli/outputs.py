@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import typer
 from rich.markup import escape
 
 from .._version import __version__
+from ..callbacks.signals import Interrupts
 from ..data.array_files import NETCDF, WRITABLE, write_array
 from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError, counted
@@ -80,14 +78,15 @@ def with_source(result: Result, data: Input, seed: int) -> Result:
 def finish(
     command: str, result: Result, data: Input, output: OutputOptions, *, seed: int, keep_observed: bool = True
 ) -> None:
-    """Save everything, print the result, and exit with 130 if the run was interrupted."""
+    """Save everything, print the result, and exit with 130 if the run was interrupted, or is now."""
     result = with_source(result, data, seed)
-    estimate = np.asarray(result.to_array())
-    filled = estimate
-    if data.known is not None and keep_observed:
-        filled = np.where(data.known, data.array, estimate)
-    files = output.output or []
-    with _delay_interrupt():
+    with Interrupts() as interrupts:
+        interrupts.hold()  # until everything is written
+        estimate = np.asarray(result.to_array())
+        filled = estimate
+        if data.known is not None and keep_observed:
+            filled = np.where(data.known, data.array, estimate)
+        files = output.output or []
         for path in files:
             if path.suffix.lower() == NETWORK_SUFFIX:
                 result.save(path)
@@ -102,7 +101,7 @@ def finish(
         emit_json(document)
     else:
         print_facts(_facts(document))
-    if result.stop is StopReason.INTERRUPTED:
+    if result.stop is StopReason.INTERRUPTED or interrupts.count:
         saved = escape(", ".join(written))
         err.print(f"[bold yellow]interrupted:[/] the best network so far is saved ({saved})", soft_wrap=True)
         raise typer.Exit(ExitCode.INTERRUPTED)
@@ -209,16 +208,3 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "written", f"[green]{escape(path)}[/]"
     if d["checkpoint"]:
         yield "checkpoint", escape(d["checkpoint"])
-
-
-@contextmanager
-def _delay_interrupt() -> Iterator[None]:
-    """Ignore Ctrl-C until everything is written."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock, local
 from typing import Any
 
 import torch
@@ -143,12 +144,38 @@ def can_limit_threads() -> bool:
     return _pools() is not None
 
 
+class _Threads:
+    """How many threads are inside `one_blas_thread` and `one_thread`, and what to bring back after them.
+
+    They come and go in any order: what one finds on its way in may be the limit of another, so that the first
+    in notes the numbers, and the last out brings them back.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.in_blas = self.in_torch = 0
+        self.of_torch = 1
+        self.limit: Any = None
+
+
+_threads = _Threads()
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Context in which the BLAS of NumPy and SciPy uses one thread; torch keeps its own."""
     pools = _pools()
-    with nullcontext() if pools is None else pools.limit(limits=1, user_api="blas"):
+    with _threads.lock:
+        _threads.in_blas += 1
+        if _threads.in_blas == 1 and pools is not None:
+            _threads.limit = pools.limit(limits=1, user_api="blas")
+    try:
         yield
+    finally:
+        with _threads.lock:
+            _threads.in_blas -= 1
+            if _threads.in_blas == 0 and pools is not None:
+                _threads.limit.restore_original_limits()
 
 
 @contextmanager
@@ -157,10 +184,24 @@ def one_thread() -> Iterator[None]:
 
     On small matrices their thread pools spend up to ten times longer waiting for each other than computing.
     """
-    threads = torch.get_num_threads()
     with one_blas_thread():
+        with _threads.lock:
+            # Torch has a number for every thread that calls it, but new ones begin with the last number set.
+            before = torch.get_num_threads()
+            if not _threads.in_torch:
+                _threads.of_torch = before
+            _threads.in_torch += 1
+        is_nested = getattr(_mine, "is_inside", False)
+        _mine.is_inside = True
         torch.set_num_threads(1)
         try:
             yield
         finally:
-            torch.set_num_threads(threads)
+            with _threads.lock:
+                _threads.in_torch -= 1
+                if not is_nested:
+                    _mine.is_inside = False
+                    torch.set_num_threads(_threads.of_torch if before == 1 else before)
+
+
+_mine = local()

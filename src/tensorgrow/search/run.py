@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 from ..steps import Record, StopReason
@@ -22,23 +23,32 @@ class Listener(Protocol):
         """After the last step."""
 
 
-def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
+def run(search: AnySearch, listeners: Sequence[Listener], hold: Callable[[], None] = lambda: None) -> None:
     """Drive a search to its end; listeners may stop it, and Ctrl-C keeps what there is.
 
     At its end listeners see a run that can be resumed without a stop reason: that is what a checkpoint saves.
+    All of them hear of the end, also where one raises; then the first error is raised.
+
+    Parameters
+    ----------
+    hold
+        Called once the last step is done: from there on a run must not be interrupted.
     """
     state = search.state
-    for listener in listeners:
-        listener.on_start(search)
     stop: StopReason | None = None
+    started: list[Listener] = []
     try:
         try:
+            for listener in listeners:
+                listener.on_start(search)
+                started.append(listener)
             for step in search:
                 # A list, not a generator: all must hear, whatever the first ones answer.
                 answers = [listener.on_step(search, step) for listener in listeners]
                 if any(answers) and search.wind_down():
                     stop = StopReason.CALLBACK
                     break
+            hold()
         except KeyboardInterrupt:
             if not search.has_answer:
                 raise
@@ -47,6 +57,7 @@ def run(search: AnySearch, listeners: Sequence[Listener]) -> None:
         stop = stop or state.stop
         if search.hit_limit:
             state.stop = None
-        for listener in listeners:
-            listener.on_end(search)
+        with ExitStack() as ends:  # which calls all, the last one first
+            for listener in reversed(started):
+                ends.callback(listener.on_end, search)
     state.stop = stop

@@ -81,10 +81,10 @@ def als(
     interrupted = False
     for sweep in range(settings.max_sweeps):
         whole = list(arrays)
-        if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
-            arrays = _balance(structure, arrays)
-            step.forget()
         try:
+            if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
+                arrays = _balance(structure, arrays)
+                step.forget()
             if settings.accelerate:
                 arrays, loss = step.sweep(
                     arrays, previous, lambda a: _sweep(objective, structure, a, settings.ridge)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, Unpack
 
 import torch
 
+from ..callbacks.signals import interruptible
 from ..data.devices import check_memory, choose_device, free_memory
 from ..data.features import FeatureMap, FeatureMapName
 from ..data.fingerprint import fingerprint_tensors
@@ -240,7 +242,9 @@ class ClassifyTask(LearnTask):
             rate = None if training.learning_rate is None else training.learning_rate / 3.0
             slow = replace(training, learning_rate=rate, epochs=math.ceil(training.epochs / 2))
             deadline = deadline_of_last_fit(search)
-            network = fit_by_gradient(everything, result.network, slow, deadline=deadline)[0].network
+            network = result.network
+            with suppress(KeyboardInterrupt), interruptible():
+                network = fit_by_gradient(everything, network, slow, deadline=deadline)[0].network
         else:
             validation = objective.validate(linear)
             network = self._linear(self._first, on_all=True)

@@ -7,6 +7,7 @@ from abc import abstractmethod
 
 import torch
 
+from ..callbacks.signals import interruptible
 from ..data.devices import check_memory
 from ..losses import squared
 from ..network import TensorNetwork
@@ -128,7 +129,8 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         )
         deadline = deadline_of_last_fit(search)
         try:
-            fit = als(objective, answer.network, settings, deadline=deadline, keep_on_interrupt=True)
+            with interruptible():
+                fit = als(objective, answer.network, settings, deadline=deadline, keep_on_interrupt=True)
         except KeyboardInterrupt:  # before the first sweep was done: the network as it is
             return answer.network, True
         return fit.network, fit.interrupted

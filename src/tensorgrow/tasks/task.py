@@ -17,6 +17,7 @@ import torch
 
 from .._version import __version__
 from ..callbacks.checkpoint import Checkpoint
+from ..callbacks.signals import Interrupts
 from ..data.axes import Axes, Container
 from ..data.devices import one_thread
 from ..errors import DataError, OptionError
@@ -61,10 +62,13 @@ class Task(ABC, Generic[S, R]):
 
 
 def run_task(task: Task[S, R], audience: Audience) -> R:
-    """Search, resuming from a checkpoint; report every step; Ctrl-C ends the search with its best so far."""
+    """Search, resuming from a checkpoint; report every step; Ctrl-C ends the search with its best so far.
+
+    Once the search is over signals are held back until the result is complete, except in a last fit.
+    """
     # Products of small float32 matrices set the "invalid" flag now and then although every entry is finite
     # (vector registers that are not full); losses that really are not finite are noticed by the solvers.
-    with task.threads(), np.errstate(invalid="ignore"):
+    with task.threads(), np.errstate(invalid="ignore"), Interrupts() as interrupts:
         trivial = task.trivial()
         if trivial is not None:
             return trivial
@@ -74,11 +78,11 @@ def run_task(task: Task[S, R], audience: Audience) -> R:
             checkpoint = Checkpoint(audience.checkpoint, task.identity(search))
             checkpoint.load(search)
             listeners.insert(0, checkpoint)
-        run(search, listeners)
+        run(search, listeners, interrupts.hold)
         result = task.finish(search)
         if isinstance(result, Result):  # whatever the search took its error for
-            stop = search.limits.settle(result.stop, result.errors.measure)
-            result = replace(result, stop=stop)
+            reason = StopReason.INTERRUPTED if interrupts.count else result.stop
+            result = replace(result, stop=search.limits.settle(reason, result.errors.measure))
         return result
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ...callbacks.base import Callbacks
+from ...callbacks.signals import interruptible
 from ...data.devices import choose_device
 from ...data.fingerprint import fingerprint_tensors
 from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole
@@ -217,7 +218,8 @@ class GrowTask(Task[GrowSearch, GrowResult]):
         if self.final_epochs and stop is not StopReason.INTERRUPTED:
             deadline = search.context.deadline
             try:
-                trainer.fit_to_all(search.draw_seed(), epochs=self.final_epochs, deadline=deadline)
+                with interruptible():
+                    trainer.fit_to_all(search.draw_seed(), epochs=self.final_epochs, deadline=deadline)
             except KeyboardInterrupt:
                 model.load_state_dict(state.best)
                 stop = StopReason.INTERRUPTED

@@ -117,6 +117,10 @@ def test_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     np.save("x.npy", x)
     np.savez("two.npz", a=x, b=x[0])
     np.save("holes.npy", np.where(np.random.default_rng(0).random(x.shape) < 0.2, np.nan, x))
+    table = pytest.importorskip("pandas").DataFrame(
+        {"station": list("abcdef") * 4, "year": range(2000, 2024)}
+    )
+    table.assign(rain=[None, *range(23)]).to_csv("rain.csv", index=False)
     page = (README.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\$ tensorgrow (.*)$", page, re.MULTILINE)
     assert len(lines) > 10

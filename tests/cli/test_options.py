@@ -19,7 +19,7 @@ def test_groups_of_options_become_single_ones():
     flat = opt.spread(run)
     assert flat.__doc__ == "What it does."
     parameters = inspect.signature(flat).parameters
-    assert list(parameters)[:6] == ["file", "key", "tensorize", "order", "mask", "observed"]
+    assert list(parameters)[:7] == ["file", "key", "tensorize", "order", "names", "mask", "observed"]
     assert parameters["file"].default is inspect.Parameter.empty
     values = {name: p.default for name, p in parameters.items()}
     flat(**{**values, "file": Path("x.npy"), "quiet": True, "count": 4})

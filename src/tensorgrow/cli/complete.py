@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,32 +28,24 @@ def run(
         ),
     ] = True,
 ) -> None:
-    """Fill in the missing entries of an array.
+    """Fill in the missing entries of an array, or of a table (.csv, .parquet) of entries.
 
     Structure and ranks are chosen by the error on held-out entries; the search ends when that stops falling.
-    Writes NAME.safetensors and the completed array unless -o says otherwise.
+    Writes NAME.safetensors and the completed array unless -o says otherwise. A table has index columns and
+    the value last; rows without a value are filled, or, where there are none, all combinations of labels.
 
     Example: [cyan]tensorgrow complete photo.png --observed 0.1[/]
     """
     from ..tasks.complete import complete
     from .inputs import load_known
     from .outputs import finish, prepare_outputs
+    from .tables import Table
 
-    output = prepare_outputs(output, _default_outputs(data.file))
     keywords = search.keywords()
     source = load_known(data, seed=search.seed)
+    output = prepare_outputs(output, source.default_outputs(data.file), source.writable)
+    if isinstance(source, Table):
+        source.check_length(output.output or [])
     keywords |= {"loss": loss, "truth": source.truth}
     result = complete(source.tensor, source.mask, **keywords, **output.keywords())
     finish(NAME, result, source, output, seed=search.seed, keep_observed=keep_observed)
-
-
-def _default_outputs(file: Path) -> list[Path]:
-    """The network, and the completed array in the format of the input unless that format is lossy."""
-    from ..data.array_files import LOSSY, WRITABLE
-
-    suffix = file.suffix.lower()
-    if suffix not in WRITABLE:
-        suffix = ".npy"
-    elif suffix in LOSSY:
-        suffix = ".png"
-    return [Path(f"{file.stem}.safetensors"), Path(f"{file.stem}-completed{suffix}")]

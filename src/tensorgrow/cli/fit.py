@@ -47,12 +47,15 @@ def run(
     from ..tasks.fit import fit
     from .inputs import load_known
     from .outputs import finish, prepare_outputs
+    from .tables import Table
 
-    output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")])
     source = load_known(data, seed=seed, max_error=max_error, all_known=True)
+    output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], source.writable)
+    if isinstance(source, Table):
+        source.check_length(output.output or [])
     result = fit(
         source.tensor,
-        _structure(structure, rank, source.how.dims),
+        _structure(structure, rank, source.dims),
         source.mask,
         truth=source.truth,
         max_error=max_error,

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..data.array_files import Source, read_array
+from ..data.array_files import LOSSY, TABLES, WRITABLE, Source, read_array, write_array
 from ..data.axes import Axes
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from ..errors import DataError, FileFormatError, OptionError
 from ..network import TensorNetwork
+from ..plotting.picture import ValueRange
 from ..results import Errors, Result
 from ..steps import StopReason
 from .options import DataOptions, KnownOptions
+from .tables import Table, load_table
 
 Array = npt.NDArray[Any]
 
@@ -57,6 +59,48 @@ class Input:
         return np.where(self.how.apply(np.ones(self.array.shape, bool)), self.tensor, np.nan)
 
     @property
+    def dims(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return self.how.dims
+
+    writable = WRITABLE
+
+    @property
+    def num_known(self) -> int | None:
+        """Entries that are known; None where all are."""
+        return None if self.known is None else int(self.known.sum())
+
+    def default_outputs(self, file: Path) -> list[Path]:
+        """The network, and the completed array in the format of the input unless that format is lossy."""
+        suffix = file.suffix.lower()
+        if suffix not in WRITABLE:
+            suffix = ".npy"
+        elif suffix in LOSSY:
+            suffix = ".png"
+        return [Path(f"{file.stem}.safetensors"), Path(f"{file.stem}-completed{suffix}")]
+
+    def measure(self, result: Result) -> dict[str, float]:
+        """Errors on the array without padding, where all of it is known."""
+        truth = self.array
+        if not np.isfinite(truth).all():
+            return {}
+        estimate = np.asarray(result.to_array())
+        size = float(np.abs(truth).max()) or 1.0  # squares of very large or small numbers have no room
+        norm = float(np.linalg.norm(truth / size))
+        errors = {"array_error": float(np.linalg.norm(estimate / size - truth / size)) / (norm or 1.0)}
+        if self.source.is_picture:
+            screen = ValueRange(0.0, 1.0)
+            errors["psnr"] = screen.psnr(screen.to_unit(estimate), truth)
+        return errors
+
+    def write(self, path: Path, result: Result, keep_observed: bool) -> None:
+        """Write the completed array, or what the network stands for."""
+        array = np.asarray(result.to_array())
+        if self.known is not None and keep_observed:
+            array = np.where(self.known, self.array, array)
+        write_array(path, array, levels=self.source.levels, axes=self.axes)
+
+    @property
     def description(self) -> str:
         """One line about the data."""
         sizes = "x".join(map(str, self.array.shape))
@@ -80,12 +124,14 @@ def load(options: DataOptions, max_error: float | None) -> Input:
 
 def load_known(
     options: KnownOptions, *, seed: int, max_error: float | None = None, all_known: bool = False
-) -> Input:
-    """Read an array; known are the entries that are not NaN, in the mask, and drawn by ``--observed``.
+) -> Input | Table:
+    """Read an array or a table; known are entries that are not NaN, in the mask, drawn by ``--observed``.
 
     An array without missing entries is refused unless `all_known`.
     """
     path = options.file
+    if path.suffix.lower() in TABLES:
+        return load_table(options, seed)
     array, source, axes = _numbers(options)
     if options.mask is not None:  # values outside the mask are not the truth
         array = np.where(_mask(options.mask, array.shape), array, np.nan)

@@ -79,7 +79,12 @@ class DataOptions:
         Path,
         typer.Argument(metavar="FILE", help="The data: .npy, .npz, .mat, a picture, HDF5, zarr or netCDF."),
     ]
-    key: Annotated[str | None, _data("--key", "-k", help="Which array of a file that holds several.")] = None
+    key: Annotated[
+        str | None,
+        _data(
+            "--key", "-k", help="Which array of a file that holds several, or the value column of a table."
+        ),
+    ] = None
     tensorize: Annotated[
         str | None,
         _data(
@@ -165,12 +170,37 @@ class OutputOptions:
             "--checkpoint", help="Keep the state of the run in this file, and resume from it where it exists."
         ),
     ] = None
+    bounds: Annotated[
+        str | None,
+        _output(
+            "--bounds",
+            metavar="LOW,HIGH",
+            help="Least and largest value of what is written, such as [cyan]0,[/] for counts, [cyan]0,1[/].",
+        ),
+    ] = None
     as_json: JsonOutput = False
     quiet: Quiet = False
 
     def keywords(self) -> dict[str, Any]:
-        """Progress and checkpoint as keywords for the library."""
-        return {"progress": False if self.quiet else None, "checkpoint": self.checkpoint}
+        """Progress, checkpoint and bounds as keywords for the library."""
+        return {
+            "progress": False if self.quiet else None,
+            "checkpoint": self.checkpoint,
+            "bounds": parse_bounds(self.bounds),
+        }
+
+
+def parse_bounds(text: str | None) -> tuple[float | None, ...] | None:
+    """The least and the largest value; either may be left out."""
+    if text is None:
+        return None
+    try:
+        bounds = tuple(float(part) if part.strip() else None for part in text.split(","))
+    except ValueError:
+        bounds = ()
+    if len(bounds) != 2:
+        raise OptionError(f"--bounds {text!r} is not known; give LOW,HIGH such as 0,1, or 0, for counts")
+    return bounds
 
 
 def parse_edges(text: str) -> str | list[tuple[int, ...]]:

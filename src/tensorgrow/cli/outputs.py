@@ -14,10 +14,9 @@ from rich.markup import escape
 
 from .._version import __version__
 from ..callbacks.signals import Interrupts
-from ..data.array_files import NETCDF, WRITABLE, write_array
+from ..data.array_files import NETCDF, WRITABLE
 from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError, counted
-from ..plotting.picture import ValueRange
 from ..results import Result
 from ..steps import StopReason
 from ..structure import Structure
@@ -26,15 +25,20 @@ from .console import emit_json, err, print_facts
 from .inputs import Input
 from .options import OutputOptions
 from .phrases import describe_size, describe_structure
+from .tables import Table
 
 NETWORK_SUFFIX = ".safetensors"
 
 
 def check_outputs(
-    outputs: Sequence[Path], *, report: Path | None = None, checkpoint: Path | None = None
+    outputs: Sequence[Path],
+    writable: Sequence[str] = WRITABLE,
+    *,
+    report: Path | None = None,
+    checkpoint: Path | None = None,
 ) -> None:
     """Refuse paths that cannot be written, before any time is spent."""
-    endings = (NETWORK_SUFFIX, *WRITABLE)
+    endings = (NETWORK_SUFFIX, *writable)
     for path in outputs:
         if path.suffix.lower() not in endings:
             raise FileFormatError(f"cannot write {path}: give a name that ends in {', '.join(endings)}")
@@ -50,10 +54,15 @@ def check_outputs(
             raise OptionError(f"cannot write {path}: permission denied")
 
 
-def prepare_outputs(output: OutputOptions, default: Sequence[Path]) -> OutputOptions:
-    """Fill in `default` where no files were named, and check that all files can be written."""
+def prepare_outputs(
+    output: OutputOptions, default: Sequence[Path], writable: Sequence[str] = WRITABLE
+) -> OutputOptions:
+    """Fill in `default` where no files were named, and check that all files can be written.
+
+    `writable` are the endings of files that hold the data itself.
+    """
     files = output.output or list(default)
-    check_outputs(files, report=output.report, checkpoint=output.checkpoint)
+    check_outputs(files, writable, report=output.report, checkpoint=output.checkpoint)
     return replace(output, output=files)
 
 
@@ -67,7 +76,7 @@ def make_folder(path: Path) -> None:
         raise OptionError(f"cannot write to {path}: permission denied")
 
 
-def with_source(result: Result, data: Input, seed: int) -> Result:
+def with_source(result: Result, data: Input | Table, seed: int) -> Result:
     """Return the result with what is known of the file it came from."""
     info = {**result.info, "source": data.source.to_dict(), "seed": seed}
     if Path(data.source.name).suffix.lower() in NETCDF:
@@ -76,27 +85,29 @@ def with_source(result: Result, data: Input, seed: int) -> Result:
 
 
 def finish(
-    command: str, result: Result, data: Input, output: OutputOptions, *, seed: int, keep_observed: bool = True
+    command: str,
+    result: Result,
+    data: Input | Table,
+    output: OutputOptions,
+    *,
+    seed: int,
+    keep_observed: bool = True,
 ) -> None:
     """Save everything, print the result, and exit with 130 if the run was interrupted, or is now."""
     result = with_source(result, data, seed)
     with Interrupts() as interrupts:
         interrupts.hold()  # until everything is written
-        estimate = np.asarray(result.to_array())
-        filled = estimate
-        if data.known is not None and keep_observed:
-            filled = np.where(data.known, data.array, estimate)
         files = output.output or []
         for path in files:
             if path.suffix.lower() == NETWORK_SUFFIX:
                 result.save(path)
             else:
-                write_array(path, filled, levels=data.source.levels, axes=data.axes)
+                data.write(path, result, keep_observed)
         if output.report is not None:
             networks = [p.name for p in files if p.suffix.lower() == NETWORK_SUFFIX]
             write_report(result, output.report, data, saved_as=networks[0] if networks else None)
     written = [str(p) for p in (*files, output.report) if p is not None]
-    document = describe_result(command, result, data, _measure(data, estimate), written, output.checkpoint)
+    document = describe_result(command, result, data, data.measure(result), written, output.checkpoint)
     if output.as_json:
         emit_json(document)
     else:
@@ -110,7 +121,7 @@ def finish(
 def write_report(
     result: Result,
     path: Path,
-    data: Input | None = None,
+    data: Input | Table | None = None,
     *,
     saved_as: str | None = None,
     rivals: Mapping[str, Result] | None = None,
@@ -119,33 +130,19 @@ def write_report(
     how = result.tensorization
     source = result.info.get("source") or {}
     options: dict[str, Any] = {"title": source.get("name"), "saved_as": saved_as, "rivals": rivals}
-    if data is not None and np.isfinite(data.array).all():
+    if isinstance(data, Input) and np.isfinite(data.array).all():
         options["truth"] = data.tensor
     if how is not None and source.get("kind") == "picture":
         options["image"] = how.invert
-        if data is not None and data.mask is not None:
+        if isinstance(data, Input) and data.mask is not None:
             options["observed"] = np.where(data.mask, data.tensor, np.nan)
     result.report(path, **options)
-
-
-def _measure(data: Input, estimate: Any) -> dict[str, float]:
-    """Errors on the array without padding, where all of it is known."""
-    truth = data.array
-    if not np.isfinite(truth).all():
-        return {}
-    size = float(np.abs(truth).max()) or 1.0  # squares of very large or small numbers have no room
-    norm = float(np.linalg.norm(truth / size))
-    errors = {"array_error": float(np.linalg.norm(estimate / size - truth / size)) / (norm or 1.0)}
-    if data.source.is_picture:
-        screen = ValueRange(0.0, 1.0)
-        errors["psnr"] = screen.psnr(screen.to_unit(estimate), truth)
-    return errors
 
 
 def describe_result(
     command: str,
     result: Result,
-    data: Input | None = None,
+    data: Input | Table | None = None,
     quality: dict[str, float] | None = None,
     files: Sequence[str] = (),
     checkpoint: Path | None = None,
@@ -169,7 +166,7 @@ def describe_result(
         "test_error": result.test_error,
         "array_error": (quality or {}).get("array_error"),
         "psnr": (quality or {}).get("psnr"),
-        "observed": None if data is None or data.known is None else int(data.known.sum()),
+        "observed": None if data is None else data.num_known,
         "structure": result.structure.to_dict(),
         "steps": len(result.history),
         "stop": {"name": result.stop.name, "text": result.stop.text},

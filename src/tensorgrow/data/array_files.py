@@ -24,6 +24,8 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 LOSSY = (".jpg", ".jpeg", ".webp")
 HDF5 = (".h5", ".hdf5", ".hdf")
 NETCDF = (".nc", ".nc4", ".cdf")
+# Of entries; `table_files` reads them.
+TABLES = (".csv", ".parquet")
 READABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)
 WRITABLE = (".npy", ".npz", ".mat", *PICTURES, *HDF5, ".zarr", *NETCDF)
 # What netCDF holds as attributes; all else becomes text.
@@ -35,7 +37,7 @@ class Source:
     """Where an array came from."""
 
     name: str  # of the file, without its folder
-    kind: Literal["array", "picture"] = "array"
+    kind: Literal["array", "picture", "table"] = "array"
     levels: int | None = None  # of a picture: the value of white in the file; the array goes from 0 to 1
     key: str | None = None  # name of the array inside the file, where that holds several
 
@@ -65,6 +67,8 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Any, Source]:
         raise FileNotFoundError(f"no such file: {path}")
     if path.is_dir() and suffix != ".zarr":
         raise FileFormatError(f"{path} is a folder; a file is needed")
+    if suffix in TABLES:
+        raise FileFormatError(f"{path} is a table, which only `complete` and `fit` take; an array is needed")
     if suffix not in READABLE:
         raise FileFormatError(f"cannot read {path}: give a file that ends in {', '.join(READABLE)}")
     if key is not None and suffix in (".npy", *PICTURES):

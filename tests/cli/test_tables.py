@@ -86,7 +86,7 @@ def test_too_many_combinations(capsys, folder, monkeypatch):
         ("a,b\n1,2\n", ["complete", "--key", "c"], "has the columns ['a', 'b']"),
         ("a\n1\n", ["complete"], "index columns are needed"),
         ("a,b\n1,x\n", ["complete"], "the value column 'b' of t.csv holds"),
-        ("", ["complete"], "is not a CSV file or is damaged"),
+        ("", ["complete"], "is not a CSV file or is damaged (truncated"),
         ("a,b\n,1.5\n2,3\n", ["complete"], "1 of 2 rows have no value in the index column 'a'"),
         ("a,b\n0.5,1.5\n2,3\n", ["complete"], "numbers with fractions"),
         ("a,b\n1,2\n", ["decompose"], "is a table, which only `complete` and `fit` take"),

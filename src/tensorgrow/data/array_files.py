@@ -88,7 +88,7 @@ def reading(path: Path, what: str) -> Iterator[None]:
     """Say in one line that a file is damaged, whatever the library that reads it raises."""
     try:
         yield
-    except (TensorgrowError, FileNotFoundError, PermissionError):
+    except (TensorgrowError, PermissionError):
         raise
     except MemoryError as error:
         raise MemoryLimitError(f"{path} does not fit in memory: {_one_line(error)}") from error

@@ -75,6 +75,18 @@ trained[0].weight.data = torch.outer(torch.randn(64), torch.randn(64))  # compre
 x, x_held_out = torch.randn(64, 4), torch.randn(32, 4)
 y, y_held_out = (torch.zeros(len(rows), dtype=torch.int64) for rows in (x, x_held_out))
 """,
+    "tutorial-pictures": """
+import matplotlib
+import numpy as np
+from PIL import Image
+matplotlib.use("Agg")
+rows, columns = np.mgrid[0:32, 0:32] / 32
+photo = 0.5 + 0.4 * np.sin(6 * rows) * np.cos(4 * columns) * (rows > columns)
+Image.fromarray(np.rint(255 * photo).astype(np.uint8)).save("photo.png")
+Image.fromarray(255 * (np.random.default_rng(0).random((32, 32)) < 0.6).astype(np.uint8)).save("mask.png")
+""",
+    "tutorial-simulation": "import matplotlib; matplotlib.use('Agg')",
+    "tutorial-tables": "import matplotlib; matplotlib.use('Agg')",
 }
 NEEDS = {
     "baselines": ["tensorly", "pymoo"],
@@ -83,8 +95,22 @@ NEEDS = {
     "labels": ["pandas", "xarray"],
     "interop": ["quimb", "tensorly", "networkx"],
     "report": ["PIL"],
+    "tutorial-layers": ["sklearn"],
+    "tutorial-pictures": ["typer", "PIL", "matplotlib"],
+    "tutorial-simulation": ["typer", "xarray", "h5netcdf", "tensorly", "matplotlib"],
+    "tutorial-tables": ["pandas", "matplotlib"],
 }
 PAGES = sorted(p.stem for p in (README.parent / "docs").glob("*.md") if "```python" in p.read_text("utf-8"))
+
+
+def run_commands(block: str) -> None:
+    from tensorgrow.cli import run
+
+    for line in re.findall(r"^\$ tensorgrow (.*)$", block, re.MULTILINE):
+        typed = line.replace("--max-seconds 30", "--max-seconds 1").split()
+        if typed[0] in ("decompose", "complete", "compare"):
+            typed += ["--effort", "fast", "--quiet"]
+        assert run(typed) == 0, line
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -95,10 +121,14 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some save files
     text = (README.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
-    for block in [PRELUDES.get(page, ""), *re.findall(r"```python\n(.*?)```", text, re.DOTALL)]:
-        exec(block, names)
+    exec(PRELUDES.get(page, ""), names)
+    for kind, block in re.findall(r"^```(python|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        if kind == "python":
+            exec(block, names)
+        elif page.startswith("tutorial"):  # the commands of other pages need files of their own
+            run_commands(block)
     if "matplotlib" in names:
-        names["matplotlib"].pyplot.close("all")
+        importlib.import_module("matplotlib.pyplot").close("all")
 
 
 def test_commands_of_the_page_run(tmp_path, monkeypatch, capsys):

@@ -279,3 +279,30 @@ def test_fits_of_what_does_not_compress():
     assert streamed.stop == dense.stop
     zero = tg.fit(tg.Blocks(np.zeros(x.shape)), structure, **arguments)
     assert zero.relative_error == 0.0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_complex_tensors_compress(seed):
+    rng = np.random.default_rng(seed)
+    dims = tuple(int(n) for n in rng.integers(3, 13, int(rng.integers(2, 4))))
+    ranks = [int(n) for n in rng.integers(1, 4, len(dims))]
+
+    def draw(*shape):
+        return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+
+    x = draw(*ranks)
+    for k, n in enumerate(dims):
+        x = np.moveaxis(np.tensordot(draw(n, ranks[k]), x, (1, k)), 0, k)
+    x += (seed % 2) * 1e-3 * np.abs(x).mean() * draw(*dims)
+    x = x.astype(np.complex64 if seed % 4 == 3 else np.complex128)
+    result = tg.decompose(tg.Blocks(x), max_error=0.05, options=FAST, random_state=0)
+    error = np.linalg.norm(result.network.to_dense().numpy() - x) / np.linalg.norm(x)
+    assert result.relative_error == pytest.approx(error, rel=1e-3, abs=1e-6) and error <= 0.05
+    lazy = torch.from_numpy(x).conj()  # the conjugate is not written out
+    for method in ("compress", "stream"):
+        blocks = tg.Blocks(lazy, method=method)
+        assert tg.fit(blocks, result.structure, init=conjugate(result), max_sweeps=1, random_state=0).relative_error <= 0.05
+
+
+def conjugate(result):
+    return tg.TensorNetwork(result.structure, [c.conj() for c in result.network.cores])

@@ -39,7 +39,8 @@ class CompressedLeastSquares(LeastSquares):
     def __init__(self, core: torch.Tensor, bases: Sequence[Basis], rest: float) -> None:
         self._inner = DenseLeastSquares(core)
         self.core = core
-        self.bases = [None if u is None else u.to(device=core.device, dtype=core.dtype) for u in bases]
+        # Conjugates that are not written out yet cannot become NumPy arrays.
+        self.bases = [None if u is None else u.to(core.device, core.dtype).resolve_conj() for u in bases]
         self.dims = tuple(n if u is None else u.shape[0] for n, u in zip(core.shape, bases))
         self.dtype, self.device, self.use_numpy = core.dtype, core.device, self._inner.use_numpy
         self.rest = rest

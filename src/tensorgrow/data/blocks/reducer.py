@@ -96,7 +96,7 @@ class Form:
             moved = block_tensor(block).to(device=self.device, dtype=getattr(torch, self.dtype))
             return times_power(moved, -self.exponent)
         if isinstance(block, torch.Tensor):
-            block = block.numpy()
+            block = block.resolve_conj().resolve_neg().numpy()
         array = np.asarray(block).astype(self.dtype, copy=False)
         return times_power(array, -self.exponent)
 
@@ -104,7 +104,7 @@ class Form:
 def block_tensor(block: Array) -> torch.Tensor:
     """Turn a block as it was read into a tensor, on its memory where that may be written to."""
     if isinstance(block, torch.Tensor):
-        return block
+        return block.resolve_conj().resolve_neg()
     array = np.asarray(block)
     return as_tensor(array, copy=not array.flags.writeable)
 

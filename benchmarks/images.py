@@ -59,7 +59,7 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
         return run_both_orders(x, params["errors"])
     options: Row = {"max_error": params["max_error"], "max_seconds": params["max_seconds"]}
     if params["method"] == "paper":
-        options["options"] = tg.GreedyOptions.paper()
+        options["options"] = tg.GreedyOptions.paper("images")
     else:
         options["effort"] = params["method"]
     result, row = timed_decompose(torch.from_numpy(x), random_state=params["seed"], **options)

@@ -456,3 +456,22 @@ def test_norms_of_very_high_order():
     assert net.norm() == pytest.approx(2.0**549)
     assert net.times_power(-100).norm() == pytest.approx(2.0**449)
     assert train.compression_ratio == math.inf
+
+
+def test_networks_are_arrays_to_numpy():
+    net = random_network(RING, 0)
+    array = np.asarray(net)
+    assert_close(array, dense(RING, net.cores), 1e-12)
+    assert np.asarray(net, dtype=np.float32).dtype == np.float32
+    np.testing.assert_array_equal(np.array(net, copy=True), array)
+    lazy = TensorNetwork(RING, [c.conj() for c in random_network(RING, 0, torch.complex128).cores])
+    assert np.asarray(lazy).dtype == np.complex128
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(net, copy=False)
+
+
+def test_networks_too_large_are_refused_with_their_size():
+    with pytest.raises(MemoryLimitError, match=r"4,611,686,018,427,387,907 parameters"):
+        TensorNetwork.random(Structure.tensor_train((2**62, 3), 1))
+    with pytest.raises(MemoryLimitError, match=r"1,152,921,504,606,846,976 entries"):
+        np.asarray(TensorNetwork.random(Structure.tensor_train((2,) * 60, 2)))

@@ -121,6 +121,9 @@ class TensorNetwork:
     ) -> TensorNetwork:
         """Draw independent standard normal entries."""
         generator = as_generator(random_state)
+        item = dtype.itemsize
+        what = f"a network with {structure.num_parameters:,} parameters"
+        check_free(item * structure.num_parameters, generator.device, what, "Take smaller ranks or modes")
         cores = [
             torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
             for shape in structure.core_shapes
@@ -168,6 +171,13 @@ class TensorNetwork:
         dense: torch.Tensor = plan.run(self.cores)
         # A single core is its own dense tensor; the caller gets a copy all the same.
         return dense.clone() if len(self.cores) == 1 else dense.contiguous()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The represented tensor, for ``numpy.asarray``; see `to_dense`."""
+        if copy is False:
+            raise ValueError("the tensor of a network is computed: it cannot be had without a copy")
+        dense = self.to_dense().detach().cpu().resolve_conj().resolve_neg().numpy()
+        return dense if dtype is None else dense.astype(dtype, copy=False)
 
     def check_dense(self, entries: int | None = None) -> None:
         """Raise `MemoryLimitError` where the dense tensor, or so many `entries` on the way to it, do not fit.

@@ -107,7 +107,10 @@ class Step(Record):
     Attributes
     ----------
     kind
-        "start", "grow", "shrink", "split", "tree", "regrow", "refit"; of a baseline "fit", one per structure.
+        "start", "grow" (an edge), "term" (a rank more along a spanning tree), "shrink", "split", "tree" (the
+        smallest tree that bounds on ranks allow), "decompose" (a smaller network for the completed tensor),
+        "regrow" (ranks given up and others grown), "exchange" (the same within what a budget leaves over),
+        "refit"; of a baseline "fit", one per structure.
     start
         Number of the growth from scratch this step belongs to.
     """

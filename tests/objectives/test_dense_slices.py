@@ -49,7 +49,7 @@ PAIR_MODES = {
     "no gram": {"PAIR_GRAM_ENTRIES": 0, "SHARED_GRAM_ENTRIES": 0},
     "gram too expensive": {"SHARED_GRAM_FLOPS": 0},
     "nothing shared": {"pair_plan": unshared_pair_plan},
-    "separable": {"PAIR_GRAM_ENTRIES": 0, "EXACT_FLOPS": -1},
+    "separable": {"PAIR_GRAM_ENTRIES": 0, "EXACT_SECONDS": -1},
 }
 
 

@@ -42,6 +42,7 @@ LEAST = {
     "rank_increment": 1,
     "max_degree": 1,
     "split_threshold": 0,
+    "split_below": 0,
     "max_internal_nodes": 0,
     "prune_candidates": 1,
     "starts": 1,
@@ -121,6 +122,31 @@ def test_efforts():
             GreedyOptions.for_effort(effort)
 
 
+# The sentences of the paper's section "Experiments" that give numbers, as they stand there.
+SENTENCES = r"""
+The number of iterations/epochs for the best edge identification is set to $2$ for tensor decomposition,
+$5$ for image compression and $10$ for image completion and compressing neural networks.
+The singular values threshold for the internal node search is set to $\varepsilon=10^{-5}$.
+"""
+
+
+def test_the_numbers_of_the_preset_stand_in_the_paper():
+    def number(of: str) -> int:
+        return int(re.search(rf"\$(\d+)\$ for\s+{of}", SENTENCES)[1])
+
+    paper = {name: GreedyOptions.paper(name) for name in ("decomposition", "images", "completion", "layers")}
+    assert paper["decomposition"].slice_sweeps == number("tensor decomposition") == 2
+    assert paper["images"].slice_sweeps == number("image compression") == 5
+    both = number("image completion and compressing neural networks")
+    assert paper["completion"].slice_sweeps == paper["layers"].slice_sweeps == both == 10
+    exponent = int(re.search(r"varepsilon=10\^\{(-\d+)\}", SENTENCES)[1])
+    assert paper["decomposition"].split_below == 10.0**exponent
+    assert GreedyOptions.paper() == paper["decomposition"]
+    paper["completion"].check_for(HeldOutSearch, "complete")
+    with pytest.raises(tg.OptionError, match="experiment='mnist'"):
+        GreedyOptions.paper("mnist")
+
+
 def test_paper_preset_is_the_paper():
     paper = GreedyOptions.paper()
     assert paper.edge_score == "drop"
@@ -187,7 +213,7 @@ def test_every_option_is_in_one_group_and_documented():
 
 IGNORED = {
     GreedySearch: {"ridge": 0.1, "patience": 3, "overshoot": 0.2},
-    HeldOutSearch: {"split_while_growing": True, "split_threshold": 0.5},
+    HeldOutSearch: {"split_while_growing": True, "split_threshold": 0.5, "split_below": 0.5},
     GradientSearch: {"sweeps": 3, "ridge": 0.1, "regrow_cycles": None, "starts": 2, "lookahead": 4},
 }
 

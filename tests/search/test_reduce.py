@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
+import torch
+
 import tensorgrow as tg
 from tensorgrow import Structure
+from tensorgrow.algebra.spectra import split_weak
 from tests.oracles import dense, random_network
 from tests.search.factories import GROWTH, make_search, noisy, true_error
 
@@ -30,3 +34,17 @@ def test_pruning_removes_what_init_has_too_much():
     result = tg.decompose(x, max_error=1e-6, init=init, edges="chain", random_state=0)
     assert result.structure == true
     assert {s.kind for s in result.history} == {"start", "shrink"}
+
+
+def test_splits_by_the_rule_of_the_paper():
+    """A core is split where enough of its singular values lie below the threshold, whatever that costs."""
+    hub = Structure((6, 6, 6, 6), {(0, 1): 3, (0, 2): 3, (0, 3): 3})
+    gen = np.random.default_rng(0)
+    cores = [gen.standard_normal(shape) for shape in hub.core_shapes]
+    u, v = gen.standard_normal((6 * 3, 1)), gen.standard_normal((1, 9))
+    cores[0] = (u @ v).reshape(6, 3, 3, 3) + 1e-7 * cores[0]  # one singular value, the others near 1e-6
+    found = {s.axes: s.rank for s in split_weak(hub, [torch.from_numpy(c) for c in cores], 0, 1e-5)}
+    assert found[0, 1] == 1
+    matrix = cores[0].reshape(18, 9)
+    assert (np.linalg.svd(matrix, compute_uv=False) >= 1e-5).sum() == 1
+    assert not list(split_weak(hub, [torch.from_numpy(c) for c in cores], 0, 1e-9))

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+import tensorgrow as tg
 from tensorgrow import GreedyOptions, Structure, TensorNetwork
 from tensorgrow.objectives import DenseLeastSquares
+from tensorgrow.objectives.entry_slices import EntryPairProblem
 from tensorgrow.search.score import score_edges
 from tests.oracles import best_core, dense
 from tests.search.factories import GROWTH, cost, make_search, unsaturated
@@ -118,3 +120,16 @@ def test_scoring_where_nothing_is_left_to_explain(dtype):
         assert np.isfinite(candidate.left).all()
         assert np.isfinite(candidate.right).all()
         assert candidate.loss == 0
+
+
+def test_random_slices_need_no_pair_gradients(monkeypatch):
+    """Their shape is known; a gradient takes a pass over the entries per column."""
+
+    def refuse(self):
+        raise AssertionError("a pair gradient was formed")
+
+    monkeypatch.setattr(EntryPairProblem, "gradient", property(refuse))
+    x = np.random.default_rng(0).standard_normal((4, 5, 6))
+    options = GreedyOptions.for_completion("fast").replace(slice_init="random")
+    steps = tg.complete(x, x > -0.5, options=options, max_steps=1, random_state=0).history
+    assert [s.kind for s in steps[:2]] == ["start", "grow"]

@@ -26,7 +26,7 @@ def test_what_no_edge_can_begin_is_begun_by_a_term(size, order, error):
     assert search.state.stop is Stop.TARGET_REACHED
     network = search.answer.network
     assert np.linalg.norm(dense(network.structure, network.cores) - x) <= error * np.linalg.norm(x)
-    assert any(s.kind == "grow" and s.edge is None for s in search.state.steps)
+    assert any(s.kind == "term" and s.edge is None for s in search.state.steps)
 
 
 def test_terms_respect_limits():

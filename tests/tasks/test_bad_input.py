@@ -364,3 +364,30 @@ def test_all_zero_fit():
     assert result.relative_error == 0
     assert result.structure == structure
     np.testing.assert_array_equal(result.network.to_dense().numpy(), 0)
+
+
+@pytest.mark.parametrize("call", [decompose, fit, lambda x: tg.complete(x, max_steps=1)])
+def test_files_and_networks_are_no_arrays(call, tmp_path):
+    # `complete` and `fit` read parquet files where they get a path that is no text.
+    for path in ("file.npy", *([tmp_path / "file.npy"] if call is decompose else [])):
+        with pytest.raises(tg.DataError, match=r"file\.npy.*tensorgrow\.read"):
+            call(path)
+    with pytest.raises(tg.DataError, match=r"TensorNetwork.*to_dense\(\)"):
+        call(INIT)
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+def test_numbers_of_eight_bits_are_computed_in_single_precision(kind):
+    x = torch.from_numpy(X).to(getattr(torch, kind))
+    result = decompose(x, max_steps=1, random_state=0)
+    assert result.network.dtype == torch.float32
+    same = decompose(x.float(), max_steps=1, random_state=0)
+    assert result.relative_error == same.relative_error
+    assert tg.complete(x, X > -1.0, max_steps=1, random_state=0).relative_error < 1.0
+
+
+def test_modes_too_long_for_memory():
+    entries = tg.Observations([[0, 1], [2**61, 2]], [1.0, 2.0], (2**62, 3))
+    for call in (lambda: tg.complete(entries), lambda: tg.fit(entries, Structure.rank_one((2**62, 3)))):
+        with pytest.raises(tg.MemoryLimitError, match=r"\(4611686018427387904, 3\) needs about 36893488147"):
+            call()

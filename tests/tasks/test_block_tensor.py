@@ -301,7 +301,12 @@ def test_complex_tensors_compress(seed):
     lazy = torch.from_numpy(x).conj()  # the conjugate is not written out
     for method in ("compress", "stream"):
         blocks = tg.Blocks(lazy, method=method)
-        assert tg.fit(blocks, result.structure, init=conjugate(result), max_sweeps=1, random_state=0).relative_error <= 0.05
+        assert (
+            tg.fit(
+                blocks, result.structure, init=conjugate(result), max_sweeps=1, random_state=0
+            ).relative_error
+            <= 0.05
+        )
 
 
 def conjugate(result):

@@ -232,7 +232,7 @@ def test_callbacks_and_options():
 @pytest.mark.parametrize(
     "options",
     [
-        GreedyOptions.paper().replace(sweeps=5, split_threshold=0.1, split_while_growing=False),
+        GreedyOptions.paper("completion").replace(sweeps=5),
         GreedyOptions.for_completion("fast").replace(scoring="full"),
         GreedyOptions.for_completion("fast").replace(slice_init="random", lookahead=3),
         GreedyOptions.for_completion("fast").replace(rank_increment=2),
@@ -254,3 +254,22 @@ def test_max_degree():
     options = GreedyOptions.for_completion("fast").replace(max_degree=1)
     result = tg.complete(x, mask, options=options, max_steps=5, random_state=0)
     assert all(len(n) <= 1 for s in result.history for n in s.structure.neighbours)
+
+
+def test_no_more_parameters_than_observations_determine():
+    x = np.full((20, 20, 20), np.nan)
+    x[3, 4, 5] = 2.0
+    with pytest.warns(tg.DataWarning):
+        result = tg.complete(x, validation=False, max_parameters=4000, random_state=0)
+    assert result.num_parameters == 60  # rank one, the least there is
+    assert result.predict([[3, 4, 5]])[0] == pytest.approx(2.0, rel=1e-2)
+
+
+def test_an_outlier_beyond_all_squares_does_not_hide_the_error_elsewhere():
+    x, mask = np.random.default_rng(0).standard_normal((4, 5, 6)), some((4, 5, 6), 0.8)
+    x[0, 0, 0], mask[0, 0, 0] = 1e200, True
+    held = mask & some((4, 5, 6), 0.2, seed=1)
+    held[0, 0, 0] = False
+    result = tg.complete(x, mask, validation=held, max_steps=1, **FAST)
+    assert result.validation_error == pytest.approx(error_at(result, x, held), rel=1e-3)
+    assert result.validation_error > 0.5 and result.stop is not Stop.TARGET_REACHED

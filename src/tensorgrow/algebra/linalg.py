@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..contraction import Array
+from ..data.arrays import scale_out, times_power
 from ..data.blocks import widen
 
 # The least ridge on a core, relative to its Gram matrices: it settles what the data leaves open.
@@ -156,6 +157,16 @@ def _penalise(gram: Array, weight: float) -> Array:
     out = gram.clone()
     out.diagonal().add_(weight)
     return out
+
+
+def safe_norm(tensor: torch.Tensor) -> float:
+    """Norm in double precision of numbers whose squares may vanish: beside an outlier, others are tiny."""
+    wide = wide_dtype(tensor.dtype)
+    norm = float(torch.linalg.vector_norm(tensor, dtype=wide))
+    if norm > 1e-140 or not tensor.numel():
+        return norm
+    near, exponent = scale_out(tensor.to(wide))
+    return times_power(float(torch.linalg.vector_norm(near)), exponent)
 
 
 def wide_norm(array: Array) -> float:

@@ -82,6 +82,30 @@ class Split:
     dropped: float
 
 
+def split_weak(
+    structure: Structure, cores: Sequence[torch.Tensor], node: int, below: float
+) -> Iterator[Split]:
+    """Splits of `node` that save parameters by dropping singular values of its core below a number."""
+    core = cores[node]
+    for stay, matrix in _matricizations(core):
+        s = torch.linalg.svdvals(matrix)
+        rank, tails = max(1, int((s >= below).sum())), tail_norms(s)
+        saved = core.numel() - rank * sum(matrix.shape)
+        if saved > 0:
+            yield Split(node, stay, rank, saved, float(tails[rank]) / (float(tails[0]) or 1.0))
+
+
+def _matricizations(core: torch.Tensor) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+    """Axes that stay with the leg, and the core as a matrix: these by the others."""
+    for count in range(core.dim() - 2):  # at least two bonds leave: cutting off one is only a truncation
+        for bonds in combinations(range(1, core.dim()), count):
+            stay = (0, *bonds)
+            leave = tuple(a for a in range(1, core.dim()) if a not in bonds)
+            rows = math.prod(core.shape[a] for a in stay)
+            if rows > 1:
+                yield stay, core.permute(*stay, *leave).reshape(rows, -1)
+
+
 def propose_splits(
     structure: Structure,
     cores: Sequence[torch.Tensor],
@@ -98,23 +122,19 @@ def propose_splits(
     if len(structure.neighbours[node]) < 2:
         return
     core, _ = whiten_core(structure, cores, node)
-    size, ndim = core.numel(), core.dim()
-    for count in range(ndim - 2):  # at least two bonds leave: cutting off one is only a truncation
-        for bonds in combinations(range(1, ndim), count):
-            stay = (0, *bonds)
-            leave = tuple(a for a in range(1, ndim) if a not in bonds)
-            rows = math.prod(core.shape[a] for a in stay)
-            columns = size // rows
-            largest = min((size - 1) // (rows + columns), rows, columns)
-            if largest < 1 or rows == 1:
+    size = core.numel()
+    for stay, matrix in _matricizations(core):
+        rows, columns = matrix.shape
+        largest = min((size - 1) // (rows + columns), rows, columns)
+        if largest < 1:
+            continue
+        s = torch.linalg.svdvals(matrix)
+        tails = tail_norms(s)
+        relative = (tails / (float(tails[0]) or 1.0)).tolist()
+        fitting = next((r for r in range(1, largest + 1) if relative[r] <= threshold), None)
+        if fitting is None:
+            if options_per_cut == 1:
                 continue
-            s = torch.linalg.svdvals(core.permute(*stay, *leave).reshape(rows, columns))
-            tails = tail_norms(s)
-            relative = (tails / (float(tails[0]) or 1.0)).tolist()
-            fitting = next((r for r in range(1, largest + 1) if relative[r] <= threshold), None)
-            if fitting is None:
-                if options_per_cut == 1:
-                    continue
-                fitting = largest
-            for rank in range(fitting, max(0, fitting - options_per_cut), -1):
-                yield Split(node, stay, rank, size - rank * (rows + columns), relative[rank])
+            fitting = largest
+        for rank in range(fitting, max(0, fitting - options_per_cut), -1):
+            yield Split(node, stay, rank, size - rank * (rows + columns), relative[rank])

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 from ..network import TensorNetwork
 from ..results import Result
 from ..search import EdgePolicy, GreedyOptions
+from ..search.options import Experiment
 from ..structure import Structure
 from ..tasks.decompose import decompose
 from .common import DenseKeywords, Setting, explore
@@ -14,15 +15,29 @@ from .exploration import Proposal, Strategy
 from .inner_fit import Fit, FitOptions
 
 
-def greedy(x: Any, *, split_nodes: bool = True, **common: Unpack[DenseKeywords]) -> Result:
-    """Greedy-TN to the letter (``GreedyOptions.paper()``); with `split_nodes` the paper's Greedy-int."""
+def greedy(
+    x: Any,
+    *,
+    split_nodes: bool = True,
+    experiment: Experiment = "decomposition",
+    **common: Unpack[DenseKeywords],
+) -> Result:
+    """Greedy-TN by the paper's rules (``GreedyOptions.paper(experiment)``).
+
+    Parameters
+    ----------
+    split_nodes
+        With splits it is the paper's Greedy-int.
+    experiment
+        Whose settings to take.
+    """
     shared = {k: v for k, v in common.items() if k not in ("max_evaluations", "map")}
     return decompose(
         x,
         **shared,  # type: ignore[arg-type]
         max_steps=common.get("max_evaluations"),
         split_nodes=split_nodes,
-        options=GreedyOptions.paper(),
+        options=GreedyOptions.paper(experiment),
     )
 
 

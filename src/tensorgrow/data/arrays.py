@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from contextlib import nullcontext, suppress
 from typing import Any, TypeVar
@@ -34,14 +35,14 @@ def as_dtype(dtype: Any) -> torch.dtype | None:
 def compute_dtype(stored: Any, wanted: torch.dtype | None) -> torch.dtype:
     """Return the dtype to compute in, for data of a torch or NumPy dtype.
 
-    By default, half precision is computed in single, whole numbers and bools in double.
+    By default, half precision and less is computed in single, whole numbers and bools in double.
     """
     if not isinstance(stored, torch.dtype):
         if np.dtype(stored).kind not in "biufc":
             raise DataError(f"the data has dtype {stored}; numbers are needed")
         stored = getattr(torch, np.dtype(stored).name, torch.float64)
     if wanted is None:
-        wide = torch.float32 if stored in (torch.float16, torch.bfloat16) else torch.float64
+        wide = torch.float32 if stored.is_floating_point and stored.itemsize <= 2 else torch.float64
         return stored if stored in _FLOATS else wide
     if stored.is_complex and not wanted.is_complex:
         raise OptionError(
@@ -66,6 +67,11 @@ def as_tensor(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
     """
     if isinstance(x, torch.Tensor):
         return x
+    if isinstance(x, str | os.PathLike):
+        read = f"x = tensorgrow.read({str(x)!r})"
+        raise DataError(f"{name} is {str(x)!r}, a text; numbers are needed. Read a file first: {read}")
+    if hasattr(x, "cores") and hasattr(x, "to_dense"):  # it has __array__, but this is seldom what is meant
+        raise DataError(f"{name} is a {type(x).__name__}, not an array: call its to_dense() first")
     try:
         array = np.asarray(x)
     except (TypeError, ValueError) as error:
@@ -87,8 +93,13 @@ def as_tensor(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
 
 
 def as_floats(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Tensor:
-    """Convert as `as_tensor` does, with whole numbers and bools in double precision, without a gradient."""
+    """Convert as `as_tensor` does, without a gradient, to numbers that torch can compute with.
+
+    Whole numbers and bools get double precision, numbers of eight bits single.
+    """
     tensor = as_tensor(x, name, copy=copy).detach().resolve_conj().resolve_neg()
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        tensor = tensor.float()  # torch can store such numbers, but not compute with them
     return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
 
 
@@ -171,6 +182,17 @@ def times_power(array: Numbers, exponent: int) -> Numbers:
         array = array * 2.0**step
         exponent -= step
     return array
+
+
+def add_at(total: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
+    """Add rows to those of `total` that `index` names, in the same order each time.
+
+    Atomic sums of a GPU come in any order; with ``accumulate`` it sorts first.
+    """
+    if total.device.type == "cuda":
+        total.index_put_((index,), rows, accumulate=True)
+    else:
+        total.index_add_(0, index, rows)
 
 
 def largest(tensor: torch.Tensor) -> float:

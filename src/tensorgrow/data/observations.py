@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..errors import DataError, OptionError, warn
-from .arrays import as_floats, as_target, as_tensor
+from .arrays import add_at, as_floats, as_target, as_tensor
 from .axes import Axes, is_frame
 from .labels import Labels, find_missing, number_labels
 
@@ -176,10 +176,12 @@ class Observations:
             return used._at(first), 0
         ones = torch.ones(len(used), dtype=torch.float64, device=used.values.device)
         weights = ones if used.weights is None else used.weights
-        total = weights.new_zeros(len(first)).index_add_(0, group, weights)
+        total = weights.new_zeros(len(first))
+        add_at(total, group, weights)
         share = weights / total[group]  # in double precision, whatever the values are
         wide = used.values * share
-        mean = wide.new_zeros(len(first)).index_add_(0, group, wide)
+        mean = wide.new_zeros(len(first))
+        add_at(mean, group, wide)
         off = (used.values - mean[group]).abs()
         differ = int(torch.unique(group[off > 1e-6 * used.values.abs().max()]).numel())
         out = used._at(first)

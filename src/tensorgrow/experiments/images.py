@@ -40,6 +40,7 @@ OPTIONS: dict[str, Row] = {
     "tnls": {"error_weight": 5.0, "max_rank": 12},
     "tnale": {"error_weight": 5.0, "max_rank": 12},
     "svd_ins_tn": {"max_rank": 3},
+    "greedy": {"experiment": "images"},
 }
 # Time limits in seconds: ours; rivals on A and C; rivals on the other images.
 OURS, LONG, SHORT = 900.0, 180.0, 60.0

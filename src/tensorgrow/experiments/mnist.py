@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..nn import TNLinear, grow
+from ..search.options import PAPER_ITERATIONS
 from ..solvers import TrainingOptions
 from ..steps import Record
 from ..structure import Structure
@@ -60,6 +61,8 @@ def cases(settings: Settings) -> list[Case]:
     cases = []
     for recipe in RECIPES:
         shared = {**common, "recipe": recipe, "final_epochs": last[recipe]}
+        if recipe == "greedy" and not settings.quick:
+            shared["candidate_epochs"] = PAPER_ITERATIONS["layers"]
         cases.append(Case(recipe, {**shared, "method": "grown"}))
         cases += [
             Case(f"tt/{recipe}/rank{r}", {**shared, **longer, "method": "tt", "rank": r}) for r in ranks

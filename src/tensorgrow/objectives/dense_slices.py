@@ -11,11 +11,12 @@ import torch
 
 from ..algebra.linalg import is_single, solve_normal
 from ..contraction import Array, PairEnvironment, ResultPlan, dense_plan, inner_plan, slice_gram_plan
+from ..data.devices import flops_in
 from ..structure import Structure
 from .slices import SLICE_RIDGE, PairProblem, SliceFit, alternate, rescale, slice_shape, spectral_slice
 
-# Slices whose Gram costs more flops than this are fitted in the separable metric.
-EXACT_FLOPS = 5e7
+# Slices whose Gram takes more seconds than this are fitted in the separable metric.
+EXACT_SECONDS = 5e-3
 # Stands in for zero where something is divided by; single precision holds it too.
 TINY = 1e-35
 
@@ -72,7 +73,8 @@ class DensePairProblem(PairProblem):
     def _is_cheap(self) -> bool:
         if self._environment.is_pair_gram:
             return True
-        return all(self._plan(side).program.flops <= EXACT_FLOPS for side in (0, 1))
+        most = flops_in(EXACT_SECONDS, getattr(self.gradient, "device", "cpu"))
+        return all(self._plan(side).program.flops <= most for side in (0, 1))
 
     def _plan(self, side: int) -> ResultPlan:
         env, context = self._environment, self._context

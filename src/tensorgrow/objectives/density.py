@@ -10,6 +10,7 @@ import torch
 
 from ..algebra.linalg import wide_dtype
 from ..contraction import ResultPlan, dense_plan, inner_plan
+from ..data.arrays import add_at
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -40,8 +41,8 @@ class Samples:
 
     def __init__(self, rows: torch.Tensor, weights: torch.Tensor, dims: tuple[int, ...]) -> None:
         self.rows, group = torch.unique(rows, dim=0, return_inverse=True)
-        merged = torch.zeros(len(self.rows), dtype=weights.dtype, device=weights.device)
-        self.weights = merged.index_add_(0, group, weights)
+        self.weights = torch.zeros(len(self.rows), dtype=weights.dtype, device=weights.device)
+        add_at(self.weights, group, weights)
         self.total = float(weights.sum())
         self.flat = None
         if math.prod(dims) <= DENSE_ENTRIES:

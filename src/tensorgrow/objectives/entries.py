@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from ..algebra.linalg import wide_dtype
+from ..algebra.linalg import safe_norm
 from ..contraction import Array, Entries, RowSource, RowTree
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -129,7 +129,7 @@ class ObservedLeastSquares(ListedLeastSquares):
         """Weighted norm of numbers at some of the entries."""
         if self.index.scale is not None:
             values = values * self.index.scale[where]
-        return float(torch.linalg.vector_norm(values, dtype=wide_dtype(values.dtype)))
+        return safe_norm(values)
 
     def predict(self, structure: Structure, arrays: Sequence[Array]) -> torch.Tensor:
         """The network at all entries, fitted and held out."""

@@ -17,6 +17,7 @@ from .slices import (
     PairProblem,
     SliceFit,
     alternate,
+    draw_slice,
     random_slice,
     rescale,
     sharpen,
@@ -57,6 +58,9 @@ class EntryPairProblem(PairProblem):
         source = self.source(side, other)
         flat = self._objective.index.table(self.edge[side]).right_hand_side(source, self.residual)
         return in_core_order(self._tree.structure, self.edge, side, source.edges, flat)
+
+    def draw(self, generator: torch.Generator) -> Array:
+        return draw_slice(self._tree.structure, self.edge, generator).to(self.residual)
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         start: torch.Tensor = self._start() if right is None else right

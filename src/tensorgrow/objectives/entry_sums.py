@@ -14,6 +14,7 @@ import torch
 
 from ..algebra.linalg import LEAST_RIDGE, solve_slices, wide_dtype
 from ..contraction import RowSource
+from ..data.arrays import add_at
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge, Structure
@@ -100,7 +101,7 @@ class SliceTable:
         begin = 0
         for rows, y in self._chunks(source, values):
             end = begin + len(rows)
-            total.index_add_(0, index[begin:end], rows.conj() * y[:, None])
+            add_at(total, index[begin:end], rows.conj() * y[:, None])
             begin = end
         return total
 
@@ -198,8 +199,8 @@ class SliceTable:
             rows, y = _weigh(source, values, self.order[inside], scale)
             e = rows.reshape(b - a, size, width)
             dual = e.mH
-            gram.index_add_(0, slices[a:b] - first, dual @ e)
-            rhs.index_add_(0, slices[a:b] - first, (dual @ y.reshape(b - a, size, 1))[:, :, 0])
+            add_at(gram, slices[a:b] - first, dual @ e)
+            add_at(rhs, slices[a:b] - first, (dual @ y.reshape(b - a, size, 1))[:, :, 0])
         return gram, rhs
 
 

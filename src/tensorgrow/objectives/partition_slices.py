@@ -27,7 +27,7 @@ from .partition_tasks import (
     sum_slices,
     sum_squares,
 )
-from .slices import PairProblem, SliceFit, alternate, random_slice, rescale, sharpen, slice_shape
+from .slices import PairProblem, SliceFit, alternate, draw_slice, random_slice, rescale, sharpen, slice_shape
 
 if TYPE_CHECKING:
     from .partitions import PartitionedLeastSquares
@@ -157,6 +157,10 @@ class PartitionedPairProblem(PairProblem):
     @property
     def gradient(self) -> Array:
         return self._batch.objective.residual_gradient(self._batch.cores, self.edge)
+
+    def draw(self, generator: torch.Generator) -> Array:
+        batch = self._batch
+        return draw_slice(batch.cores.structure, self.edge, generator).to(batch.objective.dtype)
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         if right is None:

@@ -6,6 +6,7 @@ Raising the rank of edge ``(i, j)`` by one adds a *left* slice to core ``i`` and
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -48,6 +49,12 @@ class PairProblem(ABC):
     def gradient(self) -> Array:
         """Residual contracted with all cores but two: a matrix, left slice by right slice."""
 
+    def draw(self, generator: torch.Generator) -> Array:
+        """Draw a right slice of normal entries, in the form this problem computes in."""
+        like = self.gradient
+        noise = torch.randn(like.shape[1], generator=generator, dtype=torch.float64)
+        return noise.to(like) if isinstance(like, torch.Tensor) else noise.numpy().astype(like.dtype)
+
     @abstractmethod
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         """Fit the slices by alternating least squares, from this right slice or from a default one."""
@@ -63,6 +70,9 @@ class ChangedPairProblem(PairProblem):
     @property
     def gradient(self) -> Array:
         return self._inner.gradient
+
+    def draw(self, generator: torch.Generator) -> Array:
+        return self._inner.draw(generator)
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         return self._change(self._inner.fit(right, sweeps))
@@ -124,6 +134,12 @@ def sharpen(apply: Callable[[int, T], T], right: T, normalise: Callable[[T], T])
     for side in (0, 1):
         right = apply(side, normalise(right))
     return right
+
+
+def draw_slice(structure: Structure, edge: Edge, generator: torch.Generator) -> torch.Tensor:
+    """A right slice of normal entries."""
+    size = math.prod(slice_shape(structure, edge, 1))
+    return torch.randn(size, generator=generator, dtype=torch.float64)
 
 
 # -- shapes ----------------------------------------------------------------------------------------------

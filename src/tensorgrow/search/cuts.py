@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 
 from ..algebra.spectra import tail_norms
+from ..data.devices import flops_in
 from ..structure import Edge, Structure
-from .pace import flops_in
 
 # There are 2^(order - 1) cuts, and 2^internal ways for an internal node to lie on one side of each.
 MAX_ORDER = 10

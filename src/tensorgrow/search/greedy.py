@@ -87,6 +87,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             self._end(StopReason.MEMORY_LIMIT)
             return
         edge: Edge | None = None
+        kind = "grow"
         if grown is not None:
             state.current, edge = grown
         else:
@@ -94,12 +95,12 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             if term is None:
                 self._cannot_grow()
                 return
-            state.current = term
+            state.current, kind = term, "term"
         if problem.options.split_while_growing:
             smaller = split_exactly(problem, state.current)
             if smaller is not None:
                 state.current = smaller
-        self._record("grow", edge)
+        self._record(kind, edge)
         if self._is_reached(self.current):
             state.phase = "prune"
 

@@ -71,7 +71,13 @@ class HeldOutState(NetworkState):
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     """Greedy-TN that judges networks, and the ridge, by held-out data; see `Search`."""
 
-    uses = GreedyOptions.names() - {"terms", "certify", "split_threshold", "split_while_growing"}
+    uses = GreedyOptions.names() - {
+        "terms",
+        "certify",
+        "split_threshold",
+        "split_below",
+        "split_while_growing",
+    }
 
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, HeldOutState(), problem.context, start)
@@ -202,7 +208,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     def _exchange(self) -> None:
         """Within a budget: other ranks in place of some, while that helps."""
-        is_better = self._improve_on_best(exchange, gain=3e-3)
+        is_better = self._improve_on_best("exchange", exchange, gain=3e-3)
         if not (is_better and self._leaves_room):
             self.state.phase = "regrow"
 
@@ -213,10 +219,14 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             state.phase = "shrink"
             return
         state.cycles += 1
-        is_better = self._improve_on_best(lambda p, best, care: regrow(p, best, best, care), gain=RIDGE_GAIN)
+        is_better = self._improve_on_best(
+            "regrow", lambda p, best, care: regrow(p, best, best, care), gain=RIDGE_GAIN
+        )
         state.stalls = 0 if is_better else state.stalls + 1
 
-    def _improve_on_best(self, cycle: Callable[[Problem, Fitted, Care], Fitted | None], gain: float) -> bool:
+    def _improve_on_best(
+        self, kind: str, cycle: Callable[[Problem, Fitted, Care], Fitted | None], gain: float
+    ) -> bool:
         """Take what a cycle makes of the best network if that lowers the held-out error by a share."""
         try:
             trial = cycle(self._now, self.best, self._care(self.best))
@@ -225,7 +235,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         if trial is None or not trial.measure < self.best.measure * (1.0 - gain):
             return False
         self.state.current = self.state.best = trial
-        self._record("regrow")
+        self._record(kind)
         return True
 
     def _shrink(self) -> None:
@@ -257,7 +267,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             smaller = self._decompose(self.current, acceptable)
             if smaller is not None:
                 state.current = state.best = smaller
-                self._record("tree")
+                self._record("decompose")
         if self._ridges.is_free:
             state.current, state.ridge = self._ridges.choose_finely(self.current, self._ridge)
         state.best = state.current

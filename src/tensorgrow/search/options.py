@@ -21,6 +21,9 @@ Effort = Literal["fast", "balanced", "thorough"]
 EdgeScore = Literal["per_parameter", "drop"] | Callable[[float, float, int], float]
 
 T = TypeVar("T")
+Experiment = Literal["decomposition", "images", "completion", "layers"]
+# Iterations or epochs for the new slices of a candidate edge, in the experiments of the paper.
+PAPER_ITERATIONS = {"decomposition": 2, "images": 5, "completion": 10, "layers": 10}
 
 
 def _number(default: T, least: float, *, off: T | None = None, none: bool = False) -> T:
@@ -181,6 +184,9 @@ class ReductionOptions(_Options):
     ----------
     split_threshold
         Splits while growing may drop this much, relative to the error target.
+    split_below
+        The paper's rule for these splits instead: drop singular values of a core below this number. Off when
+        0.
     split_while_growing
         Look for splits after every growth, as the paper does, instead of only while pruning.
     max_internal_nodes
@@ -195,6 +201,7 @@ class ReductionOptions(_Options):
     """
 
     split_threshold: float = _number(0.1, 0.0)
+    split_below: float = _number(0.0, 0.0)
     split_while_growing: bool = _switch(False)
     max_internal_nodes: int = _number(4, 0, off=0)
     prune: bool = _switch(True)
@@ -283,11 +290,24 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
         return cls(patience={"fast": 1, "balanced": 3, "thorough": 8}[effort])
 
     @classmethod
-    def paper(cls) -> GreedyOptions:
-        """The paper to the letter: steepest drop, random slices of 1e-2, absolute tolerance, no way back."""
+    def paper(cls, experiment: Experiment = "decomposition") -> GreedyOptions:
+        """The paper's choices: steepest drop, random slices near zero, its threshold of splits, no way back.
+
+        One thing differs: a growth starts from the slices that were fitted to score the edge, where the paper
+        draws small ones again.
+
+        Parameters
+        ----------
+        experiment
+            "decomposition", "images", "completion" or "layers": it fits candidates for 2, 5, 10 and 10
+            iterations. In "completion" no node is split; "layers" go with ``nn.grow(candidate_epochs=10)``.
+        """
+        check_choice("experiment", experiment, tuple(PAPER_ITERATIONS))
+        splits = experiment != "completion"
         return cls(
             edge_score="drop",
             slice_init="random",
+            slice_sweeps=PAPER_ITERATIONS[experiment],
             lookahead=1,
             sweeps=100,
             tolerance=0.0,
@@ -295,9 +315,9 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
             accelerate=False,
             terms=False,
             thicken_costly=False,
-            split_threshold=1.0,
-            split_while_growing=True,
-            max_internal_nodes=8,
+            split_below=1e-5 if splits else 0.0,
+            split_while_growing=splits,
+            max_internal_nodes=8 if splits else 0,
             prune=False,
             certify=False,
             starts=1,

@@ -7,17 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
+from ..data.devices import flops_in
 from ..objectives import LeastSquares
 from ..structure import Edge, Structure
 from .options import GrowthOptions
 
-# What sweeps reach in double precision. The figures are nominal, so that a run can be repeated on another
-# machine of the same kind. One core of a Xeon or EPYC makes 8 to 20 GFlop/s. A GPU reaches more in large
-# networks, but starts a kernel per product in small ones: of 1e10, 1e11 and 1e12 the second gave the best
-# errors for the time on an H200 (five completions and an image, the changelog has the numbers).
-FLOPS_PER_SECOND = {"cpu": 1e10, "cuda": 1e11}
 # Seconds of a sweep. Cheap: a refit may continue until it converges, as held-out data guards against too many
 # sweeps. Costly: refitting several candidates takes longer than another growth. Slow: only edges that may win
 # are scored. Very slow: ranks grow by several at once.
@@ -27,11 +21,6 @@ CHEAP, COSTLY, SLOW, VERY_SLOW = 0.01, 0.05, 0.3, 1.0
 WIDE_CUTS = 16
 # In very slow networks an edge of rank 12 grows by 2, of rank 18 by 3.
 RANKS_PER_STEP = 6
-
-
-def flops_in(seconds: float, device: torch.device | str) -> float:
-    """Arithmetic that a device does in some time."""
-    return seconds * FLOPS_PER_SECOND.get(torch.device(device).type, FLOPS_PER_SECOND["cpu"])
 
 
 @dataclass(frozen=True)

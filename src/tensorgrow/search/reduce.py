@@ -9,7 +9,7 @@ from functools import partial
 from itertools import combinations
 
 from ..algebra import moves
-from ..algebra.spectra import propose_splits
+from ..algebra.spectra import propose_splits, split_weak
 from ..contraction import gram_plan
 from ..network import TensorNetwork
 from ..objectives import SharesPasses
@@ -103,20 +103,24 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
     nodes = _splittable(problem, network)
     if not nodes:
         return None
-    threshold = problem.options.split_threshold * max(problem.target, 1e-5 * problem.objective.norm)
-    limit = threshold / problem.objective.norm
-    splits = [
-        s
-        for node in nodes
-        for s in propose_splits(structure, network.cores, node, threshold=limit)
-        if s.dropped <= limit
-    ]
+    below = problem.options.split_below
+    if below:
+        splits = [s for node in nodes for s in split_weak(structure, network.cores, node, below)]
+    else:
+        threshold = problem.options.split_threshold * max(problem.target, 1e-5 * problem.objective.norm)
+        limit = threshold / problem.objective.norm
+        splits = [
+            s
+            for node in nodes
+            for s in propose_splits(structure, network.cores, node, threshold=limit)
+            if s.dropped <= limit
+        ]
     for s in sorted(splits, key=lambda s: -s.saved)[:6]:  # where these all fail, others would too
         smaller = network.split_node(s.node, s.axes, rank=s.rank)
         if not problem.policy.allows_degrees(smaller.structure):
             continue
         loss = _loss(problem, smaller)
-        if loss <= max(current.loss * 1.001, problem.target):
+        if below or loss <= max(current.loss * 1.001, problem.target):
             return Fitted(smaller, loss)
     return None
 

@@ -127,12 +127,8 @@ class ScoreMemory:
 
 
 def _fit_slices(problem: PairProblem, options: ScoreOptions, generator: torch.Generator) -> SliceFit:
-    right = None
-    if options.slice_init == "random":
-        gradient = problem.gradient
-        noise = options.slice_noise * torch.randn(gradient.shape[1], generator=generator, dtype=torch.float64)
-        is_numpy = isinstance(gradient, np.ndarray)
-        right = noise.numpy().astype(gradient.dtype) if is_numpy else noise.to(gradient)
+    is_random = options.slice_init == "random"
+    right = options.slice_noise * problem.draw(generator) if is_random else None
     return problem.fit(right, options.slice_sweeps)
 
 

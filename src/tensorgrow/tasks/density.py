@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.arrays import add_at
 from ..data.devices import choose_device, free_memory
 from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import Split
@@ -236,7 +237,7 @@ def _start(
     cores = []
     for k, d in enumerate(dims):
         counts = torch.zeros(d, dtype=torch.float64, device=samples.rows.device)
-        counts.index_add_(0, samples.rows[:, k], samples.weights.double())
+        add_at(counts, samples.rows[:, k], samples.weights.double())
         share = (counts + PRIOR_COUNT) / (counts.sum() + PRIOR_COUNT * d)
         core = torch.sqrt(d * share)  # entries of about one, as slices of a given size expect
         if dtype.is_complex:  # from real numbers, gradients would never lead away

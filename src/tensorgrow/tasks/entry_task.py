@@ -36,6 +36,7 @@ class EntryTask(ObservationTask):
         super().__init__(observed, request, structure)
         seen = as_observations(observed.x, observed.mask, observed.weights, request.dtype)
         self.loss.check(seen.values)
+        request.check_modes(seen.shape)
         where, self.home = request.places(seen.values, GPU_OBSERVATIONS)
         for_split, self.generator = request.generators()
         split = Split.parse(observed.validation)

@@ -67,9 +67,10 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         limits, memory = request.limits, request.memory(self.probe.device)
         check_memory(objective.memory_needed(self.first), memory, self.what)
         most = limits.max_parameters
-        if self.num_held_out:  # no more parameters than numbers that could determine them
-            enough = max(objective.num_fitted, self.first.num_parameters)
-            most = enough if most is None else min(most, enough)
+        # No more parameters than numbers that could determine them. Without held-out data twice as many: the
+        # gauge takes some, and whoever wants no data held out may want every number met.
+        enough = max((1 if self.num_held_out else 2) * objective.num_fitted, self.first.num_parameters)
+        most = enough if most is None else min(most, enough)
         problem = HeldOutProblem(
             objective,
             request.options,

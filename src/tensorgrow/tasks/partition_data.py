@@ -65,6 +65,7 @@ def prepare_parts(
         )
     warn_of_differences(sum(s.differ for s in full))
     shape = data.shape or tuple(int(n) + 1 for n in np.max([s.last for s in full], axis=0))
+    request.check_modes(shape)
     # Bytes of an entry of a tensor of order p while it is used, without rows: 5 p + 6 numbers of 8 bytes.
     needed = 8 * (5 * len(shape) + 6) * total
     if isinstance(raw, ThreadParts) and needed <= KEEP_SHARE * request.memory(torch.device("cpu")):

@@ -12,7 +12,7 @@ import torch
 from ..callbacks.base import Callbacks, as_callbacks
 from ..callbacks.progress import progress_callbacks
 from ..data.arrays import as_dtype
-from ..data.devices import GPU_ENTRIES, choose_device, memory_for, parse_memory_limit
+from ..data.devices import GPU_ENTRIES, check_memory, choose_device, memory_for, parse_memory_limit
 from ..errors import check_bounds, check_kind
 from ..network import RandomState, TensorNetwork, as_generator
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
@@ -197,6 +197,10 @@ class Request:
     def memory(self, device: torch.device) -> float:
         """Return the bytes that may be taken on a device."""
         return memory_for(device, self.memory_limit)
+
+    def check_modes(self, shape: tuple[int, ...]) -> None:
+        """Refuse modes that are so long that not even one number per slice fits in memory."""
+        check_memory(8 * sum(shape), self.memory(torch.device("cpu")), f"a tensor of shape {shape}")
 
     def places(self, data: torch.Tensor, gpu_from: int = GPU_ENTRIES) -> tuple[torch.device, torch.device]:
         """Choose where to compute, and where the result goes: with "auto", back to the data."""

@@ -209,7 +209,7 @@ class Result:
     @property
     def compression_ratio(self) -> float:
         """Dense entries per parameter."""
-        return self.structure.compression_ratio
+        return self.structure.compression_ratio * (self.network.num_parameters / self.num_parameters)
 
     @property
     def num_bytes(self) -> int:

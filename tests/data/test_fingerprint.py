@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 
 from tensorgrow.data.fingerprint import (
+    fingerprint_entries,
     fingerprint_positions,
     fingerprint_tensor,
     fingerprint_tensors,
+    format_codes,
     position_codes,
+    sum_codes,
 )
 from tests.oracles import random_array
 
@@ -69,3 +73,29 @@ def test_positions_in_any_order_and_any_parts():
     assert parts % 2**64 == mine
     assert fingerprint_positions(where[1:]) != mine and fingerprint_positions(where[:, ::-1]) != mine
     assert len(np.unique(position_codes(where, 0))) == len(where)
+
+
+def test_blocks_of_a_tensor_have_its_fingerprint_however_it_is_cut(dtype):
+    x = random_array(np.random.default_rng(0), (6, 7, 4), dtype)
+    for steps in ((2, 7, 4), (4, 3, 3), (6, 7, 4), (1, 1, 1)):
+        cuts = [[(a, min(a + step, n)) for a in range(0, n, step)] for n, step in zip(x.shape, steps)]
+        boxes = list(product(*cuts))
+        codes = sum(sum_codes(x[tuple(slice(*side) for side in box)], box, x.shape) for box in boxes)
+        assert format_codes(x.shape, codes) == fingerprint_tensor(x)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "c16"])
+def test_listed_entries_in_any_order_and_any_parts(kind):
+    rng = np.random.default_rng(0)
+    where = np.argwhere(rng.random((5, 6, 7)) < 0.4)
+    values, weights = rng.standard_normal(len(where)).astype(kind), rng.random(len(where))
+    mine = fingerprint_entries(where, values, weights)
+    assert fingerprint_entries(where[::-1], values[::-1], weights[::-1]) == mine
+    assert (
+        sum(fingerprint_entries(where[k::3], values[k::3], weights[k::3]) for k in range(3)) % 2**64 == mine
+    )
+    flipped = values.copy()
+    flipped[7] *= -1
+    assert fingerprint_entries(where, flipped, weights) != mine
+    assert fingerprint_entries(where, values[::-1], weights) != mine
+    assert fingerprint_entries(where, values) != mine

@@ -7,27 +7,62 @@ one entry almost surely has another. Each takes one pass of whole-number arithme
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+# Codes are computed in runs of this many: on the CPU so that they stay in its cache, on a GPU so that it is
+# worth starting a kernel.
+RUNS = {"cpu": 1 << 16, "cuda": 1 << 24}
+
 
 def fingerprint_tensor(x: torch.Tensor) -> str:
     """Fingerprint of the numbers of a tensor and their places."""
+    return format_codes(x.shape, sum_codes(x))
+
+
+def format_codes(shape: Sequence[int], codes: int) -> str:
+    """Write the fingerprint of a tensor of which `codes` is the sum of `sum_codes` over its blocks."""
+    return f"{'x'.join(map(str, shape))}:{codes % 2**64:016x}"
+
+
+def sum_codes(
+    x: torch.Tensor, box: Sequence[tuple[int, int]] | None = None, shape: Sequence[int] = ()
+) -> int:
+    """Sum of the codes of all numbers of a tensor, or of its block at `box` of a tensor of this shape.
+
+    The codes know where in the whole tensor a number is: their sum does not depend on how it is cut.
+    """
     flat = x.detach().resolve_conj().resolve_neg().reshape(-1)
     words = (torch.view_as_real(flat) if flat.is_complex() else flat).reshape(-1)
     if words.is_floating_point():
         words = words.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[words.element_size()])
-    total = 0
-    for start in range(0, len(words), 1 << 22):  # a bounded amount of memory for the codes
-        codes = words[start : start + (1 << 22)].long()
+    places = None if box is None else _places(box, shape, flat.is_complex(), x.device)
+    total, run = 0, RUNS.get(x.device.type, 1 << 16)
+    count = torch.arange(min(run, len(words)), device=words.device)
+    for start in range(0, len(words), run):
+        codes = words[start : start + run].to(torch.int64, copy=True)
         # Sums of whole numbers that wrap around do not depend on their order.
-        codes = (codes ^ torch.arange(start, start + len(codes), device=codes.device)) * 0x5851F42D4C957F2D
-        codes = (codes ^ (codes >> 29)) * 0x14057B7EF767814F
-        total += int((codes ^ (codes >> 32)).sum())
-    return f"{'x'.join(map(str, x.shape))}:{total % 2**64:016x}"
+        codes ^= count[: len(codes)] + start if places is None else places[start : start + run]
+        codes *= 0x5851F42D4C957F2D
+        codes ^= codes >> 29
+        codes *= 0x14057B7EF767814F
+        codes ^= codes >> 32
+        total += int(codes.sum())
+    return total
+
+
+def _places(
+    box: Sequence[tuple[int, int]], shape: Sequence[int], is_complex: bool, device: torch.device
+) -> torch.Tensor:
+    """Where the words of a block are among those of the whole tensor, which is stored row by row."""
+    places = torch.zeros((), dtype=torch.int64, device=device)
+    for (start, stop), size in zip(box, shape):
+        places = places[..., None] * size + torch.arange(start, stop, device=device)
+    places = places.reshape(-1)
+    return (2 * places[:, None] + torch.arange(2, device=device)).reshape(-1) if is_complex else places
 
 
 def fingerprint_tensors(tensors: Iterable[torch.Tensor | None]) -> str:
@@ -43,6 +78,16 @@ def fingerprint_positions(indices: Any) -> int:
     """
     array = indices.cpu().numpy() if isinstance(indices, torch.Tensor) else indices
     return int(position_codes(array, 1).sum(dtype=np.uint64))
+
+
+def fingerprint_entries(indices: Any, *numbers: Any) -> int:
+    """Fingerprint of listed entries, positions ``(n, order)`` and real or complex numbers, in any order.
+
+    As with `fingerprint_positions`, those of two lists add up.
+    """
+    n = len(indices)
+    words = [np.ascontiguousarray(v).astype(np.complex128).view(np.int64).reshape(n, -1) for v in numbers]
+    return fingerprint_positions(np.concatenate([indices, *words], axis=1))
 
 
 def position_codes(indices: Any, seed: int) -> Any:

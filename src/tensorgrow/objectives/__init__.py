@@ -1,7 +1,7 @@
 """What is minimised."""
 
 from .base import Differentiable, HeldOut, LeastSquares, Screening, SharesPasses, Sharing
-from .block_kernels import Model, SquaredResiduals, Survey
+from .block_kernels import Codes, Model, SquaredResiduals, Survey
 from .blocks import BlockedLeastSquares
 from .classes import Classification, logits
 from .compressed import CompressedLeastSquares
@@ -19,6 +19,7 @@ __all__ = [
     "BlockedLeastSquares",
     "Census",
     "Classification",
+    "Codes",
     "CompressedLeastSquares",
     "DenseLeastSquares",
     "DensityLoss",

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 
 from ..contraction import Array, dense_plan, pair_gradient_plan, partial_target_plan
+from ..data.arrays import as_tensor
 from ..data.blocks import Box, Partial
+from ..data.fingerprint import sum_codes
 from ..structure import Edge, Structure
 
 # Squares are added up in runs of this length; the sums of runs are added in double precision.
@@ -46,6 +48,17 @@ class Survey:
     def __call__(self, block: Array, box: Box) -> Partial:
         """The three numbers; a sum of squares that is not finite tells of entries that are not."""
         return Partial({("squares", box): sum_of_squares(block)}, largest_of(block))
+
+
+@dataclass(frozen=True)
+class Codes:
+    """What tells the numbers of a tensor of this shape from others, block by block."""
+
+    shape: tuple[int, ...]
+
+    def __call__(self, block: Array, box: Box) -> Partial:
+        codes = sum_codes(as_tensor(block), box, self.shape)
+        return Partial({("codes", box): codes})
 
 
 @dataclass(frozen=True)

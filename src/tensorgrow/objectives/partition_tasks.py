@@ -56,6 +56,16 @@ class EntryPart:
         columns = torch.stack(index.entries.columns, 1)
         return columns[index.fitted].cpu().numpy(), columns[index.held_out].cpu().numpy()
 
+    def numbers(self) -> tuple[Array, ...]:
+        """Values of all entries, and the roots of their weights where they have some."""
+        scale = self._objective.index.scale
+        listed = (self._objective.values,) if scale is None else (self._objective.values, scale)
+        return tuple(numbers.cpu().numpy() for numbers in listed)
+
+    def all_positions(self) -> Array:
+        """Positions of all entries, in the order of `numbers`."""
+        return torch.stack(self._objective.index.entries.columns, 1).cpu().numpy()
+
     def objective(self, fit: Fit) -> ObservedLeastSquares:
         """Least squares on these entries, as `fit` says."""
         objective = self._objective

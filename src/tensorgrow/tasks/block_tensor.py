@@ -14,10 +14,12 @@ import torch
 from ..data.arrays import compute_dtype, exponent_for
 from ..data.blocks import Blocks, Form, Partial, Reducer, as_source
 from ..data.devices import GPU_ENTRIES, check_memory, choose_device, one_thread
+from ..data.fingerprint import format_codes
 from ..errors import DataError, OptionError, counted
 from ..network import TensorNetwork
 from ..objectives import (
     BlockedLeastSquares,
+    Codes,
     CompressedLeastSquares,
     LeastSquares,
     Model,
@@ -157,6 +159,11 @@ class BlockTensor(TensorData):
                 f"{math.sqrt(data):.6g}. Run again on data that nobody writes to"
             )
         return math.sqrt(residual / data)
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Look at every entry, in a pass of its own, which only runs with a checkpoint need."""
+        codes = self.reducer.reduce(Codes(self.shape)).sums.values()
+        return {"data": format_codes(self.shape, sum(codes))}
 
     def about(self) -> Mapping[str, object]:
         small, reducer = self._small, self.reducer

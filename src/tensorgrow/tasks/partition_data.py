@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..data.arrays import as_target, compute_dtype, exponent_for, times_power
-from ..data.fingerprint import fingerprint_positions
+from ..data.fingerprint import fingerprint_entries, fingerprint_positions
 from ..data.holdout import Split, warn_of_empty_slices, warn_of_few
 from ..data.observations import warn_of_differences
 from ..data.partitions.holdout import HeldOutRows, count_slices, hold_out_rows
@@ -35,7 +35,7 @@ class Prepared:
     census, census_of_all
         Numbers of fitted entries, and of all.
     codes
-        Fingerprints of the positions of all entries and of held-out ones.
+        Fingerprints of all entries, and of the positions of held-out ones.
     """
 
     parts: ThreadParts | ClientParts
@@ -152,7 +152,7 @@ class PartPlan:
 
 
 class Counts(NamedTuple):
-    """Entries of a part by mode and slice, and codes of the positions of all and of held-out ones."""
+    """Entries of a part by mode and slice, and codes of all and of the positions of held-out ones."""
 
     fitted: list[Array]
     held_out: list[Array]
@@ -162,5 +162,6 @@ class Counts(NamedTuple):
 
 def _count(part: EntryPart) -> Counts:
     fitted, held_out = part.positions()
-    codes = [fingerprint_positions(a) for a in (fitted, held_out)]
-    return Counts(count_slices(fitted, part.dims), count_slices(held_out, part.dims), sum(codes), codes[1])
+    code = fingerprint_entries(part.all_positions(), *part.numbers())
+    held_out_code = fingerprint_positions(held_out)
+    return Counts(count_slices(fitted, part.dims), count_slices(held_out, part.dims), code, held_out_code)

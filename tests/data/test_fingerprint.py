@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from tensorgrow.data.fingerprint import (
     fingerprint_entries,
+    fingerprint_function,
     fingerprint_positions,
     fingerprint_tensor,
     fingerprint_tensors,
@@ -99,3 +101,68 @@ def test_listed_entries_in_any_order_and_any_parts(kind):
     assert fingerprint_entries(where, flipped, weights) != mine
     assert fingerprint_entries(where, values[::-1], weights) != mine
     assert fingerprint_entries(where, values) != mine
+
+
+# -- functions ---------------------------------------------------------------------------------------------
+
+SHIFT = 1.0
+
+
+def shifted(x):
+    return x + SHIFT
+
+
+def make(code, **known):
+    scope = dict(known)
+    exec(code, scope)
+    return scope["f"]
+
+
+def test_functions_by_what_they_do():
+    mine = fingerprint_function(make("def f(x): return x + 1"))
+    assert fingerprint_function(make("\n\ndef f(x): return x + 1")) == mine  # wherever it stands
+    for other in ("def f(x): return x - 1", "def f(x): return x + 2", "def f(x): return abs(x + 1)"):
+        assert fingerprint_function(make(other)) != mine
+    nested = "def f(x): return (lambda y: y + {})(x)"
+    assert fingerprint_function(make(nested.format(1))) != fingerprint_function(make(nested.format(2)))
+
+
+def test_functions_by_the_numbers_they_refer_to():
+    def closure(x, log):
+        return lambda net: log.append(1) or (net - x).square().sum()
+
+    x, log = torch.arange(6.0), []
+    mine = fingerprint_function(closure(x, log))
+    log.append(3)  # what changes from call to call does not count
+    assert fingerprint_function(closure(x.clone(), log)) == mine
+    assert fingerprint_function(closure(x + 1, log)) != mine
+    assert fingerprint_function(closure(-x, log)) != mine
+    code = "def f(net): return net - x"
+    assert fingerprint_function(make(code, x=x)) == fingerprint_function(make(code, x=x.clone()))
+    assert fingerprint_function(make(code, x=x)) != fingerprint_function(make(code, x=x.numpy()[::-1].copy()))
+    assert fingerprint_function(make(code, x=shifted)) == fingerprint_function(make(code, x=shifted))
+    assert fingerprint_function(partial(shifted, x)) != fingerprint_function(partial(shifted, x + 1))
+
+
+def test_any_callable_has_a_fingerprint():
+    class Loss:
+        def __init__(self, x):
+            self.x, self.me = x, self
+
+        def __call__(self, net):
+            return net - self.x
+
+        def method(self, net):
+            return net + self.x
+
+    one, other = Loss(torch.ones(3)), Loss(torch.zeros(3))
+    for of in (lambda loss: loss, lambda loss: loss.method):
+        assert fingerprint_function(of(one)) == fingerprint_function(of(Loss(torch.ones(3))))
+        assert fingerprint_function(of(one)) != fingerprint_function(of(other))
+    layer = torch.nn.Linear(2, 2)
+    before = fingerprint_function(layer)
+    with torch.no_grad():
+        layer.bias += 1
+    assert fingerprint_function(layer) != before
+    for function in (torch.norm, len, np.sum, torch.nn.functional.mse_loss, Loss, None):
+        assert fingerprint_function(function) == fingerprint_function(function)

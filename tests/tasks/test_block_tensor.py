@@ -141,6 +141,19 @@ def test_every_storage_gives_the_dense_result(store, tmp_path, reference):
     assert small.structure == dense.structure
 
 
+def test_a_checkpoint_of_other_blocks_is_refused(tmp_path):
+    """Each block has the same norm as before; how the tensor is cut does not matter."""
+    x, file = ring(noise=1e-3), tmp_path / "run.safetensors"
+    arguments = {"max_error": 0.02, "max_steps": 1, "random_state": 0, "options": FAST}
+    first = tg.decompose(tg.Blocks(x, threads=1), checkpoint=file, **arguments)
+    other = x.copy()
+    other[1:] *= -1
+    with pytest.raises(tg.OptionError, match="belongs to another run: its data is"):
+        tg.decompose(tg.Blocks(other, threads=1), checkpoint=file, **arguments)
+    again = tg.decompose(tg.Blocks(x, threads=2), checkpoint=file, memory_limit=3e6, **arguments)
+    assert again.history[0].seconds == first.history[0].seconds
+
+
 # -- faults ----------------------------------------------------------------------------------------------
 
 

@@ -109,6 +109,62 @@ def test_resumed_runs_take_the_same_steps(tmp_path, optimizer):
     assert all(torch.equal(a, b) for a, b in zip(whole.network.cores, resumed.network.cores))
 
 
+def test_a_checkpoint_of_another_loss_is_refused(tmp_path):
+    x, file = target(), tmp_path / "learn.ckpt"
+    keywords = {
+        "dtype": DOUBLE,
+        "random_state": 0,
+        "training": TrainingOptions(epochs=10),
+        "checkpoint": file,
+    }
+    tg.learn(squared_error(x), x.shape, max_steps=1, **keywords)
+    for other in (squared_error(-x), lambda net: (net.to_dense() - x).abs().mean()):
+        with pytest.raises(tg.OptionError, match="belongs to another run: its loss is"):
+            tg.learn(other, x.shape, max_steps=2, **keywords)
+    with pytest.raises(tg.OptionError, match="belongs to another run: its validation is"):
+        tg.learn(squared_error(x), x.shape, max_steps=2, validation=squared_error(x), **keywords)
+
+
+def test_a_checkpoint_whose_loss_is_not_reproduced_is_refused(tmp_path):
+    """Functions do not show everything: here the numbers are in an object whose fields may change."""
+    x, file = target(), tmp_path / "learn.ckpt"
+    data = {"x": x}
+    keywords = {
+        "dtype": DOUBLE,
+        "random_state": 0,
+        "training": TrainingOptions(epochs=10),
+        "checkpoint": file,
+    }
+
+    def loss(network):
+        return ((network.to_dense() - data["x"]) ** 2).mean()
+
+    first = tg.learn(loss, x.shape, max_steps=1, **keywords)
+    data["x"] = 5 - x
+    with pytest.raises(
+        tg.OptionError, match=r"the loss of its network was .*, here it is .* delete this one"
+    ):
+        tg.learn(loss, x.shape, max_steps=2, **keywords)
+    data["x"] = x
+    again = tg.learn(loss, x.shape, max_steps=2, **keywords)
+    assert again.history[:2] == first.history
+    assert float(loss(again.network)) == pytest.approx(again.errors.total, rel=1e-12)
+
+
+def test_a_random_loss_can_be_resumed(tmp_path):
+    x, file = target(), tmp_path / "learn.ckpt"
+    generator = torch.Generator().manual_seed(0)
+    keywords = {"dtype": DOUBLE, "random_state": 0, "checkpoint": file}
+    keywords["training"] = TrainingOptions(optimizer="adam", epochs=10)
+
+    def loss(network):
+        seen = torch.rand(x.shape, generator=generator) < 0.5
+        return ((network.to_dense() - x) ** 2)[seen].mean()
+
+    tg.learn(loss, x.shape, max_steps=0, **keywords)
+    assert len(tg.learn(loss, x.shape, max_steps=1, **keywords).history) == 2
+
+
 def test_results_are_saved_and_callbacks_stop(tmp_path):
     x = target()
     result = tg.learn(

@@ -275,7 +275,7 @@ def test_fit_truth_and_checkpoints(data, frame, tmp_path):
     assert path(resumed) == path(straight)
     with pytest.raises(tg.TensorgrowError):
         tg.complete(dd.from_pandas(frame.iloc[1:], npartitions=3), checkpoint=file, **SHORT)
-    flipped = frame.assign(**{frame.columns[-1]: frame.iloc[:, -1].mul(-1).where(frame.index % 2 == 0, frame.iloc[:, -1])})
+    flipped = frame.assign(value=np.where(np.arange(len(frame)) % 2, frame["value"], -frame["value"]))
     with pytest.raises(tg.OptionError, match="belongs to another run: its observations"):
         tg.complete(dd.from_pandas(flipped, npartitions=3), checkpoint=file, **SHORT)
 

@@ -7,7 +7,9 @@ one entry almost surely has another. Each takes one pass of whole-number arithme
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -100,3 +102,60 @@ def position_codes(indices: Any, seed: int) -> Any:
             code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             code ^= code >> np.uint64(31)
     return code
+
+
+def fingerprint_function(function: Any) -> str:
+    """Fingerprint of a function: its code, and the numbers, text, tensors and functions that it refers to.
+
+    Nothing is run. Lists, dictionaries and objects of other classes, which may change from call to call,
+    count by their class only.
+    """
+    return hashlib.sha256("\0".join(_traits(function, set())).encode()).hexdigest()[:16]
+
+
+def _traits(value: Any, seen: set[int]) -> Iterator[str]:
+    """Describe a value piece by piece; what was seen before is not looked at again."""
+    yield type(value).__qualname__
+    if isinstance(value, bool | int | float | complex | str | bytes | None):
+        yield repr(value)
+    elif isinstance(value, torch.Tensor):
+        yield fingerprint_tensor(value)
+    elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+        yield hashlib.sha256(repr((value.dtype, value.shape)).encode() + value.tobytes()).hexdigest()
+    elif id(value) in seen:
+        return
+    else:
+        seen.add(id(value))
+        for part in _parts(value):
+            yield from _traits(part, seen)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what a value is made of, as far as that does not change."""
+    if isinstance(value, tuple | frozenset):
+        return value if isinstance(value, tuple) else sorted(map(repr, value))
+    if isinstance(value, CodeType):
+        return (value.co_code, value.co_names, value.co_consts)
+    if isinstance(value, partial):
+        return (value.func, value.args, *(part for item in sorted(value.keywords.items()) for part in item))
+    if isinstance(value, MethodType):
+        return (value.__func__, value.__self__)
+    if isinstance(value, FunctionType):
+        cells = [c.cell_contents for c in value.__closure__ or () if c != CellType()]
+        names = [n for n in value.__code__.co_names if n in value.__globals__]
+        known = [_named(value.__globals__[n], value.__module__) for n in names]
+        return (value.__code__, value.__defaults__, *cells, *known)
+    if isinstance(value, torch.nn.Module):
+        return tuple(value.state_dict().values())
+    if isinstance(value, ModuleType | type | BuiltinFunctionType):
+        return (value.__name__,)
+    if callable(value):  # an object with a loss of its own
+        own = [v for _, v in sorted(vars(value).items())] if hasattr(value, "__dict__") else []
+        return (getattr(type(value).__call__, "__code__", None), *own)
+    return ()
+
+
+def _named(value: Any, module: str | None) -> Any:
+    """Return a function of another module by its name: its code is that of a library."""
+    is_foreign = isinstance(value, FunctionType) and value.__module__ != module
+    return f"{value.__module__}.{value.__qualname__}" if is_foreign else value

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+from ..data.fingerprint import fingerprint_function
 from ..errors import DataError
 from ..network import TensorNetwork
 from .base import Differentiable
@@ -38,6 +40,16 @@ class LossFunction(Differentiable):
         self._loss = loss
         self._batches = batches
         self._validation = validation
+
+    def identity(self) -> dict[str, str]:
+        """What tells this loss, its data and its score from others, as far as functions show it."""
+        batches = self._batches
+        if isinstance(batches, DataLoader) and isinstance(batches.dataset, TensorDataset):
+            batches = (*batches.dataset.tensors, batches.batch_size)
+        elif isinstance(batches, list):
+            batches = tuple(tuple(b) if isinstance(b, list) else b for b in batches)
+        parts = {"loss": self._loss, "batches": batches, "validation": self._validation}
+        return {name: fingerprint_function(part) for name, part in parts.items()}
 
     @property
     def is_whole(self) -> bool:

@@ -106,6 +106,11 @@ def learn(
     return run_task(LearnTask(objective, request, as_generator(random_state)), request.audience)
 
 
+# Losses are the same that agree to this share of them, and to this share of the largest: other machines round
+# in other ways, and what is left of a loss after a good fit is rounding.
+LOSS_AGREES, LOSS_ROUNDS = 1e-3, 1e-9
+
+
 @dataclass(frozen=True)
 class Guidance:
     """What a task knows about the growth of its networks.
@@ -175,7 +180,23 @@ class LearnTask(NetworkTask[GradientSearch]):
         return search
 
     def fingerprint(self) -> Mapping[str, object]:
-        return {}
+        return self.objective.identity() if isinstance(self.objective, LossFunction) else {}
+
+    def check_resumed(self, search: GradientSearch) -> None:
+        """Refuse networks whose loss is not the one in the file: functions do not show all that they do."""
+        super().check_resumed(search)
+        state = search.state
+        largest = max((abs(s.loss) for s in state.steps), default=0.0)
+        for fitted in {id(f): f for f in (state.current, state.best) if f is not None}.values():
+            network, then = fitted.network.to(self.home), fitted.loss
+            now, again = (self.objective.total(network) for _ in range(2))
+            # A loss may draw random numbers, or batches in another order: two values show how it varies.
+            allowed = LOSS_AGREES * abs(then) + LOSS_ROUNDS * largest + 10 * abs(now - again)
+            if not abs(now - then) <= allowed:
+                raise OptionError(
+                    f"the checkpoint belongs to another run: the loss of its network was {then:.6g}, here it "
+                    f"is {now:.6g}. Use the same loss and data, another file, or delete this one to start anew"
+                )
 
     def identity(self, search: GradientSearch) -> Mapping[str, object]:
         return {**super().identity(search), "shortlist": self.guidance.shortlist}

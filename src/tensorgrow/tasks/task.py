@@ -20,7 +20,7 @@ from ..callbacks.checkpoint import Checkpoint
 from ..callbacks.signals import Interrupts
 from ..data.axes import Axes, Container
 from ..data.devices import one_thread
-from ..errors import DataError, OptionError
+from ..errors import DataError, FileFormatError, OptionError
 from ..network import TensorNetwork
 from ..results import Errors, PathPoint, Result
 from ..search import AnySearch, EdgePolicy, NetworkSearch, NetworkState, Start, run
@@ -52,6 +52,9 @@ class Task(ABC, Generic[S, R]):
     def identity(self, search: S) -> Mapping[str, object]:
         """Return what a resumed run must share with the one that wrote the checkpoint, by name."""
 
+    def check_resumed(self, search: S) -> None:
+        """Refuse a state from a file that does not fit the data, although its identity does."""
+
     @abstractmethod
     def finish(self, search: S) -> R:
         """Do the last fit and report."""
@@ -76,7 +79,8 @@ def run_task(task: Task[S, R], audience: Audience) -> R:
         listeners = audience.listeners()
         if audience.checkpoint is not None:
             checkpoint = Checkpoint(audience.checkpoint, task.identity(search))
-            checkpoint.load(search)
+            if checkpoint.load(search):
+                task.check_resumed(search)
             listeners.insert(0, checkpoint)
         run(search, listeners, interrupts.hold)
         result = task.finish(search)
@@ -229,6 +233,15 @@ class NetworkTask(Task[N, Result]):
             "structure": None if self.structure is None else self.structure.to_dict(),
             **self.fingerprint(),
         }
+
+    def check_resumed(self, search: N) -> None:
+        state = search.state
+        fitted = [f.network for f in (state.current, state.best) if f is not None]
+        for network in (*fitted, *(p.network for p in state.path)):
+            if network.structure.dims != self.shape or network.dtype != self.probe.dtype:
+                raise FileFormatError(
+                    f"the checkpoint is damaged: it holds a {network!r:.200}, the run is about {self.shape}"
+                )
 
     def result(
         self,

@@ -195,7 +195,7 @@ class LearnTask(NetworkTask[GradientSearch]):
             if not abs(now - then) <= allowed:
                 raise OptionError(
                     f"the checkpoint belongs to another run: the loss of its network was {then:.6g}, here it "
-                    f"is {now:.6g}. Use the same loss and data, another file, or delete this one to start anew"
+                    f"is {now:.6g}. Use the same loss and data, another file, or delete this one"
                 )
 
     def identity(self, search: GradientSearch) -> Mapping[str, object]:

@@ -177,3 +177,29 @@ def test_bad_bounds(bounds):
 def test_bounds_of_complex_data():
     with pytest.raises(tg.OptionError, match="go with real data"):
         tg.decompose(X + 1j, max_error=0.1, bounds=(0, None))
+
+
+def test_labels_of_partitions_are_those_of_the_table(tmp_path):
+    dd = pytest.importorskip("dask.dataframe")
+    pytest.importorskip("pyarrow")
+    table = ratings().sample(frac=1.0, random_state=0).reset_index(drop=True)
+    table.loc[7, "score"] = np.nan
+    whole = tg.complete(table, max_steps=1, validation=False, **FAST)
+    (tmp_path / "parts").mkdir()
+    for k in range(3):
+        table[k::3].to_parquet(tmp_path / "parts" / f"{k}.parquet", index=False)
+    for x in (tmp_path / "parts", dd.from_pandas(table, npartitions=3)):
+        parts = tg.complete(x, max_steps=1, validation=False, truth=table[7:8].assign(score=1.0), **FAST)
+        assert parts.structure == whole.structure and parts.test_error is not None
+        assert parts.axes.names == ("user", "item") and parts.info["num_observations"] == len(table) - 1
+        np.testing.assert_allclose(parts.predict(table), whole.predict(table), rtol=1e-6)
+    mixed = table.assign(user=table["user"].astype(str))
+    mixed[:20].to_parquet(tmp_path / "parts" / "0.parquet", index=False)
+    with pytest.raises(tg.DataError, match="'user' holds different kinds of labels"):
+        tg.complete(tmp_path / "parts", max_steps=1, **FAST)
+    mixed["user"] = mixed["user"].where(mixed.index != 3)
+    mixed.to_parquet(tmp_path / "parts" / "0.parquet", index=False)
+    with pytest.raises(
+        tg.DataError, match=r"0.parquet: 1 of \d+ rows have no value in the index column 'user'"
+    ):
+        tg.complete(tmp_path / "parts", max_steps=1, **FAST)

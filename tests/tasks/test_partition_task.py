@@ -357,11 +357,12 @@ def test_bad_rows_are_named_with_their_partition(column, value, message, frame, 
 
 def test_other_bad_input(frame, tmp_path):
     parts = dd.from_pandas(frame, npartitions=2)
-    names = frame.assign(a=frame["a"].astype(str))
+    names = dd.from_pandas(frame.assign(a=frame["a"].astype(str)), npartitions=2)
     with pytest.raises(
-        tg.DataError, match=r"partition 0 of the dask dataframe: the column 'a' holds .* whole"
+        tg.DataError,
+        match=r"partition 0 of the dask dataframe: the column 'a' holds .* whole.* shape is given",
     ):
-        tg.complete(dd.from_pandas(names, npartitions=2), **RUN)
+        tg.complete(PartitionedObservations.from_frame(names, shape=(9, 8, 7, 6)), **RUN)
     with pytest.raises(tg.DataError, match="no parquet file"):
         tg.complete(str(tmp_path / "nothing"))
     with pytest.raises(tg.DataError, match=r"\['e'\] are missing"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,7 @@ def number_labels(
     array = np.asarray(values)
     missing = find_missing(array)
     if missing.any():
-        raise DataError(
-            f"{int(missing.sum())} of {len(array)} rows have no value in the index column {name!r}; the "
-            f"first is row {int(missing.argmax())}. Drop such rows: frame.dropna(subset=[{name!r}]). {WIDE}"
-        )
+        raise _missing_labels(missing, name)
     array = as_labels(array, name)
     if array.dtype.kind == "f":
         has_fraction = array != np.floor(array)
@@ -108,6 +105,42 @@ def number_labels(
     if array.dtype.kind == "i" and (is_counted or is_negative or _is_counted(distinct)):
         return array.astype(np.int64), None
     return codes.reshape(-1).astype(np.int64), distinct
+
+
+def merge_labels(name: str, parts: Sequence[Labels | None]) -> Labels | None:
+    """Return the labels of a column of which each part has some; None where they are positions.
+
+    Parts are what `distinct_labels` returns, without those of no rows.
+    """
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return None
+    kinds = {part.dtype.kind for part in known}
+    if len(kinds) > 1:
+        raise DataError(f"the index column {name!r} holds different kinds of labels in different partitions")
+    distinct = np.unique(np.concatenate(known))
+    return None if kinds == {"i"} and _is_counted(distinct) else distinct
+
+
+def distinct_labels(values: Labels, name: str) -> Labels | None:
+    """Return the distinct labels of a column of a part, sorted; None where they can only be positions.
+
+    These are numbers below 0, with fractions or missing, which are refused when the entries are read.
+    """
+    missing = find_missing(values)
+    if values.dtype.kind in "iuf":
+        is_odd = missing.any() or bool((values < 0).any()) or not bool((values == np.floor(values)).all())
+        return None if is_odd else np.unique(values.astype(np.int64))
+    if missing.any():
+        raise _missing_labels(missing, name)
+    return np.unique(as_labels(values, name))
+
+
+def _missing_labels(missing: npt.NDArray[np.bool_], name: str) -> DataError:
+    return DataError(
+        f"{int(missing.sum())} of {len(missing)} rows have no value in the index column {name!r}; the first "
+        f"is row {int(missing.argmax())}. Drop such rows: frame.dropna(subset=[{name!r}]). {WIDE}"
+    )
 
 
 def _is_counted(distinct: Labels) -> bool:

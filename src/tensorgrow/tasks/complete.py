@@ -80,8 +80,8 @@ def complete(
         the name of a boolean column where they come in partitions), or False to hold out none; then another
         limit must say when to stop.
     truth
-        The full tensor (NaN where unknown) or `Observations` of it: the result reports the relative error
-        on entries that are not observed. It is not used otherwise.
+        The full tensor (NaN where unknown), `Observations` of it, or a table where `x` is one: the result
+        reports the relative error on entries that are not observed. It is not used otherwise.
     max_error
         Stop at this relative error on the held-out entries.
     max_parameters, max_steps, max_seconds

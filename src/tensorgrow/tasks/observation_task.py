@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..data.arrays import scale_out, times_power
-from ..data.axes import Axes, container_of
+from ..data.axes import Axes, container_of, is_frame
 from ..data.observations import Observations, is_listed
 from ..errors import DataError
 from ..losses import EntryLoss, Squared, squared
@@ -122,7 +122,11 @@ class ObservationTask(HeldOutTask):
         """Take entries that were not observed to test on, where they are known."""
         if truth is None:
             return
-        known = truth if isinstance(truth, Observations) else Observations.from_dense(truth)
+        if is_frame(truth) and self.axes is not None and self.axes.value in list(truth.columns):
+            where, value = self.axes.positions(truth), truth[self.axes.value].to_numpy()
+            known = Observations(where, value, self.shape)
+        else:
+            known = truth if isinstance(truth, Observations) else Observations.from_dense(truth)
         if known.shape != self.shape:
             raise DataError(f"truth has shape {known.shape}, the tensor {self.shape}")
         unseen = ~self.lists(known)

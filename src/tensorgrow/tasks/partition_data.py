@@ -64,7 +64,8 @@ def prepare_parts(
             "there are no observations with a positive weight in any partition; at least one is needed"
         )
     warn_of_differences(sum(s.differ for s in full))
-    shape = data.shape or tuple(int(n) + 1 for n in np.max([s.last for s in full], axis=0))
+    last, labels = np.max([s.last for s in full], axis=0), columns.labels or (None,) * len(columns.index)
+    shape = data.shape or tuple(int(n) + 1 if known is None else len(known) for n, known in zip(last, labels))
     request.check_modes(shape)
     # Bytes of an entry of a tensor of order p while it is used, without rows: 5 p + 6 numbers of 8 bytes.
     needed = 8 * (5 * len(shape) + 6) * total

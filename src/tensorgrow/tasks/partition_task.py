@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..data.axes import Axes
 from ..data.devices import choose_device, one_thread
 from ..data.holdout import Split, positions_in
 from ..data.observations import Observations
+from ..data.partitions.parts import find_labels
 from ..data.partitions.tables import PartitionedObservations
 from ..errors import OptionError
 from ..objectives import EntryPart, PartitionedLeastSquares
@@ -44,15 +46,18 @@ class PartitionTask(ObservationTask):
             )
         validation = observed.validation
         columns = data.roles(observed.weights, validation if isinstance(validation, str) else None)
+        columns = find_labels(data, columns)
         self.home = choose_device("cpu" if request.device is None else request.device, torch.empty(0))
         # Choosing what is held out takes nothing from the generator: partitions do not know of each other.
         for_split, self.generator = request.generators()
         self.data = prepare_parts(data, columns, validation, request, self.home, for_split.initial_seed())
         self.use_units(self.data.plan.exponent)
+        labels = columns.labels or (None,) * len(columns.index)
         self.shape, self.weight_exponent = self.data.plan.shape, self.data.plan.weight_exponent
         self.request = request.holding_out(
             self.num_held_out, wanted=isinstance(validation, str) or Split.parse(validation).holds_out
         )
+        self.note_axes(observed.x, Axes.of_columns(dict(zip(columns.index, labels)), columns.value))
         self.note_truth(observed.truth)
 
     @property

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..devices import usable_cores
+from ..labels import merge_labels
 from ..parallel.dask_client import RETRIES, Opaque, active_client, explain_error, gather_in_order
 from ..parallel.executor import map_in_order
-from .rows import Columns, read_partition
+from .rows import Columns, read_labels, read_partition
 from .tables import PartitionedObservations
 
 Load = Callable[[], Any]
@@ -117,15 +119,37 @@ def _apply(task: Opaque, part: Any) -> Any:
     return task.value(part)
 
 
+def find_labels(data: PartitionedObservations, columns: Columns) -> Columns:
+    """Return the columns with the labels they hold, in a pass over the index columns of all partitions.
+
+    Where the user says how large the tensor is, positions are expected, and nothing is read.
+    """
+    if data.shape is not None:
+        return columns
+    parts = [p for p in _open(data, read_labels, columns).map(_as_it_is) if p is not None]
+    labels = tuple(merge_labels(name, [p[k] for p in parts]) for k, name in enumerate(columns.index))
+    return replace(columns, labels=labels)
+
+
+def _as_it_is(part: Any) -> Any:
+    return part
+
+
 def open_parts(data: PartitionedObservations, columns: Columns) -> ThreadParts | ClientParts:
     """Open the partitions as they are stored, in this process or with the workers of a client."""
+    return _open(data, read_partition, columns, data.shape)
+
+
+def _open(
+    data: PartitionedObservations, read: Callable[..., Any], *arguments: Any
+) -> ThreadParts | ClientParts:
     pieces = list(zip(data.pieces, data.names))
     client = active_client() if data.client is None and data.threads is None else data.client
     if client is None:
-        loads = [partial(read_partition, p, columns, data.shape, name) for p, name in pieces]
+        loads = [partial(read, p, *arguments, name) for p, name in pieces]
         return ThreadParts(loads, data.threads or usable_cores(), keep=False)
     from dask.delayed import delayed
 
-    read = delayed(read_partition, pure=False)
-    tasks = [read(p, columns, data.shape, name) for p, name in pieces]
+    later = delayed(read, pure=False)
+    tasks = [later(p, *arguments, name) for p, name in pieces]
     return ClientParts(client, client.compute(tasks, retries=RETRIES), data.names)

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
+from ..labels import Labels, distinct_labels, find_labels
 from ..observations import Observations
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns."""
+    """Names of the columns, and for every index column its labels, None where it holds positions."""
 
     index: tuple[str, ...]
     value: str
     weights: str | None = None
     held_out: str | None = None
+    labels: tuple[Labels | None, ...] | None = None
 
     @property
     def all(self) -> list[str]:
@@ -41,17 +43,30 @@ class Rows:
         return len(self.values)
 
 
+def read_labels(piece: Any, columns: Columns, name: str) -> list[Labels | None] | None:
+    """Read the distinct labels of every index column, as `distinct_labels`; None without any rows."""
+    frame = _read_frame(piece, list(columns.index), name)
+    if len(frame) == 0:
+        return None
+    try:
+        return [distinct_labels(frame[c].to_numpy(), c) for c in columns.index]
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+
+
 def read_partition(piece: Any, columns: Columns, shape: tuple[int, ...] | None, name: str) -> Rows:
     """Read entries from a parquet file, a pandas frame, or what dask computes one from.
 
     Errors name the partition.
     """
-    frame = _read_frame(piece, columns, name)
+    frame = _read_frame(piece, columns.all, name)
+    frame = frame[frame[columns.value].notna()]  # rows without a value are not observed
     nothing = Rows(np.empty((0, len(columns.index)), np.int64), np.empty(0), held_out=np.empty(0, bool))
     if len(frame) == 0:
         return nothing
     try:
-        indices = np.stack([_positions(frame[c], c) for c in columns.index], 1)
+        labels = columns.labels or (None,) * len(columns.index)
+        indices = np.stack([_positions(frame[c], c, known) for c, known in zip(columns.index, labels)], 1)
         weights = None if columns.weights is None else _numbers(frame[columns.weights], columns.weights)
         entries = Observations(indices, _numbers(frame[columns.value], columns.value), shape, weights=weights)
         held_out = None if columns.held_out is None else _truths(frame[columns.held_out], columns.held_out)
@@ -68,12 +83,12 @@ def read_partition(piece: Any, columns: Columns, shape: tuple[int, ...] | None, 
     return Rows(where, entries.values.numpy(), merged, held_out, differ)
 
 
-def _read_frame(piece: Any, columns: Columns, name: str) -> Any:
+def _read_frame(piece: Any, columns: list[str], name: str) -> Any:
     if isinstance(piece, Path):
         import pandas
 
         try:
-            return pandas.read_parquet(piece, columns=columns.all)
+            return pandas.read_parquet(piece, columns=columns)
         except Exception as error:
             raise DataError(
                 f"{name} cannot be read ({type(error).__name__}: {error}). Restore or rewrite it, then run "
@@ -87,7 +102,9 @@ def _read_frame(piece: Any, columns: Columns, name: str) -> Any:
         raise DataError(f"{name} cannot be computed ({type(error).__name__}: {error})") from error
 
 
-def _positions(column: Any, name: str) -> Any:
+def _positions(column: Any, name: str, known: Labels | None) -> Any:
+    if known is not None:
+        return find_labels(name, known, column.to_numpy())
     missing = column.isna().to_numpy()
     if missing.any():
         raise DataError(
@@ -95,7 +112,7 @@ def _positions(column: Any, name: str) -> Any:
             f"first is row {int(missing.argmax())}. Drop such rows"
         )
     array = _numbers(
-        column, name, "whole numbers counted from 0: number names first, the same in all partitions"
+        column, name, "whole numbers counted from 0, because a shape is given; without it, labels are taken"
     )
     whole = array.astype(np.int64) if array.dtype.kind in "iuf" else None
     if whole is None or (array.dtype.kind == "f" and not bool((whole == array).all())):

@@ -64,12 +64,14 @@ class PartitionedObservations:
         Parameters
         ----------
         frame
-            Index columns of whole numbers counted from 0, and a value column.
+            Index columns and a value column. Labels are taken as by `Observations.from_frame`, in a pass of
+            their own over the index columns; rows without a value are not observed.
         value, index, weights
             Names of the value column (by default the last), of the index columns in the order of the modes
             (by default all others) and of a column of weights.
         shape
-            Shape of the tensor; by default just large enough.
+            Shape of the tensor, in which index columns hold positions, counted from 0; by default just large
+            enough.
         client, threads
             Who works on the partitions.
         """

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 
 import pytest
 import torch
@@ -316,3 +317,25 @@ def test_load_reads_every_kind_and_names_what_it_cannot_read(tmp_path):
         assert_same_network(*cores)
     with pytest.raises(FileFormatError, match=r"holds a checkpoint; .*network.* is needed"):
         tg.load(tmp_path / "checkpoint")
+
+
+# -- entries of the header that are stored compressed -------------------------------------------------------
+
+
+def test_packed_entries_come_back(tmp_path):
+    header = {"network": {"a": 1}, "history": [{"step": k} for k in range(1000)]}
+    write_file(tmp_path / "a", NETWORK_KIND, header, {"x": torch.ones(2)}, packed=("history",))
+    write_file(tmp_path / "b", NETWORK_KIND, header, {"x": torch.ones(2)})
+    (first, tensors), (second, _) = (read_file(tmp_path / name, (NETWORK_KIND,)) for name in "ab")
+    assert first == second and list(tensors) == ["x"]
+    assert (tmp_path / "a").stat().st_size < (tmp_path / "b").stat().st_size / 2
+
+
+@pytest.mark.parametrize("content", [b"no zlib", zlib.compress(b"[1")[:-6], zlib.compress(bytes(1 << 27))])
+def test_packed_entries_that_are_damaged_or_huge(tmp_path, content):
+    document = {"format_version": 2, "kind": NETWORK_KIND, "complex": [], "packed": ["history"]}
+    write_raw(
+        tmp_path / "a", document, {"packed.history": torch.frombuffer(bytearray(content), dtype=torch.uint8)}
+    )
+    with pytest.raises(FileFormatError, match="is damaged"):
+        read_file(tmp_path / "a", (NETWORK_KIND,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -22,6 +23,8 @@ from .errors import DataError, FileFormatError, MissingPackageError, OptionError
 # Version 1 has results without the kind of their errors, and checkpoints field by field; it is still read.
 FORMAT_VERSION = 2
 HEADER_KEY, CHECKSUM_KEY = "tensorgrow", "checksum"
+# The name of the list of entries of a header that are stored compressed.
+PACKED = "packed"
 
 T = TypeVar("T")
 
@@ -68,9 +71,21 @@ def load(path: str | Path, model: Any = None) -> Any:
 
 
 def write_file(
-    path: str | Path, kind: str, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+    path: str | Path,
+    kind: str,
+    header: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor],
+    packed: tuple[str, ...] = (),
 ) -> None:
-    """Write header and tensors, with a checksum of both; a file is replaced as `replacing` says."""
+    """Write header and tensors, with a checksum of both; a file is replaced as `replacing` says.
+
+    The entries of the header that are named in `packed` are stored compressed.
+    """
+    squeezed = {name: zlib.compress(json.dumps(header[name]).encode(), 9) for name in packed}
+    tensors = {
+        **tensors,
+        **{f"{PACKED}.{n}": torch.frombuffer(bytearray(b), dtype=torch.uint8) for n, b in squeezed.items()},
+    }
     complex_names = [name for name, t in tensors.items() if t.is_complex()]
     stored = {
         # safetensors refuses complex128, so complex numbers are stored as pairs of real ones.
@@ -86,7 +101,8 @@ def write_file(
         "library_version": __version__,
         "kind": kind,
         "complex": complex_names,
-        **header,
+        **{name: value for name, value in header.items() if name not in packed},
+        **({PACKED: list(packed)} if packed else {}),
     }
     text = json.dumps(document)
     metadata = {HEADER_KEY: text, CHECKSUM_KEY: _checksum(text, stored)}
@@ -160,7 +176,21 @@ def read_file(path: str | Path, kinds: tuple[str, ...]) -> tuple[dict[str, Any],
             )
         for name in header["complex"]:
             tensors[name] = torch.view_as_complex(tensors[name])
+        for name in header.pop(PACKED, []):
+            header[name] = json.loads(_expand(tensors.pop(f"{PACKED}.{name}")))
     return header, tensors
+
+
+def _expand(squeezed: torch.Tensor) -> bytes:
+    """Decompress; zlib packs a thousandfold, so that what is larger than any history is refused."""
+    expander = zlib.decompressobj()
+    try:
+        text = expander.decompress(squeezed.numpy().tobytes(), 1 << 26)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not expander.eof:
+        raise ValueError("an entry of its header is cut, or too large")
+    return text
 
 
 def check_fields(thing: T) -> T:

@@ -234,7 +234,10 @@ class Result:
             raise OptionError("give max_error or max_parameters")
         point = best_on_path(self.path, max_error, max_parameters)
         if point is None and not self.path:
-            raise OptionError("this result was saved without a path; it has only `network`")
+            raise OptionError(
+                "this result was saved without a path; it has only `network`. Save the whole run, with "
+                "--history on the command line or save(path) in Python"
+            )
         if point is None:
             least = min(self.path, key=lambda p: p.error)
             small = min(self.path, key=lambda p: p.num_parameters)
@@ -368,10 +371,19 @@ class Result:
         dense = dense if self.tensorization is None else self.tensorization.invert(dense)
         return present(dense, self.container, self.axes)
 
-    def save(self, path: str | Path) -> None:
-        """Write network, path, history and options to one safetensors file; `tensorgrow.load` reads it."""
+    def save(self, path: str | Path, *, whole: bool = True) -> None:
+        """Write network, history and options to one safetensors file; `tensorgrow.load` reads it.
+
+        Parameters
+        ----------
+        path
+            The file.
+        whole
+            Also write the networks of the path, which are most of the file. Without them `at` has nothing to
+            choose from; everything else is the same.
+        """
         header, tensors = self.network.pack("core")
-        points, cores = pack_path(self.path)
+        points, cores = pack_path(self.path if whole else ())
         tensors |= cores
         document = {
             "network": header,
@@ -385,7 +397,7 @@ class Result:
             document["tensorization"] = self.tensorization.to_dict()
         if self.axes is not None:
             document["axes"] = self.axes.to_dict()
-        write_file(path, RESULT_KIND, document, tensors)
+        write_file(path, RESULT_KIND, document, tensors, packed=() if whole else ("history",))
 
     # -- for people ------------------------------------------------------------------------------------
     # Pictures and pages know results, not the other way round: these methods load them when called (an

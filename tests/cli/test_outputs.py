@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tensorgrow as tg
+from tensorgrow.cli import run
 from tensorgrow.data.tensorization import Tensorization
-from tests.cli.conftest import document
+from tests.cli.conftest import call, document
 
 pytest.importorskip("typer")
 
@@ -23,6 +25,8 @@ JSON_FIELDS = {
     "leg_names": list,
     "num_parameters": int,
     "compression_ratio": float,
+    "num_bytes": int,
+    "data_bytes": int,
     "relative_error": float,
     "validation_error": float | None,
     "test_error": float | None,
@@ -36,6 +40,7 @@ JSON_FIELDS = {
     "seed": int,
     "device": str,
     "files": list,
+    "file_bytes": list,
     "checkpoint": str | None,
 }
 
@@ -69,3 +74,70 @@ def test_sizes_whose_squares_have_no_room(capsys, tensor, size):
     error = np.linalg.norm(np.load("y.npy") / size - tensor) / np.linalg.norm(tensor)
     assert printed["array_error"] == pytest.approx(error)
     assert printed["array_error"] == pytest.approx(printed["relative_error"])
+
+
+def test_a_small_file_by_default_and_the_whole_run_if_asked(capsys, photo):
+    command = ("decompose", "photo.png", "-e", "0.1", "--effort", "fast")
+    small = document(capsys, *command, "-o", "small.safetensors")
+    whole = document(capsys, *command, "-o", "whole.safetensors", "--history")
+    assert small["file_bytes"] == [Path("small.safetensors").stat().st_size]
+    assert small["file_bytes"][0] < min(whole["file_bytes"][0] / 4, small["num_bytes"] + 6000)
+    assert (small["num_bytes"], small["data_bytes"]) == (8 * small["num_parameters"], 32 * 32 * 3)
+    a, b = tg.load("small.safetensors"), tg.load("whole.safetensors")
+    assert a.path == () and len(b.path) > 1
+    assert [(s.kind, s.edge, s.loss, s.structure) for s in a.history] == [
+        (s.kind, s.edge, s.loss, s.structure) for s in b.history
+    ]
+    assert (a.relative_error, a.stop, a.structure) == (b.relative_error, b.stop, b.structure)
+
+
+def test_a_small_file_is_enough(capsys, photo):
+    call(capsys, "decompose", "photo.png", "-e", "0.2", "--effort", "fast")
+    assert "steps" in call(capsys, "show", "photo.safetensors")
+    assert "report" in call(capsys, "report", "photo.safetensors")
+    call(capsys, "reconstruct", "photo.safetensors", "-o", "back.npy")
+    assert np.linalg.norm(np.load("back.npy") - photo) < 0.2 * np.linalg.norm(photo)
+    assert run(["reconstruct", "photo.safetensors", "-o", "back.npy", "-e", "0.5"]) == 2
+    assert "saved without a path" in (said := capsys.readouterr().err) and "--history" in said
+
+
+def test_sizes_are_in_the_table(capsys, tensor):
+    text = call(capsys, "decompose", "x.npy", "-e", "1e-6")
+    size = f"{Path('x.safetensors').stat().st_size / 1000:.3g} kB"
+    assert f"x.safetensors, {size}" in text and "kB for 2.88 kB of data" in text
+
+
+def test_a_checkpoint_is_not_replaced_by_the_result(capsys, tensor):
+    command = ("decompose", "x.npy", "-e", "1e-6", "--checkpoint", "x.safetensors")
+    first = document(capsys, *command)
+    assert first["files"] == ["x-result.safetensors"]
+    again = document(capsys, *command)
+    assert again["relative_error"] == first["relative_error"] and again["files"] == first["files"]
+
+
+def test_a_structure_is_not_replaced_by_the_result(capsys, tensor):
+    call(capsys, "fit", "x.npy", "-s", "train", "--rank", "2")
+    before = Path("x.safetensors").read_bytes()
+    assert run(["fit", "x.npy", "-s", "./x.safetensors"]) == 0
+    assert (
+        "x.safetensors is the structure; the result goes to x-result.safetensors" in capsys.readouterr().err
+    )
+    assert Path("x.safetensors").read_bytes() == before and Path("x-result.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("decompose x.npy -o ./x.npy", "data"),
+        ("complete x.npy --observed 0.5 -o x.npy", "data"),
+        ("complete x.npy --mask mask.npy -o mask.npy", "mask"),
+        ("fit x.npy -s net.safetensors -o net.safetensors", "structure"),
+        ("decompose x.npy --checkpoint run.safetensors -o run.safetensors", "checkpoint"),
+    ],
+)
+def test_what_is_read_is_not_replaced(capsys, tensor, line, what):
+    np.save("mask.npy", np.ones(tensor.shape))
+    before = {p.name: p.read_bytes() for p in Path().iterdir()}
+    assert run(line.split()) == 2
+    assert f"would replace the {what}; choose another name" in capsys.readouterr().err
+    assert {p.name: p.read_bytes() for p in Path().iterdir()} == before

@@ -31,7 +31,7 @@ def test_what_is_reconstructed_is_the_dense_network(capsys, photo, order):
 
 
 def test_smaller_networks_on_the_way(capsys, tensor):
-    call(capsys, "decompose", "x.npy", "-e", "1e-6")
+    call(capsys, "decompose", "x.npy", "-e", "1e-6", "--history")
     printed = document(capsys, "reconstruct", "x.safetensors", "--max-error", "0.5", "-o", "y.npy")
     assert printed["num_parameters"] < HIDDEN.num_parameters
     assert np.linalg.norm(np.load("y.npy") - tensor) <= 0.5 * np.linalg.norm(tensor) * (1 + 1e-6)

@@ -37,7 +37,7 @@ def test_it_runs_and_shows_progress(tensor, folder, command, words):
 
 
 def test_show(tensor, folder):
-    assert run_in_terminal("decompose", "x.npy", "-e", "1e-6", "-q", folder=folder).code == 0
+    assert run_in_terminal("decompose", "x.npy", "-e", "1e-6", "-q", "--history", folder=folder).code == 0
     screen = run_in_terminal("show", "x.safetensors", folder=folder)
     assert screen.code == 0, screen.text
     assert "0-1:2" in screen.text and "nodes" in screen.text and "smaller networks" in screen.text

@@ -17,7 +17,7 @@ from .registry import SMALL, golden, noisy, seen
 # -- command line --------------------------------------------------------------------------------------
 
 # What differs from run to run, or says where the code lies.
-CHANGING = ("seconds", "version", "device")
+CHANGING = ("seconds", "version", "device", "file_bytes")
 
 
 def cli(*arguments: str) -> tuple[int, str, str]:
@@ -53,7 +53,7 @@ def _without(value: Any) -> Any:
 @golden("cli/decompose-show-reconstruct")
 def _cli_decompose(folder: Path) -> dict[str, Any]:
     np.save(folder / "x.npy", noisy(SMALL))
-    made = _document("decompose", "x.npy", "-e", "0.1", "--effort", "fast", "--report", "x.html")
+    made = _document("decompose", "x.npy", "-e", "0.1", "--effort", "fast", "--report", "x.html", "--history")
     shown = _document("show", "x.safetensors")
     rebuilt = _document("reconstruct", "x.safetensors", "-o", "y.npy", "-p", "20")
     values = read_numbers(np.load(folder / "y.npy")[0, 0]) if (folder / "y.npy").exists() else []

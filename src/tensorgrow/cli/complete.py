@@ -43,7 +43,7 @@ def run(
 
     keywords = search.keywords()
     source = load_known(data, seed=search.seed)
-    output = prepare_outputs(output, source.default_outputs(data.file), source.writable)
+    output = prepare_outputs(output, source.default_outputs(data.file), data.inputs, source.writable)
     if isinstance(source, Table):
         source.check_length(output.output or [])
     keywords |= {"loss": loss, "truth": source.truth}

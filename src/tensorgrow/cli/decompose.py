@@ -25,7 +25,7 @@ def run(data: opt.DataOptions, search: opt.SearchOptions, output: opt.OutputOpti
 
     if search.max_error is None and search.max_parameters is None and search.max_seconds is None:
         search = replace(search, max_error=DEFAULT_ERROR)
-    output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")])
+    output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], data.inputs)
     keywords = search.keywords()
     source = load(data, search.max_error)
     result = decompose(source.tensor, **keywords, **output.keywords())

@@ -50,7 +50,8 @@ def run(
     from .tables import Table
 
     source = load_known(data, seed=seed, max_error=max_error, all_known=True)
-    output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], source.writable)
+    inputs = {**data.inputs, "structure": None if structure in FORMATS else Path(structure)}
+    output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], inputs, source.writable)
     if isinstance(source, Table):
         source.check_length(output.output or [])
     result = fit(

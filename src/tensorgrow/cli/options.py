@@ -111,6 +111,11 @@ class DataOptions:
         ),
     ] = None
 
+    @property
+    def inputs(self) -> dict[str, Path | None]:
+        """Files that are read, by what they are."""
+        return {"data": self.file}
+
 
 @dataclass(frozen=True)
 class KnownOptions(DataOptions):
@@ -131,6 +136,10 @@ class KnownOptions(DataOptions):
             help="Try it out: keep this share of the entries, drawn with --seed, and hide the others.",
         ),
     ] = None
+
+    @property
+    def inputs(self) -> dict[str, Path | None]:
+        return {**super().inputs, "mask": self.mask}
 
 
 @dataclass(frozen=True)
@@ -178,6 +187,12 @@ class OutputOptions:
             help="Least and largest value of what is written, such as [cyan]0,[/] for counts, [cyan]0,1[/].",
         ),
     ] = None
+    history: Annotated[
+        bool,
+        _output(
+            "--history", help="Keep the whole run in the file of the network: all networks on the way, too."
+        ),
+    ] = False
     as_json: JsonOutput = False
     quiet: Quiet = False
 

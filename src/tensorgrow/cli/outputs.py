@@ -15,13 +15,14 @@ from rich.markup import escape
 from .._version import __version__
 from ..callbacks.signals import Interrupts
 from ..data.array_files import NETCDF, WRITABLE
+from ..data.sizes import bytes_text, stored_bytes
 from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError, counted
 from ..results import Result
 from ..steps import StopReason
 from ..structure import Structure
 from . import ExitCode
-from .console import emit_json, err, print_facts
+from .console import emit_json, err, note, print_facts
 from .inputs import Input
 from .options import OutputOptions
 from .phrases import describe_size, describe_structure
@@ -55,15 +56,38 @@ def check_outputs(
 
 
 def prepare_outputs(
-    output: OutputOptions, default: Sequence[Path], writable: Sequence[str] = WRITABLE
+    output: OutputOptions,
+    default: Sequence[Path],
+    inputs: Mapping[str, Path | None],
+    writable: Sequence[str] = WRITABLE,
 ) -> OutputOptions:
     """Fill in `default` where no files were named, and check that all files can be written.
 
+    Nothing that the command reads (`inputs`, by what they are) or resumes from is ever replaced: a name of
+    the user's is refused then, and of our own another is taken.
     `writable` are the endings of files that hold the data itself.
     """
-    files = output.output or list(default)
+    kept = {"checkpoint": output.checkpoint, **inputs}
+    files = list(output.output or ())
+    for path in default if not files else ():
+        chosen = path
+        while what := _taken(chosen, kept):
+            chosen = chosen.with_stem(f"{chosen.stem}-result")
+            note(f"{path} is the {what}; the result goes to {chosen}")
+        files.append(chosen)
+    for path in files:
+        if what := _taken(path, kept):
+            raise OptionError(f"-o {path} would replace the {what}; choose another name")
     check_outputs(files, writable, report=output.report, checkpoint=output.checkpoint)
     return replace(output, output=files)
+
+
+def _taken(path: Path, kept: Mapping[str, Path | None]) -> str | None:
+    """What this file is that must be kept, if it is any."""
+    for what, other in kept.items():
+        if other is not None and path.resolve() == other.resolve():
+            return what
+    return None
 
 
 def make_folder(path: Path) -> None:
@@ -100,7 +124,7 @@ def finish(
         files = output.output or []
         for path in files:
             if path.suffix.lower() == NETWORK_SUFFIX:
-                result.save(path)
+                result.save(path, whole=output.history)
             else:
                 data.write(path, result, keep_observed)
         if output.report is not None:
@@ -161,6 +185,8 @@ def describe_result(
         "leg_names": None if result.leg_names is None else list(result.leg_names),
         "num_parameters": result.num_parameters,
         "compression_ratio": result.compression_ratio,
+        "num_bytes": result.num_bytes,
+        "data_bytes": result.data_bytes,
         "relative_error": result.errors.total,
         "validation_error": result.validation_error,
         "test_error": result.test_error,
@@ -174,6 +200,7 @@ def describe_result(
         "seed": result.info.get("seed"),
         "device": result.info.get("device"),
         "files": list(files),
+        "file_bytes": [stored_bytes(Path(f)) for f in files],
         "checkpoint": None if checkpoint is None else str(checkpoint),
     }
 
@@ -186,7 +213,10 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "known", f"{d['observed']:,} of {entries:,} entries ({d['observed'] / entries:.1%})"
     if d["tensorization"]:
         yield "tensor", str(Tensorization.from_dict(d["tensorization"]))
-    yield "parameters", describe_size(d["num_parameters"], d["compression_ratio"])
+    yield (
+        "parameters",
+        describe_size(d["num_parameters"], d["compression_ratio"], d["num_bytes"], d["data_bytes"]),
+    )
     if d["validation_error"] is not None:
         yield "held-out error", f"[bold]{d['validation_error']:.4g}[/]"
     yield (
@@ -201,7 +231,7 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "stopped", f"{d['stop']['name']}. {d['stop']['text']}"
     if d["seconds"] is not None:
         yield "time", f"{d['seconds']:.1f} s, {counted(d['steps'], 'step')}"
-    for path in d["files"]:
-        yield "written", f"[green]{escape(path)}[/]"
+    for path, size in zip(d["files"], d["file_bytes"]):
+        yield "written", f"[green]{escape(path)}[/], {bytes_text(size)}"
     if d["checkpoint"]:
         yield "checkpoint", escape(d["checkpoint"])

@@ -48,7 +48,10 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "tensor", str(result.tensorization)
     if result.axes is not None:
         yield "axes", escape(", ".join(_describe_axes(result.axes)))
-    yield "parameters", describe_size(result.num_parameters, result.compression_ratio)
+    yield (
+        "parameters",
+        describe_size(result.num_parameters, result.compression_ratio, result.num_bytes, result.data_bytes),
+    )
     for label, value in (
         ("relative error", result.errors.total),
         ("held-out error", result.validation_error),

@@ -1,6 +1,8 @@
-"""Sizes in bytes, as people write them."""
+"""Sizes in bytes: of files, and as people write them."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 def bytes_text(count: float) -> str:
@@ -9,3 +11,9 @@ def bytes_text(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count:.0f} bytes"
+
+
+def stored_bytes(path: Path) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(f.stat().st_size for f in files if f.is_file())

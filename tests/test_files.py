@@ -334,8 +334,7 @@ def test_packed_entries_come_back(tmp_path):
 @pytest.mark.parametrize("content", [b"no zlib", zlib.compress(b"[1")[:-6], zlib.compress(bytes(1 << 27))])
 def test_packed_entries_that_are_damaged_or_huge(tmp_path, content):
     document = {"format_version": 2, "kind": NETWORK_KIND, "complex": [], "packed": ["history"]}
-    write_raw(
-        tmp_path / "a", document, {"packed.history": torch.frombuffer(bytearray(content), dtype=torch.uint8)}
-    )
+    packed = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    write_raw(tmp_path / "a", document, {"packed.history": packed})
     with pytest.raises(FileFormatError, match="is damaged"):
         read_file(tmp_path / "a", (NETWORK_KIND,))

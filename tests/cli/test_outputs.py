@@ -81,7 +81,7 @@ def test_a_small_file_by_default_and_the_whole_run_if_asked(capsys, photo):
     small = document(capsys, *command, "-o", "small.safetensors")
     whole = document(capsys, *command, "-o", "whole.safetensors", "--history")
     assert small["file_bytes"] == [Path("small.safetensors").stat().st_size]
-    assert small["file_bytes"][0] < min(whole["file_bytes"][0] / 4, small["num_bytes"] + 6000)
+    assert small["file_bytes"][0] < min(whole["file_bytes"][0] / 2, small["num_bytes"] + 4000)
     assert (small["num_bytes"], small["data_bytes"]) == (8 * small["num_parameters"], 32 * 32 * 3)
     a, b = tg.load("small.safetensors"), tg.load("whole.safetensors")
     assert a.path == () and len(b.path) > 1
@@ -104,7 +104,7 @@ def test_a_small_file_is_enough(capsys, photo):
 def test_sizes_are_in_the_table(capsys, tensor):
     text = call(capsys, "decompose", "x.npy", "-e", "1e-6")
     size = f"{Path('x.safetensors').stat().st_size / 1000:.3g} kB"
-    assert f"x.safetensors, {size}" in text and "kB for 2.88 kB of data" in text
+    assert f"x.safetensors, {size}" in text and "for 2.88 kB of data" in text
 
 
 def test_a_checkpoint_is_not_replaced_by_the_result(capsys, tensor):

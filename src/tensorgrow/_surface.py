@@ -7,6 +7,7 @@ from .data import parallel as distributed
 from .data.axes import Axes
 from .data.blocks import Blocks
 from .data.features import FeatureMap
+from .data.input_file import read
 from .data.observations import Observations
 from .data.tensorization import Tensorization, detensorize, tensorize
 from .errors import (
@@ -76,6 +77,7 @@ __all__ = [
     "losses",
     "nn",
     "plotting",
+    "read",
     "tensorize",
     "tracking",
 ]

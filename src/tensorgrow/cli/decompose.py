@@ -22,11 +22,12 @@ def run(data: opt.DataOptions, search: opt.SearchOptions, output: opt.OutputOpti
     from ..tasks.decompose import decompose
     from .inputs import load
     from .outputs import finish, prepare_outputs
+    from .stored import load_stored
 
     if search.max_error is None and search.max_parameters is None and search.max_seconds is None:
         search = replace(search, max_error=DEFAULT_ERROR)
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], data.inputs)
     keywords = search.keywords()
-    source = load(data, search.max_error)
+    source = load_stored(data) or load(data, search.max_error)
     result = decompose(source.tensor, **keywords, **output.keywords())
     finish(NAME, result, source, output, seed=search.seed)

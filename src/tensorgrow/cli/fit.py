@@ -47,9 +47,13 @@ def run(
     from ..tasks.fit import fit
     from .inputs import load_known
     from .outputs import finish, prepare_outputs
+    from .stored import load_stored
     from .tables import Table
 
-    source = load_known(data, seed=seed, max_error=max_error, all_known=True)
+    has_mask = data.mask is not None or data.observed is not None
+    source = (None if has_mask else load_stored(data)) or load_known(
+        data, seed=seed, max_error=max_error, all_known=True
+    )
     inputs = {**data.inputs, "structure": None if structure in FORMATS else Path(structure)}
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], inputs, source.writable)
     if isinstance(source, Table):

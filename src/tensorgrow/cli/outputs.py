@@ -26,6 +26,7 @@ from .console import emit_json, err, note, print_facts
 from .inputs import Input
 from .options import OutputOptions
 from .phrases import describe_size, describe_structure
+from .stored import Stored
 from .tables import Table
 
 NETWORK_SUFFIX = ".safetensors"
@@ -100,7 +101,7 @@ def make_folder(path: Path) -> None:
         raise OptionError(f"cannot write to {path}: permission denied")
 
 
-def with_source(result: Result, data: Input | Table, seed: int) -> Result:
+def with_source(result: Result, data: Input | Stored | Table, seed: int) -> Result:
     """Return the result with what is known of the file it came from."""
     info = {**result.info, "source": data.source.to_dict(), "seed": seed}
     if Path(data.source.name).suffix.lower() in NETCDF:
@@ -111,7 +112,7 @@ def with_source(result: Result, data: Input | Table, seed: int) -> Result:
 def finish(
     command: str,
     result: Result,
-    data: Input | Table,
+    data: Input | Stored | Table,
     output: OutputOptions,
     *,
     seed: int,
@@ -145,7 +146,7 @@ def finish(
 def write_report(
     result: Result,
     path: Path,
-    data: Input | Table | None = None,
+    data: Input | Stored | Table | None = None,
     *,
     saved_as: str | None = None,
     rivals: Mapping[str, Result] | None = None,
@@ -166,7 +167,7 @@ def write_report(
 def describe_result(
     command: str,
     result: Result,
-    data: Input | Table | None = None,
+    data: Input | Stored | Table | None = None,
     quality: dict[str, float] | None = None,
     files: Sequence[str] = (),
     checkpoint: Path | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..errors import DataError, FileFormatError, MemoryLimitError, TensorgrowError, import_package
 from .atomic_file import replacing
 from .axes import Axes, default_names, is_xarray
+from .devices import free_memory
 from .trust import NUMBERS, check_hdf5, check_hdf5_file, check_room, check_zarr
 
 Array = npt.NDArray[Any]
@@ -79,8 +82,29 @@ def read_array(path: str | Path, key: str | None = None) -> tuple[Any, Source]:
             return _read_picture(path)
         if suffix == ".npy":
             return _read_npy(path), Source(path.name)
+        if suffix in _OPENERS:
+            stored, name = _OPENERS[suffix](path, key)
+            return _take(stored, f"{name} of {path}" if name else str(path)), Source(path.name, key=name)
         array, name = _READERS[suffix](path, key)
         return array if is_xarray(array) else np.asarray(array), Source(path.name, key=name)
+
+
+def open_large(path: str | Path, key: str | None = None) -> tuple[Any, Source] | None:
+    """Open a zarr or HDF5 array of more than a quarter of the free memory without reading it.
+
+    In memory it would take its own size, that of a copy as a tensor, and what a search takes. None for all
+    other files, which `read_array` reads.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in _OPENERS or not path.exists():
+        return None
+    with reading(path, f"{suffix.removeprefix('.')} file"):
+        stored, name = _OPENERS[suffix](path, key)
+    if 4 * stored.dtype.itemsize * math.prod(stored.shape) > free_memory(torch.device("cpu")):
+        return stored, Source(path.name, key=name)
+    _close(stored)
+    return None
 
 
 @contextmanager
@@ -165,33 +189,52 @@ def _read_mat(path: Path, key: str | None) -> tuple[Array, str]:
             check_room(f"{name} of {path}", shape, 16)  # a complex number; others take less
         variables = reader.loadmat(path)
     except NotImplementedError:  # version 7.3 is HDF5, with the axes the other way round
-        array, name = _read_hdf5(path, key)
-        return array.T, name
+        stored, name = _open_hdf5(path, key)
+        return _take(stored, f"{name} of {path}").T, name
     arrays = {k: v for k, v in variables.items() if isinstance(v, np.ndarray) and v.dtype.kind in NUMBERS}
     name = _choose(path, key, {k: v.shape for k, v in arrays.items()})
     return arrays[name], name
 
 
-def _read_hdf5(path: Path, key: str | None) -> tuple[Array, str]:
+def _open_hdf5(path: Path, key: str | None) -> tuple[Any, str]:
+    """Find a dataset; its file stays open as long as somebody holds it."""
     h5py = _package("h5py", "h5py", path)
-    with h5py.File(path, "r") as file:
-        shapes: dict[str, tuple[int, ...]] = {}
-        scales: list[str] = []
+    file = h5py.File(path, "r")
+    shapes: dict[str, tuple[int, ...]] = {}
+    scales: list[str] = []
 
-        def note(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and item.dtype.kind in NUMBERS:
-                shapes[name] = item.shape
-                if item.is_scale:
-                    scales.append(name)
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.dtype.kind in NUMBERS:
+            shapes[name] = item.shape
+            if item.is_scale:
+                scales.append(name)
 
+    try:
         file.visititems(note)
         name = _choose(path, key, shapes, scales)
         check_hdf5(file[name], f"{name} of {path}")
-        check_room(f"{name} of {path}", file[name].shape, file[name].dtype.itemsize)
-        return file[name][()], name
+    except BaseException:
+        file.close()
+        raise
+    return file[name], name
 
 
-def _read_zarr(path: Path, key: str | None) -> tuple[Array, str]:
+def _take(stored: Any, place: str) -> Array:
+    """Read all of a zarr or HDF5 array into memory, where that has room for it."""
+    try:
+        for shape in (stored.shape, stored.chunks or ()):  # a chunk is decoded as a whole
+            check_room(place, shape, stored.dtype.itemsize)
+        return np.asarray(stored[...])
+    finally:
+        _close(stored)
+
+
+def _close(stored: Any) -> None:
+    if hasattr(stored, "file"):  # of HDF5
+        stored.file.close()
+
+
+def _open_zarr(path: Path, key: str | None) -> tuple[Array, str]:
     zarr = _package("zarr", "zarr", path)
     opened = zarr.open(str(path), mode="r")
     arrays = dict(_zarr_arrays(opened, "")) if isinstance(opened, zarr.Group) else {"": opened}
@@ -200,9 +243,7 @@ def _read_zarr(path: Path, key: str | None) -> tuple[Array, str]:
     name = _choose(path, key, shapes, coordinates)
     array, place = arrays[name], f"{name} of {path}" if name else str(path)
     check_zarr(array, place)
-    for shape in (array.shape, array.chunks):  # a chunk is decoded as a whole
-        check_room(place, shape, array.dtype.itemsize)
-    return np.asarray(array[...]), name
+    return array, name
 
 
 def _zarr_dims(array: Any) -> tuple[str, ...]:
@@ -248,9 +289,12 @@ def _write_netcdf(path: Path, array: Array, axes: Axes) -> None:
 _READERS: dict[str, Callable[[Path, str | None], tuple[Any, str]]] = {
     ".npz": _read_npz,
     ".mat": _read_mat,
-    ".zarr": _read_zarr,
-    **dict.fromkeys(HDF5, _read_hdf5),
     **dict.fromkeys(NETCDF, _read_netcdf),
+}
+
+_OPENERS: dict[str, Callable[[Path, str | None], tuple[Any, str]]] = {
+    ".zarr": _open_zarr,
+    **dict.fromkeys(HDF5, _open_hdf5),
 }
 
 

@@ -266,6 +266,7 @@ COMPRESS: dict[str, Any] = {
     "min_size": 1000,
     "measure": False,
     "effort": "fast",
+    "allow_slower": True,
     "dims": {"0": ((8, 8), (8, 8)), "2": ((64,), (8, 6))},
     "paired": False,
     "random_state": 0,

@@ -20,7 +20,8 @@ def small(seed: int = 0) -> nn.Module:
     return nn.Sequential(planted().to_linear(), nn.ReLU(), nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 5))
 
 
-FAST = {"min_size": 1000, "max_seconds": 3.0, "measure": False}
+# Layers so small are faster as they are.
+FAST = {"min_size": 1000, "max_seconds": 3.0, "measure": False, "allow_slower": True}
 
 
 # Short without a limit of time, so that a busy machine changes nothing.
@@ -28,6 +29,7 @@ QUICK = {
     "min_size": 1000,
     "measure": False,
     "effort": "fast",
+    "allow_slower": True,
     "dims": {"0": ((64,), (8, 8)), "2": ((64,), (8, 6))},
     "paired": False,
 }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -7,9 +8,10 @@ import torch
 from torch import nn
 
 import tensorgrow as tg
-from tensorgrow.nn import Layout, compress
+from tensorgrow.nn import Layout, compress, load_compressed
 from tensorgrow.nn.compression import choices
 from tensorgrow.nn.compression.choices import Choice, allocate, default_layouts, pareto
+from tensorgrow.nn.layer.schedules import estimate, estimate_dense
 from tests.nn.compression.models import small
 
 
@@ -76,3 +78,51 @@ def test_without_memory_for_a_search_there_are_truncated_svds(monkeypatch):
     monkeypatch.setattr(choices, "decompose", refuse)
     result = compress(small(), max_ratio=0.5, min_size=1000, measure=False)
     assert [r.kind for r in result.layers] == ["low rank", "low rank"]
+
+
+def wide_model() -> nn.Module:
+    """Two layers of rank one: 24 x 24, faster as it is, and 256 x 256, faster as a product."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(24, 24), nn.Linear(24, 256), nn.Linear(256, 256))
+    with torch.no_grad():
+        for layer in (model[0], model[2]):
+            layer.weight.copy_(torch.outer(torch.randn(layer.out_features), torch.randn(layer.in_features)))
+    return model
+
+
+def test_a_layer_that_would_get_slower_is_left_alone_and_named():
+    options = {
+        "layers": ["0", "2"],
+        "max_seconds": 0.5,
+        "measure": False,
+        "max_error": 1e-3,
+        "effort": "fast",
+    }
+    result = compress(wide_model(), **options)
+    small, large = result.layers
+    assert type(result.model[0]) is nn.Linear and small.kind == "dense"
+    assert re.fullmatch(r"a (network|low rank) form of \d+ parameters would be slower", small.note)
+    assert f"0      dense ({small.note})" in result.table()
+    assert large.kind != "dense" and not large.note
+    both = compress(wide_model(), allow_slower=True, **options)
+    assert both.layers[0].kind != "dense" and both.layers[0].note == "slower"
+    assert "(slower)" in both.table()
+    budget = compress(wide_model(), **{**options, "max_error": None, "max_ratio": 0.1})  # has to be met
+    assert budget.num_parameters <= 0.1 * budget.parameters_before
+
+
+def test_the_notes_are_in_the_file(tmp_path):
+    model = wide_model()
+    result = compress(model, max_error=1e-3, layers=["0"], max_seconds=0.5, measure=False)
+    result.save(tmp_path / "model.safetensors")
+    assert load_compressed(tmp_path / "model.safetensors", model).layers == result.layers
+
+
+@pytest.mark.parametrize("size", [64, 512])
+def test_estimates_count_the_work_and_the_memory(size):
+    like, layout = torch.zeros(1), Layout((size,), (size,), paired=False)
+    dense = estimate_dense(size, size, 32, like)
+    thin, thick = (estimate(layout, tg.Structure((size, size), {(0, 1): r}), 32, like) for r in (1, size))
+    assert thin[0] < thick[0] and thin[1] < thick[1]
+    assert thick[0] > dense[0] and thick[1] > dense[1]
+    assert dense[1] == size * size + 2 * 32 * size

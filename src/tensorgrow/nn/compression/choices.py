@@ -17,7 +17,9 @@ from ...steps import StopReason
 from ...structure import Structure
 from ...tasks.decompose import decompose
 from ..layer.layout import Layout, digits
+from ..layer.schedules import estimate, estimate_dense
 from .calibration import Metric
+from .latency import ROWS
 
 # Points of a path that are looked at, evenly spread over the logarithm of the size: each is contracted to a
 # dense weight to measure its error.
@@ -38,6 +40,13 @@ class Choice:
     rank: int = 0  # of a truncated SVD, which is computed again when it is used
     network: TensorNetwork | None = field(default=None, compare=False)
     scale: torch.Tensor | None = field(default=None, compare=False)
+    note: str = ""  # why it is dense although there is something smaller
+
+    @property
+    def structure(self) -> Structure:
+        """Of the network, which a truncated SVD is too."""
+        assert self.layout is not None
+        return self.network.structure if self.network else Structure(self.layout.dims, {(0, 1): self.rank})
 
     def make(self, metric: Metric) -> tuple[TensorNetwork, torch.Tensor | None]:
         """The network, and the input scale where it needs one."""
@@ -67,6 +76,8 @@ class Wish:
     seed: int
     context: Context  # for all weights; Ctrl-C within a decomposition moves its deadline to minus infinity
     tell: Callable[[str], None]  # shows a line of text
+    like: torch.Tensor  # where and in which precision the layer is used
+    allow_slower: bool  # whether a form may be slower, or take more memory, than the dense weight
 
 
 def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: float) -> list[Choice]:
@@ -90,7 +101,39 @@ def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: f
             room = min([room, *(c.num_parameters - 1 for c in choices if c.error <= max_error)])
         own = replace(wish, max_parameters=room)
         choices += _networks(metric, layout, scaling, own, left / (len(searches) - n))
-    return pareto(c for c in choices if max_error is None or c.error <= max_error)
+    within = [c for c in choices if max_error is None or c.error <= max_error]
+    return pareto(within if wish.allow_slower else _no_worse(within, wish.like))
+
+
+def _no_worse(choices: Sequence[Choice], like: torch.Tensor) -> list[Choice]:
+    """All that is neither slower nor takes more memory, and the dense weight; its note names what is not."""
+    dense, *others = sorted(choices, key=lambda c: (c.layout is not None, c.num_parameters))
+    faults: list[str] = []
+    good: list[Choice] = []
+    seen: set[str] = set()
+    for choice in others:
+        # A truncated SVD of a larger rank is larger and slower.
+        if choice.kind == "low rank" and choice.kind in seen:
+            continue
+        seen.add(choice.kind)
+        fault = fault_of(choice, like)
+        if fault:
+            faults.append(f"a {choice.kind} form of {choice.num_parameters:,} parameters would be {fault}")
+        else:
+            good.append(choice)
+    return [*good, replace(dense, note=faults[0]) if faults and not good else dense]
+
+
+def fault_of(choice: Choice, like: torch.Tensor) -> str:
+    """What is worse than the dense weight, by counted work: "slower", "larger in use", or nothing: ""."""
+    if choice.layout is None:
+        return ""
+    layout = choice.layout
+    seconds, entries = estimate(layout, choice.structure, ROWS, like)
+    dense_seconds, dense_entries = estimate_dense(layout.in_features, layout.out_features, ROWS, like)
+    if seconds > dense_seconds:
+        return "slower"
+    return "larger in use" if entries > dense_entries else ""
 
 
 def pareto(choices: Iterable[Choice]) -> list[Choice]:

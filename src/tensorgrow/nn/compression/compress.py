@@ -43,6 +43,7 @@ def compress(
     dims: Dims | Mapping[str, Dims] | None = None,
     paired: bool | None = None,
     min_size: int = 4096,
+    allow_slower: bool | None = None,
     effort: Effort = "balanced",
     max_seconds: float | None = None,
     random_state: RandomState = 0,
@@ -82,6 +83,10 @@ def compress(
         Legs paired or separate; by default both are tried.
     min_size
         Smaller layers are left alone.
+    allow_slower
+        Whether a layer may become slower, or take more memory in use, than it was, by counted work for 32
+        rows. Otherwise it gets a form that does not, or is left alone, and the report names it. By default
+        only where there is a budget of parameters to meet.
     effort
         Of the decompositions.
     max_seconds
@@ -129,6 +134,7 @@ def compress(
             room=room,
             effort=effort,
             tell=tell,
+            allow_slower=budget is not None if allow_slower is None else allow_slower,
         )
         generator = as_generator(random_state)
         task = CompressTask(problem, limits, generator, model, own, batches, budget, measure)
@@ -146,6 +152,7 @@ class CompressProblem:
     room: int | None  # parameters that the layers may have together; None: any number
     effort: Effort
     tell: Callable[[str], None]  # shows a line of text
+    allow_slower: bool  # whether forms may be slower, or take more memory, than the layer
 
 
 @dataclass
@@ -248,6 +255,8 @@ class CompressSearch(Search[CompressProblem, CompressState]):
             seed=self.seed,
             context=self.context,
             tell=lambda text: problem.tell(f"{title}: {text}"),
+            like=layer.weight.detach(),
+            allow_slower=problem.allow_slower,
         )
         return find_choices(metric, problem.layouts[name], wish, share), metric.norm
 
@@ -279,6 +288,8 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             "room for the layers": problem.room,
             "effort": problem.effort,
             "seed": search.seed,
+            # A file from before there was a choice allowed all.
+            **({} if problem.allow_slower else {"allow_slower": False}),
         }
 
     def finish(self, search: CompressSearch) -> CompressResult:

@@ -14,6 +14,9 @@ from ..layer.linear import TNLinear
 from ..layer.schedules import peak_entries
 from ..modules import count_parameters, switch_mode
 
+# Rows of the input that latencies and memory are for.
+ROWS = 32
+
 
 @torch.no_grad()
 def median_seconds(call: Callable[[], Any], module: nn.Module) -> float:

@@ -13,8 +13,8 @@ from ..layer.layout import Layout
 from ..layer.linear import TNLinear
 from ..modules import count_parameters
 from .calibration import Inputs, Metric
-from .choices import Choice, default_layouts
-from .latency import layer_bytes, median_seconds
+from .choices import Choice, default_layouts, fault_of
+from .latency import ROWS, layer_bytes, median_seconds
 from .result import LayerReport
 
 Dims = tuple[Sequence[int], Sequence[int]]
@@ -115,8 +115,7 @@ def convert(
     `seconds` is what the search for its forms took; `measure` says whether to measure latencies.
     """
     new: nn.Linear | TNLinear = layer
-    rows = 32  # of the input that latencies and memory are for
-    x = torch.randn(rows, layer.in_features, dtype=torch.float64).to(layer.weight)
+    x = torch.randn(ROWS, layer.in_features, dtype=torch.float64).to(layer.weight)
     latency = after = median_seconds(lambda: layer(x), layer) if measure else None
     metric = Metric.of(layer, inputs)
     structure = None
@@ -146,10 +145,11 @@ def convert(
         weighted_error=None if inputs is None else metric.error(weight),
         latency_before=latency,
         latency_after=after,
-        bytes_before=layer_bytes(layer, rows),
-        bytes_after=layer_bytes(new, rows),
+        bytes_before=layer_bytes(layer, ROWS),
+        bytes_after=layer_bytes(new, ROWS),
         seconds=seconds,
         layout=choice.layout,
         structure=structure,
+        note=choice.note or fault_of(choice, layer.weight),
     )
     return new, report

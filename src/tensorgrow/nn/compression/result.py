@@ -82,6 +82,9 @@ class LayerReport:
         Parameters, input, output and the largest intermediates for 32 rows; counted.
     seconds
         What the search took.
+    note
+        Of a layer that was left alone: the smaller form it could have had and what would be worse, "slower"
+        or "larger in use", by counted work for 32 rows. Of a replaced one: what is worse now. Else empty.
     """
 
     name: str
@@ -99,6 +102,7 @@ class LayerReport:
     seconds: float
     layout: Layout | None = None
     structure: Structure | None = None
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form."""
@@ -157,7 +161,7 @@ class CompressResult:
             rows.append(
                 (
                     r.name,
-                    r.kind + shape,
+                    r.kind + shape + (f" ({r.note})" if r.note else ""),
                     f"{r.parameters_before:,} -> {r.parameters_after:,}",
                     f"{r.relative_error:.3g}",
                     "-" if r.weighted_error is None else f"{r.weighted_error:.3g}",

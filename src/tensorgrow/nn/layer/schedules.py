@@ -6,6 +6,8 @@ import math
 from functools import lru_cache
 from itertools import pairwise
 
+import torch
+
 from ...structure import Structure
 from .costs import Machine, Work, machine_of
 from .layout import Layout
@@ -35,8 +37,7 @@ def schedule(
     machine = machine_of(device).training() if gradients else machine_of(device)
     plans = through_plans(layout, structure, device, itemsize)
     build = dense_plan(layout, structure).seconds(1, itemsize, machine)
-    i, o = float(layout.in_features), float(layout.out_features)
-    dense = Work((0.0, 2 * i * o), (i * o, i + o))  # ``x W^T`` with a dense weight
+    dense = dense_work(layout.in_features, layout.out_features)
 
     def best(rows: int) -> Plan | None:
         rebuilt = build + dense.seconds(rows, itemsize, machine)
@@ -55,6 +56,30 @@ def schedule(
             low, high = (middle, high) if best(middle) == now else (low, middle)
         out.append((low, now))
     return (*out, (NO_LIMIT, best(grid[-1])))
+
+
+def dense_work(inputs: int, outputs: int) -> Work:
+    """``x W^T`` with a dense weight."""
+    return Work((0.0, 2.0 * inputs * outputs), (float(inputs * outputs), float(inputs + outputs)))
+
+
+def estimate(layout: Layout, structure: Structure, rows: int, like: torch.Tensor) -> tuple[float, int]:
+    """Seconds that a layer takes for so many rows on the device of `like`, and the most numbers in memory."""
+    device, itemsize = like.device.type, like.element_size()
+    plan, machine = pick(schedule(layout, structure, device, itemsize), rows), machine_of(device)
+    if plan is None:
+        seconds = dense_plan(layout, structure).seconds(1, itemsize, machine)
+        seconds += dense_work(layout.in_features, layout.out_features).seconds(rows, itemsize, machine)
+    else:
+        seconds = plan.seconds(rows, itemsize, machine)
+    entries = structure.num_parameters + peak_entries(layout, structure, plan, rows)
+    return seconds, entries + rows * layout.in_features
+
+
+def estimate_dense(inputs: int, outputs: int, rows: int, like: torch.Tensor) -> tuple[float, int]:
+    """The same of a dense layer."""
+    work, machine = dense_work(inputs, outputs), machine_of(like.device.type)
+    return work.seconds(rows, like.element_size(), machine), inputs * outputs + rows * (inputs + outputs)
 
 
 def through_plans(layout: Layout, structure: Structure, device: str, itemsize: int) -> list[Plan]:

@@ -24,6 +24,7 @@ MODULES = (
     "scaling",
     "completion",
     "losses",
+    "imputation",
     "regression",
     "density",
     "classification",

@@ -28,7 +28,7 @@ PUBLIC_VERBS = {
     "grow",
     "compress",
 }
-PUBLIC_VERBS |= {"TNRegressor.__init__", "TNClassifier.__init__"}
+PUBLIC_VERBS |= {"TNRegressor.__init__", "TNClassifier.__init__", "TNImputer.__init__"}
 # Command-line functions take an option a parameter; typer wants them so.
 COMMANDS = "cli"
 

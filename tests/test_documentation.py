@@ -91,6 +91,7 @@ Image.fromarray(255 * (np.random.default_rng(0).random((32, 32)) < 0.6).astype(n
 NEEDS = {
     "baselines": ["tensorly", "pymoo"],
     "classification": ["sklearn"],
+    "imputation": ["sklearn"],
     "regression": ["sklearn"],
     "labels": ["pandas", "xarray"],
     "interop": ["quimb", "tensorly", "networkx"],

@@ -97,7 +97,7 @@ def test_public_names():
 
 
 def test_dir_shows_the_surface_only():
-    assert set(dir(tg)) == {*tg.__all__, "TNClassifier", "TNRegressor"}
+    assert set(dir(tg)) == {*tg.__all__, "TNClassifier", "TNImputer", "TNRegressor"}
 
 
 def test_import_is_quick_because_torch_comes_with_the_first_use():

@@ -9,10 +9,11 @@ from ._version import __version__ as __version__
 if TYPE_CHECKING:
     from ._surface import *  # noqa: F403
     from .estimators import TNClassifier as TNClassifier
+    from .estimators import TNImputer as TNImputer
     from .estimators import TNRegressor as TNRegressor
 
 # Not in __all__, because they need scikit-learn: a star import must not.
-_ESTIMATORS = ("TNClassifier", "TNRegressor")
+_ESTIMATORS = ("TNClassifier", "TNImputer", "TNRegressor")
 
 
 def __getattr__(name: str) -> Any:

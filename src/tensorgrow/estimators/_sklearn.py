@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..callbacks.base import Callbacks
-from ..errors import MissingPackageError
+from ..errors import MissingPackageError, OptionError
 from ..network import TensorNetwork
 from ..results import Result
 from ..search import Effort, GreedyOptions
@@ -17,9 +19,17 @@ from ..steps import Step
 from ..structure import Edge, Structure
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        MultiOutputMixin,
+        RegressorMixin,
+        TransformerMixin,
+    )
+    from sklearn.impute import MissingIndicator
     from sklearn.utils import check_array
     from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_feature_names_in as feature_names_in
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise MissingPackageError(
@@ -28,13 +38,17 @@ except ImportError as error:
 
 __all__ = [
     "ClassifierMixin",
+    "MissingIndicator",
     "MultiOutputMixin",
     "NetworkEstimator",
     "RegressorMixin",
+    "TransformerMixin",
     "as_array",
     "check_array",
     "check_classification_targets",
     "check_is_fitted",
+    "feature_names_in",
+    "fold_features",
 ]
 
 
@@ -43,6 +57,19 @@ def as_array(data: Any) -> Any:
     if isinstance(data, torch.Tensor):
         return data.detach().cpu().numpy()
     return np.asarray(data) if isinstance(data, list | tuple) else data
+
+
+def fold_features(dims: Sequence[int] | int, count: int) -> tuple[int, ...]:
+    """Check a shape that `count` features are folded to."""
+    sizes = tuple(dims) if isinstance(dims, Iterable) else (dims,)
+    if not all(isinstance(d, Integral) and d > 0 for d in sizes):
+        raise OptionError(f"dims={dims!r} must be positive whole numbers, such as (8, 8)")
+    if math.prod(sizes) != count:
+        raise OptionError(
+            f"dims={sizes} has {math.prod(sizes)} entries, but a sample has {count} features; give dims with "
+            "that product"
+        )
+    return tuple(int(d) for d in sizes)
 
 
 class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
@@ -59,7 +86,6 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     edges: str | Iterable[Edge]
     validation: Any
     effort: Effort
-    structure: Structure | None
     device: torch.device | str | None
     dtype: Any
     random_state: Any
@@ -88,7 +114,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                 setattr(self, name, value)
 
     def _keywords(self) -> dict[str, Any]:
-        """What `regress` and `classify` both take: the parameters that are declared above."""
+        """What all tasks behind estimators take: the parameters that are declared above."""
         shared = [name for name in NetworkEstimator.__annotations__ if not name.endswith("_")]
         keywords = {name: getattr(self, name) for name in shared}
         seed = self.random_state

@@ -91,6 +91,7 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
 
     feature_map: FeatureMapName | Callable[[Any], Any]
     map_size: int | None
+    structure: Structure | None
     training: TrainingOptions | None
 
     classes_: Any
@@ -136,6 +137,7 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
             feature_map=self.feature_map,
             map_size=self.map_size,
             training=self.training,
+            structure=self.structure,
             weights=self._weights(sample_weight, x),
             **self._keywords(),
         )

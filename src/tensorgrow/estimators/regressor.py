@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +23,7 @@ from ._sklearn import (
     as_array,
     check_array,
     check_is_fitted,
+    fold_features,
 )
 
 
@@ -90,6 +90,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
     (9, 1.0)
     """
 
+    structure: Structure | None
     fit_intercept: bool
     ridge: float | None
     dims: Sequence[int] | None
@@ -145,6 +146,7 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
             y[:, 0] if self._outputs == (1,) else y,
             fit_intercept=self.fit_intercept,
             ridge=self.ridge,
+            structure=self.structure,
             weights=self._weights(sample_weight, x),
             **self._keywords(),
         )
@@ -180,17 +182,8 @@ class TNRegressor(MultiOutputMixin, RegressorMixin, NetworkEstimator):  # type: 
 
     def _fold(self, x: Any) -> tuple[int, ...]:
         """Shape of a sample as the network sees it."""
-        if self.dims is None:
-            return tuple(x.shape[1:])
-        dims = tuple(self.dims) if isinstance(self.dims, Iterable) else (self.dims,)
-        if not all(isinstance(d, Integral) and d > 0 for d in dims):
-            raise OptionError(f"dims={self.dims!r} must be positive whole numbers, such as (8, 8)")
-        if math.prod(dims) != math.prod(x.shape[1:]):
-            raise OptionError(
-                f"dims={dims} has {math.prod(dims)} entries, but a sample has {math.prod(x.shape[1:])} "
-                "features; give dims with that product"
-            )
-        return tuple(int(d) for d in dims)
+        shape = tuple(x.shape[1:])
+        return shape if self.dims is None else fold_features(self.dims, math.prod(shape))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -141,8 +141,9 @@ def partitioned(dtype: torch.dtype, *, hold_out: bool) -> Case:
 
     fitted = indices if held_out is None else indices[~held_out]
     counts = tuple(np.bincount(fitted[:, k].numpy(), minlength=d) for k, d in enumerate(DIMS))
-    census = Census(len(fitted), count - len(fitted), counts)
-    parts = ThreadParts([load(torch.arange(k, count, 3)) for k in range(3)], 1, keep=True)
+    where = [torch.arange(k, count, 3) for k in range(3)]
+    census = Census(len(fitted), count - len(fitted), counts, tuple(map(len, where)))
+    parts = ThreadParts([load(w) for w in where], 1, keep=True)
     return Case(PartitionedLeastSquares(parts, DIMS, dtype, census, ridge=RIDGE), *sides)
 
 

@@ -265,6 +265,16 @@ def test_memory_does_not_grow_with_the_dense_size():
     assert needed[2] - needed[0] < 1e8  # linear in the side at most; dense would be 8e12
 
 
+def test_memory_counts_complex_gram_matrices_in_full():
+    dims, structure = (40, 40, 40), Structure.tensor_train((40, 40, 40), 20)
+    indices = torch.tensor(np.random.default_rng(0).integers(0, 40, (50, 3)))
+    real, complex_ = (
+        ObservedLeastSquares(indices, torch.ones(50, dtype=dtype), dims).memory_needed(structure)
+        for dtype in (torch.float64, torch.complex128)
+    )
+    assert complex_ - real >= 3 * 8 * 40 * 400**2  # one matrix of 400 rows per slice of the middle core
+
+
 def test_work_is_linear_in_the_entries():
     flops = []
     for n in (100, 200, 400):

@@ -42,7 +42,7 @@ def both(structure: tg.Structure, dtype: torch.dtype, ridge: float, parts: int =
 
     fitted = indices[~held].numpy()
     counts = tuple(np.bincount(fitted[:, k], minlength=d) for k, d in enumerate(dims))
-    census = Census(len(fitted), int(held.sum()), counts)
+    census = Census(len(fitted), int(held.sum()), counts, tuple(map(len, cut)))
     threads = ThreadParts([load(w) for w in cut], 1, keep=True)
     return whole, PartitionedLeastSquares(threads, dims, dtype, census, ridge=ridge)
 

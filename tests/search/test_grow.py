@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tensorgrow import StopReason as Stop
+from tensorgrow import Structure
 from tests.search.factories import GROWTH, cost, make_search, noisy, unsaturated
 
 
@@ -71,3 +72,29 @@ def test_max_degree(max_degree):
         assert max(map(len, step.structure.neighbours)) <= max_degree
     if max_degree == 1:
         assert search.state.stop in (Stop.SATURATED, Stop.NO_PROGRESS)
+
+
+def test_edges_are_scored_a_few_at_a_time_where_memory_is_short(monkeypatch):
+    x = noisy((8, 8, 8, 8))
+    plain = [s.edge for s in make_search(x, GROWTH, max_steps=1)]
+    search = make_search(x, GROWTH, max_steps=1)
+    objective, first, asked = search.problem.objective, Structure.rank_one(x.shape), []
+    alone, together = (objective.memory_needed(first, list(combinations(range(4), 2))[:n]) for n in (1, 6))
+    assert alone < together
+    object.__setattr__(search.problem, "memory_limit", (alone + together) // 2)
+    pairs = objective.pair_problems
+    monkeypatch.setattr(objective, "pair_problems", lambda s, a, e: asked.append(len(e)) or pairs(s, a, e))
+    assert [s.edge for s in search] == plain
+    assert sum(asked) == 6 and len(asked) > 1
+
+
+def test_what_does_not_fit_is_not_tried():
+    x = noisy((6, 6, 6), level=0.01)
+    search = make_search(x, GROWTH, max_error=0.02)
+    steps = list(search)
+    problem = search.problem
+    least = max(problem.objective.memory_needed(s.structure, tuple(combinations(range(3), 2))) for s in steps)
+    tight = make_search(x, GROWTH, max_error=0.02)
+    object.__setattr__(tight.problem, "memory_limit", least)
+    assert all(problem.objective.memory_needed(s.structure) <= least for s in tight)
+    assert tight.state.stop is Stop.TARGET_REACHED

@@ -48,7 +48,7 @@ def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
     matrix = gram.reshape(flat.shape[1], flat.shape[1]).to(working)
     diagonal = matrix.diagonal().real.clamp_min(0.0)
     scale = (diagonal + (diagonal.max() * 1e-20 + 1e-300)).rsqrt()
-    scaled = matrix.T * scale * scale[:, None]
+    scaled = (matrix.T * scale).mul_(scale[:, None])
     scaled.diagonal().add_(ridge)
     flat = flat * scale
     factor, info = torch.linalg.cholesky_ex(scaled)

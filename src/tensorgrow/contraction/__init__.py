@@ -8,7 +8,7 @@ from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_pla
 from .program import Array, ResultPlan, Update
 from .rows.sets import Entries
 from .rows.tensors import RowSource
-from .rows.tree import RowTree
+from .rows.tree import RowTree, entries_needed
 from .samples import design_plan, sample_sweep_plan
 from .sweeps import dense_plan, gram_plan, inner_plan, sweep_plan
 
@@ -26,6 +26,7 @@ __all__ = [
     "clear_plans",
     "dense_plan",
     "design_plan",
+    "entries_needed",
     "gram_plan",
     "inner_plan",
     "leaves",

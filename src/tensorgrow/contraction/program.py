@@ -220,19 +220,31 @@ class Program:
         for slot, position in last.items():
             if slot not in lasting:
                 drops[position].append(slot)
-        owners = (MATMUL, CONJ, SELF)  # a permuted view owns nothing
-        stored = {i[1] for i in self.instructions if i[0] in owners}
+        self.peak_entries = self._peak(drops)
+        self.instructions = [(*i, tuple(d)) for i, d in zip(self.instructions, drops)]
+        return self
+
+    def _peak(self, drops: Sequence[Sequence[int]]) -> int:
+        """Most entries that intermediates and results take at a time."""
         live = peak = 0
-        for position, instruction in enumerate(self.instructions):
-            if instruction[0] in owners:
+        owner: dict[int, int] = {}  # of a slot's memory: itself, or the slot that it is a permuted view of
+        users: dict[int, int] = {}  # slots that hold the memory of an owner
+        for instruction, dropped in zip(self.instructions, drops):
+            out = instruction[1]
+            if instruction[0] in (MATMUL, CONJ, SELF):
                 # A product may copy both operands into matrix order first.
                 copied = sum(self._slot_entries[s] for s in _reads(instruction) if s not in self._inputs)
-                live += self._slot_entries[instruction[1]]
+                live += self._slot_entries[out]
                 peak = max(peak, live + copied)
-            live -= sum(self._slot_entries[s] for s in drops[position] if s in stored)
-            self.instructions[position] = (*instruction, tuple(drops[position]))
-        self.peak_entries = peak
-        return self
+                owner[out] = out
+            elif instruction[0] == PERMUTE and instruction[2] in owner:
+                owner[out] = owner[instruction[2]]
+            if out in owner and instruction[0] != SOLVE:
+                users[owner[out]] = users.get(owner[out], 0) + 1
+            for memory in [owner.pop(s) for s in dropped if s in owner]:
+                users[memory] -= 1
+                live -= 0 if users[memory] else self._slot_entries[memory]
+        return peak
 
     def _register(self, legs: tuple[int, ...], slot: int | None = None) -> int:
         if slot is None:

@@ -101,8 +101,8 @@ class LeastSquares(ABC):
         """Estimated arithmetic of one sweep."""
 
     @abstractmethod
-    def memory_needed(self, structure: Structure) -> int:
-        """Estimated bytes that one sweep and one scoring step take beyond the data itself."""
+    def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
+        """Estimated bytes that a sweep, and scoring `edges` in one go, take beyond the data itself."""
 
     def _variant(self, **changes: Any) -> Self:
         """A copy with some attributes replaced and no cached properties."""

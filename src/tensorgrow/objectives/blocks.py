@@ -21,6 +21,7 @@ from ..contraction import (
     branch_plan,
     branches,
     gram_plan,
+    pair_gradient_plan,
     pair_gram_plan,
     pair_plan,
     partial_target_plan,
@@ -31,6 +32,7 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NodeVisits, SharesPasses
 from .block_kernels import Model, PairGradients, PartialTarget, SquaredResiduals
+from .dense import gradient_entries, solve_bytes
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
 
@@ -171,11 +173,8 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
     def sweep_flops(self, structure: Structure) -> float:
         return sweep_plan(structure, self.is_complex).program.flops
 
-    def memory_needed(self, structure: Structure, *, pairs: bool = True) -> int:
-        """Blocks at work, sums on their way, and the partial target or the gradients of all pairs.
-
-        Without `pairs` what a fit needs, which scores no edges.
-        """
+    def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
+        """Blocks at work, sums on their way, and the partial target or the gradients of the edges."""
         item = self.dtype.itemsize
         wide = wide_dtype(self.dtype).itemsize
         box = max(self.reducer.boxes, key=entries_of)
@@ -189,15 +188,19 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
             block = max(block, here)
             sums = max(sums, (2 * math.prod(plan.shape) + plan.program.peak_entries) * wide)
         block = (COPIES_OF_A_BLOCK * entries_of(box) + block) * item
-        if not pairs:
-            return self.reducer.at_once * block + 2 * sums
-        gradients, largest = _pair_entries(structure)
-        sums = max(sums, gradients * (wide + item) + largest * wide)
-        waiting = _pair_entries(part)[0] * wide
-        return self.reducer.at_once * (block + waiting) + sums
+        needed = self.reducer.at_once * block + 2 * sums + solve_bytes(structure, self.dtype)
+        if edges:
+            program = pair_gradient_plan(part, tuple(edges), self.is_complex).program
+            block = COPIES_OF_A_BLOCK * entries_of(box) + program.peak_entries
+            gradients = gradient_entries(structure, edges)
+            sums = sum(gradients) * (wide + item) + max(gradients) * wide
+            waiting = sum(gradient_entries(part, edges)) * wide
+            needed = max(needed, self.reducer.at_once * (block * item + waiting) + sums)
+        return needed
 
 
-def _pair_entries(structure: Structure) -> tuple[int, int]:
-    """Entries of the gradients of all pairs of nodes together, and of the largest one."""
-    ends = sorted(structure.leg_dim(k) * structure.bond_product(k) for k in range(structure.num_nodes))
-    return (sum(ends) ** 2 - sum(e * e for e in ends)) // 2, math.prod(ends[-2:])
+def squared_errors(reducer: Reducer, network: TensorNetwork) -> tuple[float, float]:
+    """Squared norms of what a network leaves of the data, and of the data itself: one pass."""
+    arrays = BlockedLeastSquares(reducer).to_arrays(network)
+    sums = reducer.reduce(SquaredResiduals(((Model(network.structure, tuple(arrays)),), ()))).sums
+    return sums[0], sums[1]

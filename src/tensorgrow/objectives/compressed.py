@@ -96,8 +96,8 @@ class CompressedLeastSquares(LeastSquares):
     def sweep_flops(self, structure: Structure) -> float:
         return self._inner.sweep_flops(self._small(structure))
 
-    def memory_needed(self, structure: Structure) -> int:
-        return self._inner.memory_needed(self._small(structure))
+    def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
+        return self._inner.memory_needed(self._small(structure), edges)
 
 
 def _lift(array: Array, basis: Basis) -> Array:

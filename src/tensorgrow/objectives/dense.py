@@ -113,9 +113,31 @@ class DenseLeastSquares(NodeVisits):
     def sweep_flops(self, structure: Structure) -> float:
         return sweep_plan(structure, self.is_complex).program.flops
 
-    def memory_needed(self, structure: Structure) -> int:
+    def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
+        size, item = math.prod(self.dims), self.target.element_size()
+        # The target in the order of the last sweep, and in that of a matrix product; or it, the network and
+        # the difference.
         peak = sweep_plan(structure, self.is_complex).program.peak_entries
-        return (peak + 2 * math.prod(self.dims)) * self.target.element_size()
+        needed = (max(peak, size) + 2 * size) * item + solve_bytes(structure, self.dtype)
+        if edges:
+            plan = pair_plan(structure, tuple(edges), self.is_complex)
+            # The same with the residual; gradients, which the peak counts, are put in order.
+            gradients = sum(gradient_entries(structure, edges))
+            needed = max(needed, (plan.program.peak_entries + gradients + 3 * size) * item)
+        return needed
+
+
+def gradient_entries(structure: Structure, edges: Sequence[Edge]) -> list[int]:
+    """Entries of the pair gradient of each edge."""
+    ends = [structure.leg_dim(k) * structure.bond_product(k) for k in range(structure.num_nodes)]
+    return [ends[i] * ends[j] // structure.rank(i, j) ** 2 for i, j in edges]
+
+
+def solve_bytes(structure: Structure, dtype: torch.dtype) -> int:
+    """Bytes that the normal equations of the largest core take, beside its Gram matrix."""
+    # The matrix in order, scaled, factorised, and as LAPACK overwrites it; the right-hand side likewise.
+    shapes = ((d, structure.bond_product(k)) for k, d in enumerate(structure.leg_dims))
+    return wide_dtype(dtype).itemsize * max(4 * m * m + 3 * d * m for d, m in shapes)
 
 
 def numpy_is_faster(target: torch.Tensor) -> bool:

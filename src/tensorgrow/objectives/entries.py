@@ -10,12 +10,12 @@ from functools import cached_property
 import torch
 
 from ..algebra.linalg import safe_norm
-from ..contraction import Array, Entries, RowSource, RowTree
+from ..contraction import Array, Entries, RowSource, RowTree, entries_needed
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut
 from .entry_slices import EntryPairProblem
-from .entry_sums import CHUNK_BYTES, SliceTable, gram_bytes, solve_core
+from .entry_sums import SliceTable, gram_bytes, rows_bytes, solve_core
 from .slices import PairProblem
 
 # Ridges from here on smooth so much that rows in single precision cost nothing.
@@ -196,11 +196,21 @@ class ObservedLeastSquares(ListedLeastSquares):
 
     # -- cost ------------------------------------------------------------------------------------------
 
-    def memory_needed(self, structure: Structure) -> int:
-        entries = RowTree(self.index.entries, structure, []).entries_needed()
-        device = self.values.device.type
-        held = 3 * gram_bytes(structure, 8, device) + 4 * CHUNK_BYTES[device]
-        return entries * self.values.element_size() + held
+    def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
+        count, item, device = len(self.values), self.dtype.itemsize, self.values.device.type
+        rows = entries_needed(structure, count, self.index.entries.rows)
+        # Gram matrices: added up, each part of the sum, and solved.
+        held = 3 * gram_bytes(structure, item, device) + rows_bytes(structure, count, item, device)
+        return index_bytes(structure, count) + rows * item + held
+
+
+def index_bytes(structure: Structure, count: int) -> int:
+    """Bytes of everything but rows that `count` entries take while they are used.
+
+    For each mode a column of indices, its entries sorted by slice and in blocks; for each join of the
+    dimension tree, inside and outside, the row of every entry; what is fitted; predictions and residuals.
+    """
+    return 8 * count * (3 * structure.order + 2 * (structure.num_nodes - 1) + 6)
 
 
 class EntryIndex:

@@ -211,6 +211,15 @@ def gram_bytes(structure: Structure, item: int, device: str) -> int:
     return min(item * largest, GRAM_BYTES[device] + item * max(widths) ** 2)
 
 
+def rows_bytes(structure: Structure, count: int, item: int, device: str) -> int:
+    """Bytes of environment rows of `count` entries that are held at a time: gathered, multiplied, weighted.
+
+    Chunks count as many numbers of `item` bytes as there are of 8.
+    """
+    widest = max(structure.bond_product(k) for k in range(structure.num_nodes))
+    return 4 * item * min(CHUNK_BYTES[device] // 8, 2 * count * widest)
+
+
 def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:
     """Runs of slices whose Gram matrices fit in memory together."""
     step = max(1, GRAM_BYTES[device] // (8 * width * width))

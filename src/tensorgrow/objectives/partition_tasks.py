@@ -144,6 +144,10 @@ class Parts(Protocol):
     def at_once(self) -> int:
         """Parts that one process works on at the same time."""
 
+    @property
+    def in_memory(self) -> int:
+        """Parts that this process holds at the same time."""
+
     def map(self, task: Callable[[EntryPart], T]) -> Iterator[T]:
         """Results of a task for all parts, in their order; the task is pickled."""
 

@@ -15,12 +15,12 @@ from functools import partial, reduce
 import numpy as np
 import torch
 
-from ..contraction import Array, best_tree, leaves
+from ..contraction import Array, best_tree, entries_needed, leaves
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import SharesPasses
-from .entries import ListedLeastSquares
-from .entry_sums import CHUNK_BYTES, SliceSums, gram_bytes, solve_core
+from .entries import ListedLeastSquares, index_bytes
+from .entry_sums import SliceSums, gram_bytes, rows_bytes, solve_core
 from .partition_slices import PairBatch
 from .partition_tasks import (
     NO_SUMS,
@@ -47,6 +47,7 @@ class Census:
     fitted: int
     held_out: int
     slices: tuple[Array, ...]  # fitted entries by mode and slice
+    parts: tuple[int, ...]  # entries of each part
 
 
 class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
@@ -169,6 +170,9 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
 
     # -- cost ------------------------------------------------------------------------------------------
 
-    def memory_needed(self, structure: Structure) -> int:
-        grams = gram_bytes(structure, 16 if self.dtype.is_complex else 8, "cpu")
-        return (2 + self.parts.at_once) * grams + 2 * CHUNK_BYTES["cpu"] * self.parts.at_once
+    def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
+        item, total = self.dtype.itemsize, self.num_fitted + self.num_held_out
+        held = sorted(self.census.parts, reverse=True)[: self.parts.in_memory]
+        needed = sum(index_bytes(structure, n) + item * entries_needed(structure, n, total) for n in held)
+        working = sum(rows_bytes(structure, n, item, "cpu") for n in held[: self.parts.at_once])
+        return needed + working + (2 + self.parts.at_once) * gram_bytes(structure, item, "cpu")

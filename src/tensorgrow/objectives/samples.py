@@ -170,7 +170,7 @@ class RegressionLeastSquares(HeldOut):
             for k in range(structure.num_nodes)
         ]
 
-    def memory_needed(self, structure: Structure) -> int:
+    def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
         plan = sample_sweep_plan(structure, self.fitted.rows, self.output, self.dtype.is_complex)
         largest = max(3 * r * w + 3 * min(r, w) ** 2 for r, w in self._shapes(structure))
         entries = plan.program.peak_entries + self.fitted.rows * int(self.fitted.x.shape[1])

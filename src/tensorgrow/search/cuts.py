@@ -24,6 +24,8 @@ from ..structure import Edge, Structure
 # There are 2^(order - 1) cuts, and 2^internal ways for an internal node to lie on one side of each.
 MAX_ORDER = 10
 MAX_INTERNAL = 8
+# Copies of the target that spectra and trees take: a matrix of it, what LAPACK overwrites, and its factors.
+SVD_COPIES = 5
 
 
 class CutBounds:
@@ -70,6 +72,18 @@ class CutBounds:
             if spent <= most:
                 self.cuts.append(mask)
         self.is_complete = len(self.cuts) == len(cuts) > 0
+
+    @classmethod
+    def within(
+        cls,
+        memory_limit: float,
+        target: torch.Tensor,
+        max_error: float,
+        bases: Sequence[torch.Tensor | None] | None = None,
+    ) -> CutBounds | None:
+        """Bounds where computing them stays within so many bytes; otherwise None."""
+        needed = SVD_COPIES * target.numel() * target.element_size()
+        return cls(target, max_error, bases=bases) if needed <= memory_limit else None
 
     def spectrum(self, mask: int) -> torch.Tensor:
         """Norms of what remains after keeping r singular values across a cut, relative to the target."""

@@ -154,8 +154,8 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         if tree is not None and tree[0] <= most and (state.best is None or tree[0] < state.best.size):
             assert bounds is not None
             network = build_tree(bounds, *tree[1:]).to(self.start.device, self.start.dtype)
-            fitted = refit(problem, network)
-            if fitted.loss <= problem.target:
+            fitted = refit(problem, network) if problem.fits(network.structure) else None
+            if fitted is not None and fitted.loss <= problem.target:
                 state.best = Fitted(merge_internal(fitted.network), fitted.loss)
                 self._record("tree", fitted=self.best)
         if problem.is_exact:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..solvers import ALSSettings, als
-from ..structure import Edge
+from ..structure import Edge, Structure
 from .problem import Problem
 from .score import Candidate, ScoreMemory, add_slices, score_edges, score_of
 from .state import Fitted
@@ -25,7 +26,12 @@ def refit(
     tolerance: float | None = None,
     give_up: bool = False,
 ) -> Fitted:
-    """ALS with the options of the search; stops at the target."""
+    """ALS with the options of the search; stops at the target.
+
+    Raises `MemoryLimitError` where a sweep would take too much.
+    """
+    if not problem.fits(network.structure):
+        raise too_large(problem, network.structure)
     o = problem.options
     default_sweeps, default_tolerance = o.sweeps, o.tolerance
     if problem.refits_fully(network.structure):  # until it converges
@@ -111,7 +117,6 @@ def _grow_one_of(
         if extra is None:
             break
         grown = extra
-    _check_memory(problem, grown)
     transfer = problem.options.transfer
     if not transfer:
         grown = TensorNetwork.random(
@@ -154,16 +159,24 @@ def _choose(
     return candidates[0], add_slices(current.network, candidates[0])
 
 
-def _check_memory(problem: Problem, grown: TensorNetwork) -> None:
-    needed = problem.objective.memory_needed(grown.structure)
-    if needed > problem.memory_limit:
-        raise MemoryLimitError(
-            f"growing to {grown.num_parameters:,} parameters needs about {needed / 1e9:.2f} GB, above the "
-            f"limit of {problem.memory_limit / 1e9:.2f} GB"
-        )
+def too_large(problem: Problem, structure: Structure, edges: Sequence[Edge] = ()) -> MemoryLimitError:
+    """The error where a sweep, or scoring `edges`, would take too much memory."""
+    needed = problem.objective.memory_needed(structure, edges)
+    return MemoryLimitError(
+        f"fitting {structure.num_parameters:,} parameters needs about {needed / 1e9:.2f} GB, above the limit "
+        f"of {problem.memory_limit / 1e9:.2f} GB"
+    )
 
 
 def _score(problem: Problem, current: Fitted, edges: list[Edge]) -> list[Candidate]:
+    """Score edges, best first; a few at a time where memory is short."""
+    structure = current.network.structure
+    if edges and not problem.fits(structure, edges):
+        if len(edges) == 1:
+            raise too_large(problem, structure, edges)
+        half = len(edges) // 2
+        both = _score(problem, current, edges[:half]) + _score(problem, current, edges[half:])
+        return sorted(both, key=lambda c: -c.score)
     return score_edges(
         problem.objective,
         current.network,
@@ -199,13 +212,11 @@ def _look_ahead(
 ) -> tuple[Candidate, TensorNetwork]:
     """Refit the best candidates for a few sweeps and rank them again by the same score."""
     best: tuple[float, Candidate, TensorNetwork] | None = None
-    for candidate in candidates:
-        trial = refit(
-            problem,
-            add_slices(current.network, candidate),
-            sweeps=problem.options.lookahead_sweeps,
-            tolerance=0.0,
-        )
+    for k, candidate in enumerate(candidates, 1):
+        grown = add_slices(current.network, candidate)
+        if not problem.fits(grown.structure) and (best is not None or k < len(candidates)):
+            continue  # unless none of them fits
+        trial = refit(problem, grown, sweeps=problem.options.lookahead_sweeps, tolerance=0.0)
         score = score_of(problem.options, current.measure, trial.measure, candidate.added, candidate.cost)
         if randomise:
             score *= problem.context.noise(problem.options.score_noise)

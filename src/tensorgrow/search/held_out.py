@@ -22,7 +22,7 @@ from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares
 from ..results import best_on_path
 from ..steps import StopReason
-from .cuts import CutBounds
+from .cuts import SVD_COPIES, CutBounds
 from .greedy import GreedySearch
 from .grow import Care, grow_once, measure, refit
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
@@ -309,6 +309,8 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         problem, structure = self.problem, fitted.network.structure
         if structure.num_entries > 2_000_000 or self.context.is_out_of_time:
             return None  # more entries take longer than the completion
+        if structure.num_entries * fitted.network.dtype.itemsize > problem.memory_limit / SVD_COPIES:
+            return None
         dense = fitted.network.to_dense().cpu()
         target = DenseLeastSquares(dense)
         noise = fitted.measure / problem.scale * math.sqrt(fitted.size / problem.objective.num_fitted)
@@ -321,14 +323,17 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             Context(self.context.generator),
             target=error * target.norm,
             max_parameters=structure.num_parameters - 1,
+            memory_limit=problem.memory_limit,
             split_nodes=problem.split_nodes,
-            bounds=CutBounds(dense, error),
+            bounds=CutBounds.within(problem.memory_limit, dense, error),
         )
         limits = Limits(max_error=error, max_seconds=self.context.seconds_left)
         search = GreedySearch(full, limits, Start(dtype=dense.dtype))
         for _ in search:
             pass
         if search.answer is None or search.answer.size >= fitted.size:
+            return None
+        if not self._now.fits(search.answer.network.structure):
             return None
         trial = refit(self._now, search.answer.network.to(self.start.device))
         return trial if trial.measure <= acceptable else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,7 +28,7 @@ class Problem:
     max_parameters
         Parameters allowed.
     memory_limit
-        Bytes that a sweep may take.
+        Bytes that may be taken at a time, beyond the data. What does not fit is not tried.
     is_patient
         Whether cheap refits may take more sweeps than the options say.
     """
@@ -46,6 +47,10 @@ class Problem:
     @cached_property
     def pace(self) -> Pace:
         return Pace(self.objective)
+
+    def fits(self, structure: Structure, edges: Sequence[Edge] = ()) -> bool:
+        """Whether a sweep, and scoring `edges` in one go, stay within the memory limit."""
+        return self.objective.memory_needed(structure, edges) <= self.memory_limit
 
     @property
     def is_exact(self) -> bool:

@@ -117,7 +117,7 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
         ]
     for s in sorted(splits, key=lambda s: -s.saved)[:6]:  # where these all fail, others would too
         smaller = network.split_node(s.node, s.axes, rank=s.rank)
-        if not problem.policy.allows_degrees(smaller.structure):
+        if not (problem.policy.allows_degrees(smaller.structure) and problem.fits(smaller.structure)):
             continue
         loss = _loss(problem, smaller)
         if below or loss <= max(current.loss * 1.001, problem.target):
@@ -174,6 +174,8 @@ def prune_once(
     for reduction in ordered:
         smaller = merge_internal(reduction.make())
         if smaller.num_parameters >= current.size or not problem.policy.allows_degrees(smaller.structure):
+            continue
+        if not problem.fits(smaller.structure):  # a split joins fewer parameters by wider bonds
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss
         trial = Fitted(smaller, loss)

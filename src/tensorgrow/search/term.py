@@ -54,7 +54,7 @@ def _is_allowed(problem: Problem, structure: Structure) -> bool:
     return (
         (most is None or structure.num_parameters <= most)
         and problem.policy.allows_degrees(structure)
-        and problem.objective.memory_needed(structure) <= problem.memory_limit
+        and problem.fits(structure)
     )
 
 

@@ -22,11 +22,9 @@ from ..objectives import (
     Codes,
     CompressedLeastSquares,
     LeastSquares,
-    Model,
-    SquaredResiduals,
     Survey,
 )
-from ..objectives.blocks import COPIES_OF_A_BLOCK
+from ..objectives.blocks import COPIES_OF_A_BLOCK, squared_errors
 from ..objectives.sketch import SECOND_SKETCH, SKETCH, Ranges, find_core, find_ranges
 from ..search import CutBounds
 from ..structure import Structure
@@ -124,7 +122,8 @@ class BlockTensor(TensorData):
         if small is not None and error is not None:
             allowed = math.sqrt((error * small.norm) ** 2 - small.rest**2)
             inside = float(torch.linalg.vector_norm(small.core))
-            return small, CutBounds(small.core, allowed / inside, bases=small.bases)
+            limit = self.memory_limit
+            return small, CutBounds.within(limit, small.core, allowed / inside, small.bases)
         if self.blocks.method == "compress":
             raise OptionError(
                 "method='compress', but the modes do not compress: the core would not fit in the memory "
@@ -135,7 +134,7 @@ class BlockTensor(TensorData):
         return self.whole, None
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
-        small, needed = self._compress(), self.whole.memory_needed(structure, pairs=False)
+        small, needed = self._compress(), self.whole.memory_needed(structure)
         if small is None:
             what = f"streaming {structure.num_parameters:,} parameters"
             check_memory(needed, self.memory_limit, what)
@@ -149,10 +148,7 @@ class BlockTensor(TensorData):
         double = {"float32": "float64", "complex64": "complex128"}
         if math.prod(self.shape) <= DOUBLE_ENTRIES and reducer.form.dtype in double:
             reducer = reducer.with_form(replace(reducer.form, dtype=double[reducer.form.dtype]))
-        arrays = BlockedLeastSquares(reducer, norm).to_arrays(network)
-        model = Model(network.structure, tuple(arrays))
-        sums = reducer.reduce(SquaredResiduals(((model,), ()))).sums
-        residual, data = sums[0], sums[1]
+        residual, data = squared_errors(reducer, network)
         if abs(data - norm**2) > 1e-5 * norm**2:
             raise DataError(
                 f"{reducer.source.label} changed while it was read: its norm was {norm:.6g} and is now "

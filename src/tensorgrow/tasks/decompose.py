@@ -81,7 +81,9 @@ def decompose(
         Least and largest value, either None: ``(0, None)`` for counts. What `Result.predict`, `fill` and
         `to_array` give is moved to the nearest bound; the network itself, and the errors, are not.
     memory_limit
-        Bytes that may be taken beyond the data; by default what is free.
+        Bytes that may be taken beyond the data; by default what is free. What would take more is worked on in
+        smaller pieces, left out, or refused. The process may grow by 1.2 times this and 64 MB, which the
+        allocator and libraries keep.
     progress
         Show a live line; by default when the terminal is interactive and rich is installed.
     callbacks

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 
@@ -73,12 +74,20 @@ class EntryTask(ObservationTask):
         return one_thread() if len(self.values) < FEW_ENTRIES else one_blas_thread()
 
     def objective(self, ridge: float, *, everything: bool = False) -> HeldOut:
-        weights = None if self.weights is None else self.weights.to(self.values.real.dtype)
-        held_out = None if everything else self.held_out
-        squares = ObservedLeastSquares(
-            self.indices, self.values, self.shape, weights=weights, held_out=held_out, ridge=ridge
-        )
+        squares = self._everything if everything else self._fitted
+        squares = squares.with_ridge(ridge)
         return ReweightedLeastSquares(squares, self.loss) if self.is_reweighted else squares
+
+    @cached_property
+    def _fitted(self) -> ObservedLeastSquares:
+        weights = None if self.weights is None else self.weights.to(self.values.real.dtype)
+        return ObservedLeastSquares(
+            self.indices, self.values, self.shape, weights=weights, held_out=self.held_out
+        )
+
+    @cached_property
+    def _everything(self) -> ObservedLeastSquares:
+        return self._fitted.with_everything()  # positions and their joins are shared
 
     def random_start(self) -> TensorNetwork | None:
         if not self.is_reweighted or self.structure is not None:

@@ -18,6 +18,8 @@ from ..data.partitions.rows import Columns, Rows
 from ..data.partitions.tables import PartitionedObservations
 from ..errors import DataError
 from ..objectives import Census, EntryPart, ObservedLeastSquares
+from ..objectives.entries import index_bytes
+from ..structure import Structure
 from .request import Request
 
 Array = Any
@@ -67,8 +69,7 @@ def prepare_parts(
     last, labels = np.max([s.last for s in full], axis=0), columns.labels or (None,) * len(columns.index)
     shape = data.shape or tuple(int(n) + 1 if known is None else len(known) for n, known in zip(last, labels))
     request.check_modes(shape)
-    # Bytes of an entry of a tensor of order p while it is used, without rows: 5 p + 6 numbers of 8 bytes.
-    needed = 8 * (5 * len(shape) + 6) * total
+    needed = index_bytes(Structure.rank_one(shape), total)
     if isinstance(raw, ThreadParts) and needed <= KEEP_SHARE * request.memory(torch.device("cpu")):
         raw.keep()
     largest, heaviest = max(s.largest for s in full), max(s.heaviest for s in full)
@@ -86,7 +87,8 @@ def prepare_parts(
     fitted = [sum(slices) for slices in zip(*(c.fitted for c in counts))]
     held_out = [sum(slices) for slices in zip(*(c.held_out for c in counts))]
     number, number_held = int(fitted[0].sum()), int(held_out[0].sum())
-    census = Census(number, number_held, tuple(fitted))
+    sizes = tuple(s.count for s in full)
+    census = Census(number, number_held, tuple(fitted), sizes)
     slices = tuple(f + h for f, h in zip(fitted, held_out))
     warn_of_empty_slices(slices)
     warn_of_few(number + number_held, shape)
@@ -94,7 +96,7 @@ def prepare_parts(
         parts,
         plan,
         census,
-        Census(number + number_held, 0, slices),
+        Census(number + number_held, 0, slices, sizes),
         (sum(c.code for c in counts) % 2**64, sum(c.held_out_code for c in counts) % 2**64),
         largest == 0.0,
     )

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
+from ..algebra.linalg import wide_dtype
 from ..data.arrays import as_target, scale_out
 from ..data.axes import Axes, Container, container_of
+from ..data.blocks import ArraySource, Form, ThreadReducer
 from ..data.devices import check_memory, one_thread
 from ..data.fingerprint import fingerprint_tensor
 from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares, LeastSquares
+from ..objectives.blocks import squared_errors
 from ..search import CutBounds
 from ..structure import Structure
 from .request import Request
 
 # Up to this many entries the reported error is computed in double precision throughout.
 DOUBLE_ENTRIES = 1 << 27
+# Up to this many it is computed at once; beyond, copies of the tensor would be the largest of the whole run.
+WHOLE_ENTRIES = 1 << 22
 
 
 class TensorData(ABC):
@@ -105,6 +112,8 @@ class DenseTensor(TensorData):
         self.target, self._exponent = scale_out(data.to(where))
         self.shape = tuple(self.target.shape)
         self.note_axes(x)
+        is_users = isinstance(x, torch.Tensor | np.ndarray) and self.target.data_ptr() == _pointer(x)
+        self._own_bytes = 0 if is_users else self.target.numel() * self.target.element_size()
 
     @property
     def probe(self) -> torch.Tensor:
@@ -125,21 +134,41 @@ class DenseTensor(TensorData):
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
         what = f"decomposing a tensor of shape {self.shape}"
         check_memory(self.objective.memory_needed(first), self.memory_limit, what)
-        error = self.bounded_error
-        return self.objective, None if error is None else CutBounds(self.target, error)
+        error, limit = self.bounded_error, self.memory_limit
+        return self.objective, None if error is None else CutBounds.within(limit, self.target, error)
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
         what = f"fitting {structure.num_parameters:,} parameters"
         check_memory(self.objective.memory_needed(structure), self.memory_limit, what)
         return ((self.objective, 0.0),)
 
+    @property
+    def memory_limit(self) -> float:
+        return super().memory_limit - self._own_bytes
+
     def error(self, network: TensorNetwork) -> float:
-        target = self.target
+        target, dtype = self.target, self.target.dtype
         if target.numel() <= DOUBLE_ENTRIES:
-            double = torch.complex128 if target.is_complex() else torch.float64
-            target, network = target.to(double), network.to(dtype=double)
+            dtype = wide_dtype(dtype)
+        network = network.to(dtype=dtype)
+        if target.numel() > WHOLE_ENTRIES:
+            return self._error_by_blocks(network)
+        target = target.to(dtype)
         objective = DenseLeastSquares(target, use_numpy=False)
         return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm
 
+    def _error_by_blocks(self, network: TensorNetwork) -> float:
+        """As `error`, in the precision of the network, without copies of the whole target."""
+        where = self.target.device
+        form = Form(str(network.dtype).removeprefix("torch."), None if where.type == "cpu" else str(where))
+        source = ArraySource(self.target)
+        blocks = ThreadReducer(source, source.boxes(WHOLE_ENTRIES), form, threads=1)
+        residual, data = squared_errors(blocks, network)
+        return math.sqrt(residual / data)
+
     def threads(self) -> AbstractContextManager[None]:
         return one_thread() if self.objective.use_numpy else nullcontext()
+
+
+def _pointer(x: torch.Tensor | np.ndarray[Any, Any]) -> int:
+    return x.data_ptr() if isinstance(x, torch.Tensor) else int(x.ctypes.data)

@@ -20,6 +20,16 @@ ALL_DIFFERENT = 0.8
 KEPT_JOINS = 64
 
 
+def is_dense(combinations: int, count: int) -> bool:
+    """Whether a joined set of `count` entries has a row for each of all combinations."""
+    return combinations <= DENSE_FACTOR * count
+
+
+def most_rows(combinations: int, count: int) -> int:
+    """Rows that a joined set of `count` entries has at most."""
+    return combinations if is_dense(combinations, count) else min(combinations, count)
+
+
 @dataclass(frozen=True, eq=False)
 class RowSet:
     """Distinct combinations of the indices of some nodes."""
@@ -75,11 +85,6 @@ class Entries:
         self.scratch = Scratch()
         self._joins: dict[Tree, RowSet] = {}
 
-    @property
-    def most_rows(self) -> int:
-        """Rows that a joined set has at most."""
-        return int(DENSE_FACTOR * self.count)
-
     def leaf(self, node: int) -> RowSet:
         """Rows of one node: its slices; one row for an internal node."""
         if node >= len(self.dims):
@@ -100,7 +105,7 @@ class Entries:
             one = b if a.ids is None else a
             return RowSet(key, one.ids, a.count * b.count)
         codes = a.ids * b.count + b.ids
-        if a.count * b.count <= self.most_rows:
+        if is_dense(a.count * b.count, self.count):
             return RowSet(key, codes, a.count * b.count)
         distinct, ids = torch.unique(codes, return_inverse=True)
         if len(distinct) >= ALL_DIFFERENT * self.count:

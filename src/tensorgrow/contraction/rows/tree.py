@@ -15,7 +15,7 @@ import torch
 
 from ...structure import Structure
 from ..dimension_tree import Tree, best_tree, leaves
-from .sets import Entries, RowSet
+from .sets import Entries, RowSet, most_rows
 from .tensors import RowSource, RowTensor, free_and_shared, join, take
 
 
@@ -114,22 +114,6 @@ class RowTree:
         """Numbers that the partial contractions hold so far."""
         return sum(t.array.numel() for t in (*self._inside.values(), *self._outside.values()) if t)
 
-    def entries_needed(self) -> int:
-        """Numbers that all partial contractions hold together, estimated without computing any."""
-        dims = self.structure.leg_dims
-        total, most = 0, self.entries.most_rows
-        for vertex in self.root.walk():
-            nodes = vertex.nodes
-            inside, outside = (
-                min(math.prod(d for k, d in enumerate(dims) if (k in nodes) is wanted), most)
-                for wanted in (True, False)
-            )
-            cut = math.prod(
-                rank for (i, j), rank in self.structure.ranks.items() if (i in nodes) != (j in nodes)
-            )
-            total += (inside + outside) * cut
-        return total
-
     def _source(self, outer: RowTensor | None, inner: RowTensor) -> RowSource:
         return RowSource(self.entries, (inner,) if outer is None else (outer, inner))
 
@@ -150,6 +134,29 @@ class RowTree:
             above, beside = self._outer(vertex.parent), self._inner(vertex.sibling)
             self._outside[vertex] = beside if above is None else join(self.entries, above, beside)
         return self._outside[vertex]
+
+
+def entries_needed(structure: Structure, count: int, rows: int | None = None) -> int:
+    """Numbers that the partial contractions at `count` entries take, estimated without computing any.
+
+    `rows` is what `Entries` is told of. The largest one counts three times: it is made of rows of two others.
+    """
+    dims = structure.leg_dims
+    total = largest = 0
+    for vertex in _Vertex(best_tree(structure, rows=rows or count), None).walk():
+        nodes, parent = vertex.nodes, vertex.parent
+        if parent is None:  # the network at all entries is computed a part at a time
+            continue
+        cut = math.prod(rank for (i, j), rank in structure.ranks.items() if (i in nodes) != (j in nodes))
+        inside, outside = (
+            cut * most_rows(math.prod(d for k, d in enumerate(dims) if (k in nodes) is wanted), count)
+            for wanted in (True, False)
+        )
+        total += inside
+        if vertex.node is None and parent.parent is not None:  # below the root, it is the sibling's inside
+            total += outside
+        largest = max(largest, inside, outside)
+    return total + 2 * largest
 
 
 def _ancestors(vertex: _Vertex | None) -> list[_Vertex]:

@@ -42,6 +42,11 @@ class ThreadParts:
         """Results that are in memory at the same time."""
         return min(self._threads, len(self))
 
+    @property
+    def in_memory(self) -> int:
+        """Partitions that are in the memory of this process at the same time."""
+        return len(self) if self._keep else self.at_once
+
     def map(self, task: Callable[[Any], Any]) -> Iterator[Any]:
         """Yield the results of a task for all partitions, in their order."""
         self.rounds += 1
@@ -94,6 +99,10 @@ class ClientParts:
     @property
     def at_once(self) -> int:
         return 1
+
+    @property
+    def in_memory(self) -> int:
+        return 0
 
     def map(self, task: Callable[[Any], Any]) -> Iterator[Any]:
         self.rounds += 1

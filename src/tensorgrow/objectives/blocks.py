@@ -194,8 +194,9 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
             block = COPIES_OF_A_BLOCK * entries_of(box) + program.peak_entries
             gradients = gradient_entries(structure, edges)
             sums = sum(gradients) * (wide + item) + max(gradients) * wide
-            waiting = sum(gradient_entries(part, edges)) * wide
-            needed = max(needed, self.reducer.at_once * (block * item + waiting) + sums)
+            waiting = sum(gradient_entries(part, edges)) * (wide + item)  # in order, then added up
+            at_once = self.reducer.at_once
+            needed = max(needed, at_once * block * item + (at_once + 1) * waiting + sums)
         return needed
 
 

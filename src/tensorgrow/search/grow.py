@@ -169,14 +169,20 @@ def too_large(problem: Problem, structure: Structure, edges: Sequence[Edge] = ()
 
 
 def _score(problem: Problem, current: Fitted, edges: list[Edge]) -> list[Candidate]:
+    """Score edges, best first; those that need too much memory are left out, unless all do."""
+    candidates = _score_in_parts(problem, current, edges)
+    if edges and not candidates:
+        raise too_large(problem, current.network.structure, edges[:1])
+    return candidates
+
+
+def _score_in_parts(problem: Problem, current: Fitted, edges: list[Edge]) -> list[Candidate]:
     """Score edges, best first; a few at a time where memory is short."""
-    structure = current.network.structure
-    if edges and not problem.fits(structure, edges):
-        if len(edges) == 1:
-            raise too_large(problem, structure, edges)
+    if edges and not problem.fits(current.network.structure, edges):
         half = len(edges) // 2
-        both = _score(problem, current, edges[:half]) + _score(problem, current, edges[half:])
-        return sorted(both, key=lambda c: -c.score)
+        parts = (edges[:half], edges[half:]) if half else ()
+        scored = [c for part in parts for c in _score_in_parts(problem, current, part)]
+        return sorted(scored, key=lambda c: -c.score)
     return score_edges(
         problem.objective,
         current.network,

@@ -12,6 +12,27 @@ from tensorgrow import TensorNetwork
 from tests.oracles import dense, random_network
 from tests.tasks.tensors import RING, error_of, noisy, planted
 
+# -- memory ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_the_error_of_a_large_tensor_is_computed_in_parts(dtype, monkeypatch):
+    x = noisy().astype(dtype)
+    x = x if x.dtype.kind == "f" else x + 1j * x[::-1]
+    whole = tg.decompose(x, max_error=0.2, random_state=0, effort="fast")
+    monkeypatch.setattr("tensorgrow.tasks.tensor_data.WHOLE_ENTRIES", 20)
+    assert tg.decompose(x, max_error=0.2, random_state=0, effort="fast").relative_error == pytest.approx(
+        whole.relative_error, rel=1e-12
+    )
+
+
+def test_a_converted_copy_counts():
+    x = np.ones((40, 40, 40), dtype=np.int16)
+    with pytest.raises(tg.MemoryLimitError):  # 512 kB of doubles, and twice that for a sweep
+        tg.decompose(x, max_error=0.1, memory_limit=1.7e6)
+    assert tg.decompose(x.astype(float), max_error=0.1, memory_limit=1.7e6).num_parameters == 120
+
+
 # -- forms of input --------------------------------------------------------------------------------------
 
 

@@ -144,7 +144,8 @@ class DenseTensor(TensorData):
 
     @property
     def memory_limit(self) -> float:
-        return super().memory_limit - self._own_bytes
+        is_counted = self.request.memory_limit is None  # what is free is less than it was
+        return super().memory_limit - (0 if is_counted else self._own_bytes)
 
     def error(self, network: TensorNetwork) -> float:
         target, dtype = self.target, self.target.dtype

@@ -111,11 +111,16 @@ def memory_for(device: torch.device, memory_limit: float | None) -> float:
     return free_memory(device) if limit is None else limit
 
 
+def gigabytes(size: float) -> str:
+    """A number of bytes, for messages."""
+    return f"{size / 1e9:,.2f} GB" if size >= 1e7 else f"{size / 1e9:.2g} GB"
+
+
 def check_memory(needed: int, limit: float, what: str) -> None:
     """Raise `MemoryLimitError` where `what` needs more bytes than the limit, before anything is allocated."""
     if needed > limit:
         raise MemoryLimitError(
-            f"{what} needs about {needed / 1e9:.2f} GB, but the limit is {limit / 1e9:.2f} GB. "
+            f"{what} needs about {gigabytes(needed)}, but the limit is {gigabytes(limit)}. "
             "Use float32, a smaller tensor, or raise memory_limit if the machine has more"
         )
 
@@ -127,7 +132,7 @@ def check_free(needed: int, device: torch.device, what: str, instead: str) -> No
     free = free_memory(device)
     if needed > free:
         raise MemoryLimitError(
-            f"{what} needs about {needed / 1e9:,.2f} GB, but {free / 1e9:,.2f} GB are free. {instead}"
+            f"{what} needs about {gigabytes(needed)}, but {gigabytes(free)} are free. {instead}"
         )
 
 

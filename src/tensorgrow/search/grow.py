@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ..data.devices import gigabytes
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..solvers import ALSSettings, als
@@ -163,8 +164,8 @@ def too_large(problem: Problem, structure: Structure, edges: Sequence[Edge] = ()
     """The error where a sweep, or scoring `edges`, would take too much memory."""
     needed = problem.objective.memory_needed(structure, edges)
     return MemoryLimitError(
-        f"fitting {structure.num_parameters:,} parameters needs about {needed / 1e9:.2f} GB, above the limit "
-        f"of {problem.memory_limit / 1e9:.2f} GB"
+        f"fitting {structure.num_parameters:,} parameters needs about {gigabytes(needed)}, above the limit "
+        f"of {gigabytes(problem.memory_limit)}"
     )
 
 

@@ -29,6 +29,14 @@ RESULT_KIND = "result"
 ErrorKind = Literal["relative", "deviance", "loss", "nats"]
 
 
+ERROR_NAMES: dict[ErrorKind, str] = {
+    "relative": "relative error",
+    "deviance": "relative deviance",
+    "loss": "loss",
+    "nats": "nats",
+}
+
+
 @dataclass(frozen=True)
 class Errors:
     """How well a network does, and what kind of number says so.
@@ -52,6 +60,11 @@ class Errors:
     train: float | None = None
     validation: float | None = None
     test: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call the numbers in texts, tables and pictures."""
+        return ERROR_NAMES[self.kind]
 
     @property
     def is_relative(self) -> bool:
@@ -506,7 +519,7 @@ class Result:
         parts = {"train": e.train, "validation": e.validation, "test": e.test}
         more = ", ".join(f"{name} {value:.4g}" for name, value in parts.items() if value is not None)
         return (
-            f"Result({self.num_parameters:,} parameters, {_ERROR_NAMES[e.kind]} {e.total:.4g}"
+            f"Result({self.num_parameters:,} parameters, {e.name} {e.total:.4g}"
             f"{f' ({more})' if more else ''}, {self.compression_ratio:.3g}x smaller, "
             f"{counted(len(self.history), 'step')}, stop={self.stop.name})"
         )
@@ -520,7 +533,6 @@ _INFO: dict[str, Any] = {
     "container": Container,
     "bounds": list[float | None],
 }
-_ERROR_NAMES = {"relative": "relative error", "deviance": "relative deviance", "loss": "loss", "nats": "nats"}
 
 
 def _read_errors(header: Mapping[str, Any]) -> Errors:

@@ -28,6 +28,7 @@ JSON_FIELDS = {
     "num_bytes": int,
     "data_bytes": int,
     "relative_error": float,
+    "error_name": str,
     "validation_error": float | None,
     "test_error": float | None,
     "array_error": float | None,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import tensorgrow as tg
 from tests.cli.conftest import HIDDEN, call, document
@@ -34,3 +35,15 @@ def test_names_in_a_file_cannot_act_on_the_terminal(capsys, folder):
     text = call(capsys, "show", "n.safetensors")
     assert "[2Jx" in text
     assert not set(text) & set("\x1b\x07\x9b\u202e")
+
+
+def test_show_calls_a_loss_a_loss(capsys, folder):
+    y = torch.ones(3, 4, dtype=torch.float64)
+    result = tg.learn(lambda net: (net.to_dense() - y).abs().mean(), (3, 4), max_steps=0, random_state=0)
+    result.save(folder / "learned.safetensors")
+    output = call(capsys, "show", "learned.safetensors")
+    assert "loss" in output and "relative error" not in output
+    x, mask = np.ones((3, 4, 5)), np.ones((3, 4, 5), dtype=bool)
+    mask[0, 0, 0] = False
+    tg.complete(x, mask, loss="huber", max_steps=0, random_state=0).save(folder / "robust.safetensors")
+    assert "relative deviance" in call(capsys, "show", "robust.safetensors")

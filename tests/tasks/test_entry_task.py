@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import tensorgrow as tg
 from tensorgrow import Structure
@@ -189,3 +191,23 @@ def test_a_tensor_of_many_modes(modes, n):
     new = rng.integers(0, 2, (50, modes))
     true = np.prod(factors[np.arange(modes), new], axis=1)
     np.testing.assert_allclose(result.predict(new), true, rtol=0.05)
+
+
+def test_the_counts_of_the_readme_are_learned():
+    """On fresh counts, clearly better than a network of zeros and than one rate for all."""
+    x = tg.TensorNetwork.random(Structure.tensor_ring((7,) * 5, (2, 3, 4, 5, 5)), random_state=0)
+    lines = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").splitlines()
+    line = next(line for line in lines if line.startswith("counts = "))
+    names = {"np": np, "x": x.to_dense().numpy()}
+    exec(line, names)
+    counts = torch.tensor(names["counts"])
+    exec(line.replace("default_rng(0)", "default_rng(1)"), names)
+    fresh, loss = torch.tensor(names["counts"]), tg.losses.poisson
+    result = tg.complete(counts, loss="poisson", random_state=0)
+
+    def deviance(prediction):
+        return float((loss.each(prediction, fresh) - loss.least(fresh)).sum())
+
+    ours = deviance(result.network.to_dense())
+    assert ours < 0.1 * deviance(torch.zeros_like(fresh))
+    assert ours < 0.5 * deviance(torch.full_like(fresh, float(counts.mean().log())))

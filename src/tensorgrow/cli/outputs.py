@@ -189,6 +189,7 @@ def describe_result(
         "num_bytes": result.num_bytes,
         "data_bytes": result.data_bytes,
         "relative_error": result.errors.total,
+        "error_name": result.errors.name,
         "validation_error": result.validation_error,
         "test_error": result.test_error,
         "array_error": (quality or {}).get("array_error"),
@@ -221,11 +222,11 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if d["validation_error"] is not None:
         yield "held-out error", f"[bold]{d['validation_error']:.4g}[/]"
     yield (
-        "relative error",
+        d["error_name"],
         f"[bold]{d['relative_error']:.4g}[/]" + (" on known entries" if d["observed"] is not None else ""),
     )
     if d["test_error"] is not None:
-        yield "hidden entries", f"[bold]{d['test_error']:.4g}[/] relative error"
+        yield "hidden entries", f"[bold]{d['test_error']:.4g}[/] {d['error_name']}"
     if d["psnr"] is not None:
         yield "picture", f"PSNR {d['psnr']:.1f} dB"
     yield "edges", describe_structure(Structure.from_dict(d["structure"]))

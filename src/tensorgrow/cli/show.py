@@ -53,7 +53,7 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         describe_size(result.num_parameters, result.compression_ratio, result.num_bytes, result.data_bytes),
     )
     for label, value in (
-        ("relative error", result.errors.total),
+        (result.errors.name, result.errors.total),
         ("held-out error", result.validation_error),
         ("hidden entries", result.test_error),
     ):

@@ -19,7 +19,7 @@ Rivals = Mapping[str, Any]
 
 def error_name(result: Result) -> str:
     """What to call the errors of a result in pictures."""
-    return {"nats": "negative log-likelihood", "loss": "loss"}.get(result.errors.kind, "relative error")
+    return "negative log-likelihood" if result.errors.kind == "nats" else result.errors.name
 
 
 def headline(result: Result) -> tuple[str, float]:

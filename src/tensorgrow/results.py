@@ -266,10 +266,11 @@ class Result:
     @property
     def leg_names(self) -> tuple[str, ...] | None:
         """Names of the dangling legs: see `Axes.leg_names`; None where no axis has a name or was cut."""
-        how = self.tensorization
-        if self.axes is None and how is None:
-            return None
-        axes = self.axes or Axes(default_names(len(how.shape if how is not None else self.structure.dims)))
+        how, axes = self.tensorization, self.axes
+        if axes is None:
+            if how is None or (how.flattened is None and all(len(digits) == 1 for digits in how.digits)):
+                return None
+            axes = Axes(default_names(len(how.shape)))
         names = axes.leg_names(how)
         return names if len(names) == self.structure.order else None
 

@@ -20,6 +20,8 @@ LIVE = r"step \d+: [\d,]+ parameters.*error \d"
         ("decompose x.npy -e 1e-6", ["TARGET_REACHED", "0-1:2", "x.safetensors"]),
         ("decompose x.npy -e 0.5 -q --json", ['"schema": "tensorgrow.result/1"']),
         ("complete x.npy --observed 0.7 --effort fast", ["held-out error", "x-completed.npy"]),
+        ("complete rain.csv --bounds 0, --effort fast", ["station, year", "rain-completed.csv"]),
+        ("decompose x.npy -e 1e-6 --names a,b,c,d", ["TARGET_REACHED", "x.safetensors"]),
         ("fit x.npy -s ring --rank 2", ["parameters", "x.safetensors"]),
         ("fit x.npy -s ring --rank 2 -q", ["parameters", "x.safetensors"]),
         ("compare x.npy -e 0.2", ["TT-SVD, stored order", "times ours", "our edges"]),
@@ -27,6 +29,10 @@ LIVE = r"step \d+: [\d,]+ parameters.*error \d"
     ],
 )
 def test_it_runs_and_shows_progress(tensor, folder, command, words):
+    if "rain.csv" in command:
+        pytest.importorskip("pandas")
+        rows = [f"s{i},{2000 + j},{i + j if i + j != 7 else ''}" for i in range(8) for j in range(9)]
+        (folder / "rain.csv").write_text("\n".join(["station,year,rain", *rows]))
     if command.startswith("compare"):
         pytest.importorskip("tensorly")
     screen = run_in_terminal(*command.split(), folder=folder)

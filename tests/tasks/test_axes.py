@@ -124,6 +124,29 @@ def test_answers_are_of_the_kind_of_the_data(verb, tmp_path):
     assert back.coords.equals(array.coords) and result.fill(array).identical(array)
 
 
+@pytest.mark.parametrize("verb", ["decompose", "complete", "fit", "fit with gaps"])
+def test_a_dataset_with_one_variable_is_that_variable(verb):
+    xarray = pytest.importorskip("xarray")
+    data = xarray.Dataset({"rain": (("a", "b"), X)}, {"a": np.arange(12.0), "height": ("b", np.ones(9))})
+    back = VERBS[verb](data).to_array()
+    assert back.name == "rain" and set(back.coords) == {"a", "height"}
+    with pytest.raises(tg.DataError, match=r"variables \['rain', 'wind'\]; choose one"):
+        VERBS[verb](data.assign(wind=data.rain))
+
+
+def test_gaps_of_xarray_are_missing_entries():
+    xarray = pytest.importorskip("xarray")
+    holes = xarray.DataArray(
+        np.where(np.arange(X.size).reshape(X.shape) % 7 == 4, np.nan, X), dims=("a", "b")
+    )
+    for result in (
+        tg.complete(holes, max_steps=2, **FAST),
+        tg.fit(holes, Structure.tensor_train(X.shape, 2), random_state=0),
+    ):
+        assert result.fill(holes).dims == ("a", "b") and result.axes.names == ("a", "b")
+        np.testing.assert_allclose(result.fill(holes), X, rtol=1e-2)
+
+
 @pytest.mark.parametrize("verb", [v for v in VERBS if v != "baseline"])
 def test_names(verb):
     named = VERBS[verb](X, names=("row", "station"))
@@ -146,6 +169,8 @@ def test_labels_of_an_array_that_was_cut_into_digits(tmp_path):
     tensor, how = tg.tensorize(x.to_numpy(), ((2, 4), (4,)))
     result = tg.decompose(tensor, max_error=1e-6, **FAST)
     assert result.leg_names is None
+    as_it_is = tg.tensorize(tensor, tensor.shape)[1]
+    assert dataclasses.replace(result, tensorization=as_it_is).leg_names is None
     cut = dataclasses.replace(result, tensorization=how)
     assert cut.leg_names == ("axis0÷4", "axis0÷1", "axis1")
     named = dataclasses.replace(cut, axes=Axes.of(x, 2))

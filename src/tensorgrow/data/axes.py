@@ -264,6 +264,16 @@ def is_xarray(x: Any) -> bool:
     return (type(x).__module__.partition(".")[0], type(x).__name__) == ("xarray", "DataArray")
 
 
+def one_variable(x: Any) -> Any:
+    """Return the variable of an `xarray.Dataset` that has one beside its coordinates; others as they are."""
+    if (type(x).__module__.partition(".")[0], type(x).__name__) != ("xarray", "Dataset"):
+        return x
+    names = list(map(str, x.data_vars))
+    if len(names) != 1:
+        raise DataError(f"the dataset has the variables {names}; choose one, such as dataset[name]")
+    return x[next(iter(x.data_vars))]
+
+
 def container_of(x: Any) -> Container:
     """Return the kind of array that the user gave; NumPy for all that have no kind of their own."""
     if isinstance(x, torch.Tensor):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.axes import one_variable
 from ..data.blocks import Blocks
 from ..data.partitions.tables import as_partitions
 from ..errors import DataError
@@ -113,7 +114,7 @@ def complete(
     request = Request.parse(
         "complete", HeldOutSearch, GreedyOptions.for_completion, limited=False, **pick(locals())
     )
-    observed = Observed(x, mask, as_loss(loss), weights, validation, truth)
+    observed = Observed(one_variable(x), mask, as_loss(loss), weights, validation, truth)
     return run_task(as_observation_task(observed, request), request.audience)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.axes import one_variable
 from ..data.blocks import Blocks, as_source, is_lazy
 from ..network import RandomState, TensorNetwork, as_generator
 from ..results import Errors, Result
@@ -112,6 +113,7 @@ def decompose(
 
 def as_tensor_data(x: Any, request: Request) -> TensorData:
     """Take a tensor into memory, or block by block where it does not fit or the user says so."""
+    x = one_variable(x)
     by_blocks = isinstance(x, Blocks) or (is_lazy(x) and not fits_in_memory(x, request))
     data: TensorData = (
         BlockTensor(x, request)

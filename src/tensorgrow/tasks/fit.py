@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.axes import is_xarray, one_variable
 from ..data.blocks import is_lazy
 from ..data.observations import is_listed
 from ..data.partitions.tables import is_partitioned
@@ -99,7 +100,7 @@ def fit(
         raise OptionError(f"tolerance={tolerance!r} must not be negative")
     keywords: Keywords = {**pick(locals()), "max_steps": 0}
     request = Request.parse("fit", HeldOutSearch, GreedyOptions.for_completion, limited=False, **keywords)
-    entry_loss = as_loss(loss)
+    x, entry_loss = one_variable(x), as_loss(loss)
     has_missing = mask is not None or is_listed(x) or is_partitioned(x) or has_gaps(x)
     by_entries = has_missing or not isinstance(entry_loss, Squared)
     most, least = (FIT_SWEEPS, FIT_TOLERANCE) if by_entries else (SWEEPS, TOLERANCE)
@@ -121,6 +122,8 @@ def has_gaps(x: Any) -> bool:
     """Whether an array in memory has entries that are masked or NaN."""
     if np.ma.is_masked(x):
         return True
+    if is_xarray(x) and not is_lazy(x):
+        x = x.to_numpy()
     if isinstance(x, torch.Tensor):
         return not x.is_meta and bool(torch.isnan(x).any())
     return not is_lazy(x) and isinstance(x, np.ndarray) and x.dtype.kind in "fc" and bool(np.isnan(x).any())

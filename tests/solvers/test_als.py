@@ -283,7 +283,7 @@ def test_stops_by_the_rule_of_the_paper():
 
 
 def test_stops_at_the_deadline_and_after_max_sweeps():
-    assert long_run(deadline=time.perf_counter() - 1.0)[1].num_sweeps == 1
+    assert long_run(deadline=time.perf_counter())[1].num_sweeps == 1
     assert long_run(max_sweeps=7)[1].num_sweeps == 7
 
 

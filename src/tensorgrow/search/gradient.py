@@ -13,6 +13,7 @@ from ..errors import DataError, MemoryLimitError
 from ..network import TensorNetwork
 from ..objectives import Differentiable, Screening, Sharing
 from ..solvers import TrainingOptions, grow_state, train
+from ..solvers.deadline import check_time
 from ..solvers.gradient import State
 from ..steps import StopReason
 from ..structure import Edge, Structure
@@ -193,6 +194,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         self, fitted: Fitted, edge: Edge, shortcut: Callable[..., torch.Tensor] | None = None
     ) -> tuple[Edge, tuple[torch.Tensor, torch.Tensor], float]:
         """Train the new slices of an edge; returns them and the score."""
+        check_time(self.context.deadline)
         problem, network = self.problem, fitted.network
         objective, o, structure = problem.objective, problem.options, network.structure
         i, j = edge

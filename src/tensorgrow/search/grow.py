@@ -10,6 +10,7 @@ from ..data.devices import gigabytes
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..solvers import ALSSettings, als
+from ..solvers.deadline import check_time
 from ..structure import Edge, Structure
 from .problem import Problem
 from .score import Candidate, ScoreMemory, add_slices, score_edges, score_of
@@ -27,10 +28,23 @@ def refit(
     tolerance: float | None = None,
     give_up: bool = False,
 ) -> Fitted:
-    """ALS with the options of the search; stops at the target.
+    """ALS with the options of the search; stops at the target. Long after the deadline it is given up.
 
     Raises `MemoryLimitError` where a sweep would take too much.
     """
+    check_time(problem.context.deadline)
+    return fit_network(problem, network, sweeps=sweeps, tolerance=tolerance, give_up=give_up)
+
+
+def fit_network(
+    problem: Problem,
+    network: TensorNetwork,
+    *,
+    sweeps: int | None = None,
+    tolerance: float | None = None,
+    give_up: bool = False,
+) -> Fitted:
+    """`refit`, however late it is."""
     if not problem.fits(network.structure):
         raise too_large(problem, network.structure)
     o = problem.options
@@ -54,6 +68,7 @@ def refit(
         give_up=give_up,
         deadline=problem.context.deadline,
     )
+    problem.context.is_converged = fit.num_sweeps < settings.max_sweeps and not problem.context.is_out_of_time
     return measure(problem, fit.network, fit.loss)
 
 
@@ -106,6 +121,7 @@ def _grow_one_of(
     edges: list[Edge], problem: Problem, current: Fitted, care: Care
 ) -> tuple[Fitted, Edge] | None:
     """Raise the rank of the most promising of some edges; None when none helps."""
+    check_time(problem.context.deadline)
     score = partial(_score, problem, current)
     memory = care.memory
     candidates = memory.score(current.network.structure, edges, score) if memory else score(edges)

@@ -14,6 +14,7 @@ import torch
 from ..errors import FileFormatError
 from ..network import TensorNetwork
 from ..results import PathPoint, add_to_path
+from ..solvers.deadline import OutOfTime
 from ..steps import Record, Step, StopReason
 from ..structure import Edge, Structure
 from .limits import Limits
@@ -29,10 +30,17 @@ N_co = TypeVar("N_co", bound=NetworkState, covariant=True)
 
 @dataclass
 class Context:
-    """What changes while a problem stays the same: random numbers and the time that is left."""
+    """What changes while a problem stays the same: random numbers and the time that is left.
+
+    Attributes
+    ----------
+    is_converged
+        Whether the last fit ended by itself, and not by its number of sweeps or by the time.
+    """
 
     generator: torch.Generator
     deadline: float = math.inf
+    is_converged: bool = True
 
     @property
     def is_out_of_time(self) -> bool:
@@ -70,6 +78,8 @@ class Search(ABC, Generic[P_co, S_co]):
     ----------
     uses
         Names of the `GreedyOptions` that the search reads; a task refuses others.
+    began
+        When the task began, a value of ``time.perf_counter()``: what it did before counts as time of the run.
     hit_limit
         Whether steps or time ended the run, so that it can be resumed with more of them.
     """
@@ -82,18 +92,25 @@ class Search(ABC, Generic[P_co, S_co]):
         self.state = state
         self.context = context
         self.hit_limit = False
+        self.began: float | None = None
         self._begin = 0.0
 
     def __iter__(self) -> Iterator[Record]:
         """Advance until done; yield the steps of every move."""
         state = self.state
-        self._begin = time.perf_counter() - state.elapsed
+        begin, self.began = time.perf_counter() if self.began is None else self.began, None
+        self._begin = begin - state.elapsed
         limit = self.limits.max_seconds
         self.context.deadline = math.inf if limit is None else self._begin + limit
         while state.stop is None:
             before = len(state.steps)
-            with state.transaction(self.context.generator):
-                self._advance()
+            try:
+                with state.transaction(self.context.generator):
+                    self._advance()
+            except OutOfTime:
+                if not self.has_answer:
+                    raise
+                self._break_off()
             state.elapsed = self.seconds
             yield from state.steps[before:]
 
@@ -152,6 +169,11 @@ class Search(ABC, Generic[P_co, S_co]):
                 self._end(limit)
                 return
         self._phases[state.phase]()
+
+    def _break_off(self) -> None:
+        """End after a move that came too late and was undone."""
+        self.hit_limit = True
+        self._end(StopReason.MAX_SECONDS)
 
     def _end(self, reason: StopReason) -> None:
         self.state.stop = reason
@@ -227,6 +249,11 @@ class NetworkSearch(Search[P_co, N_co]):
         """The best network; only for moves that come after one was noted."""
         assert self.state.best is not None
         return self.state.best
+
+    def _break_off(self) -> None:
+        if not self.state.steps:  # the first move: its fit is there, what should follow is not
+            self._record("start")
+        super()._break_off()
 
     @abstractmethod
     def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:

@@ -17,6 +17,7 @@ from ..network import TensorNetwork
 from ..objectives import LeastSquares
 from ..objectives.base import CANCELLATION, CANCELLATION_SINGLE
 from ..structure import Structure
+from .deadline import OutOfTime, TimedCores
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def als(
     give_up
         Stop early when the losses, extrapolated as a geometric series, will not reach `target`.
     deadline
-        Value of ``time.perf_counter()`` after which no new sweep starts.
+        Value of ``time.perf_counter()`` after which no new sweep starts, except the first; one that is under
+        way long after it is broken off, and undone unless it is the first.
     keep_on_interrupt
         Ctrl-C ends the fit after the last whole sweep, instead of being raised.
     """
@@ -87,10 +89,13 @@ def als(
                 step.forget()
             if settings.accelerate:
                 arrays, loss = step.sweep(
-                    arrays, previous, lambda a: _sweep(objective, structure, a, settings.ridge)
+                    arrays, previous, lambda a: _sweep(objective, structure, a, settings.ridge, deadline)
                 )
             else:
-                loss = _sweep(objective, structure, arrays, settings.ridge)
+                loss = _sweep(objective, structure, arrays, settings.ridge, deadline)
+        except _BrokenOff as late:
+            arrays = whole if losses else late.cores
+            break
         except KeyboardInterrupt:
             if not (keep_on_interrupt and losses):
                 raise
@@ -165,8 +170,26 @@ class Extrapolation:
         return out, loss
 
 
-def _sweep(objective: LeastSquares, structure: Structure, arrays: list[Array], ridge: float) -> float:
-    squared = objective.sweep(structure, arrays, ridge)
+class _BrokenOff(Exception):
+    """A sweep ran out of time after it had updated some of the cores."""
+
+    def __init__(self, cores: list[Array]) -> None:
+        super().__init__()
+        self.cores = cores
+
+
+def _sweep(
+    objective: LeastSquares, structure: Structure, arrays: list[Array], ridge: float, deadline: float
+) -> float:
+    if math.isfinite(deadline):
+        timed = TimedCores(arrays, deadline)
+        try:
+            squared = objective.sweep(structure, timed, ridge)
+        except OutOfTime:
+            raise _BrokenOff(list(timed)) from None
+        arrays[:] = timed
+    else:
+        squared = objective.sweep(structure, arrays, ridge)
     share = CANCELLATION_SINGLE if is_single(arrays[0].dtype) else CANCELLATION
     if squared < share * objective.norm**2:
         return objective.loss(structure, arrays)

@@ -43,8 +43,13 @@ class PlainStep:
         self._count = 0
 
     def __call__(self, batch: Any) -> None:
-        self._count += 1
         self._step(batch)
+        self._count += 1
+
+    @property
+    def count(self) -> int:
+        """Steps since the last mean was taken."""
+        return self._count
 
     def take_mean(self) -> tuple[float, int]:
         """Mean loss over the steps since the last call, each before its own move; and their number."""

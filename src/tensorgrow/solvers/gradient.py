@@ -13,6 +13,7 @@ import torch
 from ..errors import DataError, OptionError, check_choice, check_positive, check_whole
 from ..structure import Structure
 from .cuda_graphs import CapturedStep, PlainStep
+from .deadline import OutOfTime
 
 Optimizer = Literal["adam", "adamw", "sgd", "lbfgs"] | Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 Schedule = Literal["constant", "cosine"] | Callable[[torch.optim.Optimizer], Any]
@@ -202,7 +203,7 @@ def train(
     state
         From an earlier training of the same parameters.
     deadline
-        Value of ``time.perf_counter()`` after which no new epoch starts.
+        Value of ``time.perf_counter()`` after which an epoch is broken off; what it has reached counts.
     buffers
         What the loss changes as it is computed, such as running statistics.
     may_stay
@@ -222,15 +223,26 @@ def train(
         best = math.inf
     best_values, best_loss = _copies(all_values), math.nan
     stale = done = 0
-    step = options.step(optimizer, leaves, loss, buffers)
+    watch = _Watch(loss, leaves, deadline)
+    step = options.step(optimizer, leaves, watch if math.isfinite(deadline) else loss, buffers)
     average = _Average(leaves, options.average)
+    is_late = False
     for _ in range(count):
         if best <= enough:
             break
-        for batch in batches():
-            step(batch)
-            average.note()
+        try:
+            for batch in batches():
+                step(batch)
+                average.note()
+        except OutOfTime:
+            is_late = True
+            if whole:
+                watch.restore()
+            elif not step.count:
+                break  # nothing has happened in this epoch
         mean, steps = step.take_mean()
+        if is_late and whole:
+            mean, steps = watch.lowest, 1
         if not steps:
             raise DataError("`batches` is empty, or can be iterated over only once; give a list or a loader")
         done += 1
@@ -248,7 +260,7 @@ def train(
             best, best_values, best_loss = now, _copies(all_values), mean
         average.swap()
         patient = stale < options.patience or (not whole and stale * steps < options.patient_steps)
-        if not patient or time.perf_counter() > deadline:
+        if not patient or is_late or time.perf_counter() > deadline:
             break
     step.close()
     with torch.no_grad():
@@ -260,6 +272,32 @@ def train(
             "learning rate, or give an `init`"
         )
     return Training(best, best_loss, done, _dump_state(optimizer, leaves))
+
+
+class _Watch:
+    """A loss that is computed once after the deadline at most, and the parameters for which it was lowest."""
+
+    def __init__(
+        self, loss: Callable[[Any], torch.Tensor], leaves: list[torch.Tensor], deadline: float
+    ) -> None:
+        self.loss, self.leaves, self.deadline = loss, leaves, deadline
+        self.lowest, self._values, self._was_computed = math.inf, leaves, False
+
+    def __call__(self, batch: Any) -> torch.Tensor:
+        if self._was_computed and time.perf_counter() > self.deadline:
+            raise OutOfTime
+        self._was_computed = True
+        value = self.loss(batch)
+        size = float(value.detach())
+        if size < self.lowest:
+            self.lowest, self._values = size, _copies(self.leaves)
+        return value
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Bring the best parameters back: a line search may have been far from them."""
+        for own, other in zip(self.leaves, self._values):
+            own.copy_(other)
 
 
 class _Average:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 
@@ -13,8 +14,8 @@ from ..losses import squared
 from ..network import TensorNetwork
 from ..objectives import HeldOut
 from ..results import Errors, Result
-from ..search import Context, HeldOutProblem, HeldOutSearch
-from ..solvers import ALSSettings, als
+from ..search import Context, Fitted, HeldOutProblem, HeldOutSearch
+from ..solvers import ALSFit, ALSSettings, als
 from ..steps import Step, StopReason
 from .task import NetworkTask, deadline_of_last_fit
 
@@ -85,13 +86,16 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         return HeldOutSearch(problem, limits, self.start())
 
     def finish(self, search: HeldOutSearch) -> Result:
-        begin, history = time.perf_counter(), self.history(search)
+        begin, history, options = time.perf_counter(), self.history(search), search.problem.options
         objective = self.objective(search.ridge, everything=True)
-        network, is_interrupted = self._refit(search, objective)
+        answer = search.answer
+        assert answer is not None
+        fit = self._refit(search, answer.network, objective) if self._may_refit(search, answer) else None
+        network, is_late = (answer if fit is None else fit).network, search.context.is_out_of_time
         loss = objective.loss(network.structure, objective.to_arrays(network))
         error = loss / (objective.norm or 1.0)
         seconds = search.state.elapsed + time.perf_counter() - begin
-        if search.problem.holds_out:
+        if fit is not None:
             same = (s.start for s in reversed(history) if s.structure == network.structure)
             step = Step(
                 index=len(history),
@@ -106,32 +110,36 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
                 start=next(same, 0),
             )
             history = (*history, step)
-        stop = StopReason.INTERRUPTED if is_interrupted else search.state.stop
+        stop = StopReason.INTERRUPTED if fit is not None and fit.interrupted else search.state.stop
         errors = self.errors(search, network, error)
         if self.structure is not None and stop is StopReason.MAX_STEPS:  # no step was asked for
-            stop = StopReason.CONVERGED
+            converged = search.context.is_converged if fit is None else fit.num_sweeps < options.final_sweeps
+            stop = StopReason.CONVERGED if converged else StopReason.MAX_STEPS
+            stop = StopReason.MAX_SECONDS if is_late else stop
         return self.result(
             search, network, errors, history=history, stop=stop, seconds=seconds, ridge=search.ridge
         )
 
-    def _refit(self, search: HeldOutSearch, objective: HeldOut) -> tuple[TensorNetwork, bool]:
-        """Fit the answer to all data, where some was held out; and whether Ctrl-C ended that."""
-        answer, o = search.answer, search.problem.options
-        assert answer is not None
-        if not search.problem.holds_out:
-            return answer.network, False
+    def _may_refit(self, search: HeldOutSearch, answer: Fitted) -> bool:
+        """Whether data was held out, and there is time for a last fit or it takes none."""
+        if not search.problem.holds_out or time.perf_counter() <= deadline_of_last_fit(search):
+            return search.problem.holds_out
+        return search.problem.pace.is_cheap(answer.network.structure)
+
+    def _refit(self, search: HeldOutSearch, network: TensorNetwork, objective: HeldOut) -> ALSFit:
+        """Fit the answer to all data, where some was held out."""
+        o = search.problem.options
         settings = ALSSettings(
             max_sweeps=o.final_sweeps,
             tolerance=o.final_tolerance,
             ridge=o.rounding_ridge,
             balance_every=o.balance_every,
             accelerate=o.accelerate,
-            momentum=search.problem.momentum(answer.network.structure),
+            momentum=search.problem.momentum(network.structure),
         )
         deadline = deadline_of_last_fit(search)
         try:
             with interruptible():
-                fit = als(objective, answer.network, settings, deadline=deadline, keep_on_interrupt=True)
+                return als(objective, network, settings, deadline=deadline, keep_on_interrupt=True)
         except KeyboardInterrupt:  # before the first sweep was done: the network as it is
-            return answer.network, True
-        return fit.network, fit.interrupted
+            return ALSFit(network, math.nan, (), interrupted=True)

@@ -155,7 +155,7 @@ class ObservationTask(HeldOutTask):
     def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
         answer = search.answer
         assert answer is not None
-        fitted, structure = self.objective(search.ridge), answer.network.structure
+        fitted, structure = search.problem.objective.with_ridge(search.ridge), answer.network.structure
         arrays = fitted.to_arrays(answer.network)
         train, validation = fitted.loss(structure, arrays), fitted.validation_loss(structure, arrays)
         return Errors(

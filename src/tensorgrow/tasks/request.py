@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
@@ -35,11 +36,14 @@ class Audience:
         Whether to show a live line; None: where a person watches.
     checkpoint
         A file to store the state in, and to resume from.
+    begin
+        Since when they wait, a value of ``time.perf_counter()``: taking the data in counts as time.
     """
 
     progress: bool | None = False
     callbacks: Callbacks = None
     checkpoint: str | Path | None = None
+    begin: float = field(default_factory=time.perf_counter)
 
     def listeners(self) -> list[Listener]:
         """Return the callbacks, and the live line."""

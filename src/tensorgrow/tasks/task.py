@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import platform
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -82,6 +80,7 @@ def run_task(task: Task[S, R], audience: Audience) -> R:
             if checkpoint.load(search):
                 task.check_resumed(search)
             listeners.insert(0, checkpoint)
+        search.began = audience.begin
         run(search, listeners, interrupts.hold)
         result = task.finish(search)
         if isinstance(result, Result):  # whatever the search took its error for
@@ -311,12 +310,10 @@ def limit_threads(samples: torch.Tensor) -> AbstractContextManager[None]:
 def deadline_of_last_fit(search: AnySearch) -> float:
     """Return when the fit after a search must end.
 
-    A run that is out of time gets a tenth more of it: the last fit matters more than the last growth.
+    A run that is out of time gets a twentieth more of it, as the last fit matters more than the last growth;
+    and the error is to be computed after it.
     """
-    limit = search.limits.max_seconds
-    if limit is None:
-        return math.inf
-    return time.perf_counter() + max(limit - search.state.elapsed, 0.1 * limit)
+    return search.context.deadline + 0.05 * (search.limits.max_seconds or 0.0)
 
 
 def describe(like: torch.Tensor, **more: Any) -> dict[str, Any]:

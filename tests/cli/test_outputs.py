@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tensorgrow as tg
-from tensorgrow.cli import run
+from tensorgrow.cli import ExitCode, run
 from tensorgrow.data.tensorization import Tensorization
 from tests.cli.conftest import call, document
+from tests.storage import file_size_limit
 
 pytest.importorskip("typer")
 
@@ -142,3 +145,39 @@ def test_what_is_read_is_not_replaced(capsys, tensor, line, what):
     assert run(line.split()) == 2
     assert f"would replace the {what}; choose another name" in capsys.readouterr().err
     assert {p.name: p.read_bytes() for p in Path().iterdir()} == before
+
+
+# -- full disks --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of files")
+def test_a_full_disk_is_one_line_and_leaves_the_previous_file(capsys, tensor, folder):
+    previous = folder / "x.safetensors"
+    previous.write_text("previous")
+    with file_size_limit(500):
+        code = run(["decompose", "x.npy", "-e", "1e-6", "--quiet", "-o", "x.safetensors"])
+    said = capsys.readouterr().err
+    assert code == ExitCode.BAD_INPUT
+    assert "error: cannot write x.safetensors: " in said
+    assert said.count("\n") == 1
+    assert previous.read_text() == "previous"
+    assert sorted(p.name for p in folder.iterdir()) == ["x.npy", "x.safetensors"]
+
+
+def test_a_network_that_cannot_be_written_is_saved_elsewhere(capsys, tensor, folder, monkeypatch):
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    save = tg.Result.save
+
+    def full(result, path, *more, **options):
+        if Path(path).parent == Path():
+            raise tg.WriteError(f"cannot write {path}: the disk is full")
+        save(result, path, *more, **options)
+
+    monkeypatch.setattr(tg.Result, "save", full)
+    assert run(["decompose", "x.npy", "-e", "1e-6", "--quiet", "-o", "x.safetensors"]) == ExitCode.BAD_INPUT
+    said = capsys.readouterr().err
+    (saved,) = elsewhere.rglob("x.safetensors")
+    assert f"The network is saved as {saved} instead" in said
+    assert tg.load(saved).relative_error < 1e-6

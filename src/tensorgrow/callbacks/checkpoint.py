@@ -53,8 +53,8 @@ class Checkpoint:
             )
         theirs = header["identity"]
         for name, mine in self.identity.items():
-            if theirs.get(name) != mine:
-                then, now = _differences(theirs.get(name), mine)
+            then, now = _differences(theirs.get(name, mine), mine)
+            if then != now:
                 raise OptionError(
                     f"the checkpoint {self.path} belongs to another run: its {name} is {then!r:.200}, here "
                     f"it is {now!r:.200}. Use another file, or delete this one to start anew"
@@ -94,8 +94,11 @@ class Checkpoint:
 
 
 def _differences(one: object, other: object) -> tuple[object, object]:
-    """Of two dictionaries, such as options, the items that differ; other values as they are."""
+    """Of two dictionaries, such as options, the items that differ; other values as they are.
+
+    What the first one, of the file, does not have counts as the same: an earlier version did not know it.
+    """
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other
-    names = [n for n in {**one, **other} if n not in one or n not in other or one[n] != other[n]]
-    return {n: one[n] for n in names if n in one}, {n: other[n] for n in names if n in other}
+    names = [n for n in one if n not in other or one[n] != other[n]]
+    return {n: one[n] for n in names}, {n: other[n] for n in names if n in other}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..callbacks.signals import Interrupts
 from ..data.array_files import NETCDF, WRITABLE
 from ..data.sizes import bytes_text, stored_bytes
 from ..data.tensorization import Tensorization
-from ..errors import FileFormatError, OptionError, counted
+from ..errors import FileFormatError, OptionError, WriteError, counted
 from ..results import Result
 from ..steps import StopReason
 from ..structure import Structure
@@ -52,7 +53,10 @@ def check_outputs(
             raise OptionError(f"cannot write {path}: the folder {folder} does not exist")
         if path.is_dir() and path.suffix.lower() != ".zarr":
             raise OptionError(f"cannot write {path}: it is a folder")
-        if not os.access(path if path.exists() else folder, os.W_OK):
+        # A file is replaced, which needs the right to write to its folder; so does one behind a link.
+        if not os.access(Path(os.path.realpath(path)).parent, os.W_OK):
+            raise OptionError(f"cannot write {path}: permission denied")
+        if path.exists() and not os.access(path, os.W_OK):
             raise OptionError(f"cannot write {path}: permission denied")
 
 
@@ -125,7 +129,7 @@ def finish(
         files = output.output or []
         for path in files:
             if path.suffix.lower() == NETWORK_SUFFIX:
-                result.save(path, whole=output.history)
+                _save(result, path, whole=output.history)
             else:
                 data.write(path, result, keep_observed)
         if output.report is not None:
@@ -141,6 +145,19 @@ def finish(
         saved = escape(", ".join(written))
         err.print(f"[bold yellow]interrupted:[/] the best network so far is saved ({saved})", soft_wrap=True)
         raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _save(result: Result, path: Path, *, whole: bool) -> None:
+    """Save a network; where there is no room for it, elsewhere: it may have taken hours."""
+    try:
+        result.save(path, whole=whole)
+    except WriteError as error:
+        try:
+            rescued = Path(tempfile.mkdtemp(prefix="tensorgrow-")) / path.name
+            result.save(rescued, whole=whole)
+        except OSError:
+            raise error from None
+        raise WriteError(f"{error}. The network is saved as {rescued} instead") from error
 
 
 def write_report(

@@ -65,6 +65,8 @@ def test_resumes_to_the_same_result_with_dropout(tmp_path):
     assert same(run(net, max_steps=2, checkpoint=file), whole)
     with pytest.raises(tg.OptionError, match="another run"):
         run(net, max_steps=2, checkpoint=file, noise=0.5)
+    with pytest.raises(tg.OptionError, match="another run: its loss"):
+        run(net, max_steps=2, checkpoint=file, loss=nn.functional.l1_loss)
 
 
 def test_the_final_training_uses_the_validation_data():

@@ -113,7 +113,8 @@ class PartitionedObservations:
         try:
             columns = tuple(parquet.read_schema(files[0]).names)
         except Exception as error:
-            raise DataError(f"{names[0]} cannot be read ({type(error).__name__}: {error})") from error
+            said = " ".join(str(error).split())
+            raise DataError(f"{names[0]} cannot be read ({type(error).__name__}: {said})") from error
         columns = tuple(c for c in columns if not c.startswith("__index_level_"))
         return cls(
             files, names, columns, value, _tuple(str, index), _tuple(int, shape), weights, client, threads

@@ -15,7 +15,7 @@ from torch import nn
 from ...callbacks.base import Callbacks
 from ...callbacks.signals import interruptible
 from ...data.devices import choose_device
-from ...data.fingerprint import fingerprint_tensors
+from ...data.fingerprint import fingerprint_function, fingerprint_tensors
 from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole
 from ...network import RandomState, as_generator
 from ...search import EdgePolicy, GreedyOptions, Limits
@@ -199,7 +199,8 @@ class GrowTask(Task[GrowSearch, GrowResult]):
             "train_data": trainer.training.fingerprint(),
             "validation_data": trainer.validation.fingerprint(),
             "training": trainer.options.to_dict(),
-            "score": score if isinstance(score, str) else getattr(score, "__name__", "function"),
+            "loss": fingerprint_function(trainer.loss),
+            "score": score if isinstance(score, str) else fingerprint_function(score),
             "max_parameters": self.limits.max_parameters,
             "edges": pairs,
             "edge_score": options.to_dict()["edge_score"],

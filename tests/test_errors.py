@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tensorgrow as tg
-from tensorgrow.errors import check_choice, check_kind, check_positive, check_whole, counted, warn
+from tensorgrow.errors import check_choice, check_kind, check_positive, check_whole, counted, needs, warn
 
 
 def test_warnings_point_at_the_line_outside_the_package():
@@ -62,3 +62,17 @@ def test_one_is_not_a_plural():
     assert [counted(n, "step") for n in (0, 1, 2, 1200)] == ["0 steps", "1 step", "2 steps", "1,200 steps"]
     result = tg.fit(np.ones((2, 2)), tg.Structure.rank_one((2, 2)), random_state=0)
     assert "1 step," in repr(result)
+
+
+def test_hints_work_in_a_clone_and_in_an_installed_copy(monkeypatch):
+    assert (
+        needs("a film needs Pillow", "plot") == 'a film needs Pillow: pip install -e ".[plot]" in the clone'
+    )
+    monkeypatch.setattr(Path, "is_file", lambda self: False)
+    assert needs("a film needs Pillow", "plot") == 'a film needs Pillow: pip install "tensorgrow[plot]"'
+
+
+def test_every_hint_is_made_in_one_place():
+    source = Path(tg.__file__).parent
+    with_hints = {p.name for p in source.rglob("*.py") if "pip install" in p.read_text(encoding="utf-8")}
+    assert with_hints == {"errors.py"}

@@ -11,6 +11,7 @@ import sys
 import warnings
 from itertools import pairwise
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 
@@ -123,13 +124,24 @@ def check_bounds(bounds: Any) -> tuple[float | None, float | None] | None:
     return low, high
 
 
-def import_package(name: str, message: str) -> Any:
+def needs(what: str, extra: str) -> str:
+    """Return a message that says what needs a package, and how to install the extra that brings it.
+
+    In a clone that is an editable installation: before the first release no index knows the name. An
+    installed copy needs no index either, since pip takes its extras from what is installed.
+    """
+    is_clone = (Path(__file__).parents[2] / "pyproject.toml").is_file()
+    command = f'-e ".[{extra}]" in the clone' if is_clone else f'"tensorgrow[{extra}]"'
+    return f"{what}: pip install {command}"
+
+
+def import_package(name: str, what: str, extra: str) -> Any:
     """Import a module of an optional package.
 
-    `message` says what needs it and how to install it, for the error where it is missing.
+    `what` needs it and `extra` brings it; the error says so where it is missing.
     """
     try:
         importlib.import_module(name.split(".")[0])
         return importlib.import_module(name)
     except ImportError as error:
-        raise MissingPackageError(message) from error
+        raise MissingPackageError(needs(what, extra)) from error

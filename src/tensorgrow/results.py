@@ -296,7 +296,7 @@ class Result:
         """
         values = self.expected(self.network.entries(self._positions(indices)))
         if is_frame(indices) and hasattr(indices, "index"):
-            pandas = import_package("pandas", "frames need pandas: pip install pandas")
+            pandas = import_package("pandas", "frames need pandas", "io")
             name = None if self.axes is None else self.axes.value
             return pandas.Series(present(values, "numpy", None), indices.index, name=name)
         is_torch = "torch" in (self.container, container_of(indices))

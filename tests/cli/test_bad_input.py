@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -156,10 +158,28 @@ def test_bad_input(bad, monkeypatch, capsys, line, message):
     assert sorted(p.name for p in bad.rglob("*")) == before
 
 
-def test_without_typer_the_extra_is_named(monkeypatch, capsys):
-    monkeypatch.setitem(__import__("sys").modules, "typer", None)
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_its_packages_the_extra_is_named(monkeypatch, capsys, package):
+    monkeypatch.setitem(sys.modules, package, None)
     assert run(["version"]) == 2
-    assert "tensorgrow[cli]" in capsys.readouterr().err
+    said = 'error: the command line needs typer and rich: pip install -e ".[cli]" in the clone\n'
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize(
+    ("file", "package"),
+    [("x.h5", "h5py"), ("x.zarr", "zarr"), ("x.nc", "xarray"), ("x.nc", "h5netcdf"), ("x.mat", "scipy")],
+)
+def test_without_the_package_of_a_file_the_extra_is_named(tmp_path, monkeypatch, capsys, file, package):
+    monkeypatch.chdir(tmp_path)
+    tg.interop  # noqa: B018 - everything is imported before packages are hidden
+    if package == "h5netcdf" and find_spec("netCDF4"):
+        pytest.skip("netCDF4 reads it instead")
+    Path(file).write_bytes(b"anything")
+    monkeypatch.setitem(sys.modules, package, None)
+    assert run(["decompose", file]) == 2
+    said = f'error: {Path(file).suffix} files need {package}: pip install -e ".[io]" in the clone\n'
+    assert capsys.readouterr().err == said
 
 
 def test_warnings_are_notes(tmp_path, monkeypatch, capsys):

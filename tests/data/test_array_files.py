@@ -180,7 +180,7 @@ def test_missing_packages_are_named(tmp_path, monkeypatch, suffix, module):
     path = tmp_path / f"x{suffix}"
     path.write_bytes(b"x")
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(tg.MissingPackageError, match=r"tensorgrow\[io\]"):
+    with pytest.raises(tg.MissingPackageError, match=r"pip install .*\[io\]"):
         read_array(path)
 
 

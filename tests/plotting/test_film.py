@@ -51,7 +51,7 @@ def test_a_missing_matplotlib_is_named(grown, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(tg.MissingPackageError, match=r"tensorgrow\[plot\]"):
+    with pytest.raises(tg.MissingPackageError, match=r"pip install .*\[plot\]"):
         tg.plotting.draw_network(grown)
-    with pytest.raises(tg.MissingPackageError, match=r"tensorgrow\[plot\]"):
+    with pytest.raises(tg.MissingPackageError, match=r"pip install .*\[plot\]"):
         tg.plotting.growth_film(grown, "film.gif")

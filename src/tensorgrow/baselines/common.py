@@ -197,4 +197,4 @@ def refuse_checkpoint(method: str) -> NoReturn:
 def require(module: str, method: str) -> Any:
     """Import a module of an optional package; the error for a missing one names the extra that brings it."""
     package = module.partition(".")[0]
-    return import_package(module, f"{method} needs {package}: pip install 'tensorgrow[baselines]'")
+    return import_package(module, f"{method} needs {package}", "baselines")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from ..errors import OptionError
+from ..errors import OptionError, needs
 from ..search import AnySearch
 from ..steps import Record
 from .forecast import outlook
@@ -20,7 +20,7 @@ class ProgressBar:
             from rich.console import Console
             from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
         except ImportError as error:
-            raise OptionError("progress=True needs rich: pip install 'tensorgrow[progress]'") from error
+            raise OptionError(needs("progress=True needs rich", "progress")) from error
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),

@@ -34,8 +34,8 @@ class TensorBoard:
     """
 
     def __init__(self, log_dir: str | Path) -> None:
-        message = "tracking.TensorBoard needs tensorboard: pip install 'tensorgrow[tensorboard]'"
-        self._class = import_package("torch.utils.tensorboard", message).SummaryWriter
+        what = "tracking.TensorBoard needs tensorboard"
+        self._class = import_package("torch.utils.tensorboard", what, "tensorboard").SummaryWriter
         self._log_dir = str(log_dir)
         self._writer: Any = None
 
@@ -65,8 +65,7 @@ class MLflow:
     """
 
     def __init__(self, run_name: str | None = None) -> None:
-        message = "tracking.MLflow needs mlflow: pip install 'tensorgrow[mlflow]'"
-        self._mlflow = import_package("mlflow", message)
+        self._mlflow = import_package("mlflow", "tracking.MLflow needs mlflow", "mlflow")
         self._run_name = run_name
         self._owns_run = False
 

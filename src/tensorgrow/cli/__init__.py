@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
         for package in ("rich", "typer"):
-            import_package(package, "the command line needs typer and rich: pip install 'tensorgrow[cli]'")
+            import_package(package, "the command line needs typer and rich", "cli")
     except MissingPackageError as error:
         sys.stderr.write(f"error: {error}\n")
         return ExitCode.BAD_INPUT

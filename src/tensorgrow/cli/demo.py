@@ -22,8 +22,8 @@ def photograph() -> npt.NDArray[np.float64]:
     """Grace Hopper in grey, 256 x 256, from 0 to 1: block means of the largest square at the top."""
     import numpy as np
 
-    message = "the photograph of the demo comes with matplotlib: pip install 'tensorgrow[plot,io]'"
-    samples, pillow = (import_package(name, message) for name in ("matplotlib.cbook", "PIL.Image"))
+    what = "the photograph of the demo comes with matplotlib"
+    samples, pillow = (import_package(name, what, "plot,io") for name in ("matplotlib.cbook", "PIL.Image"))
     with pillow.open(str(samples.get_sample_data("grace_hopper.jpg", asfileobj=False))) as file:
         picture = np.asarray(file).astype(float).mean(2) / 255.0
     size, block = 256, min(picture.shape) // 256
@@ -32,7 +32,7 @@ def photograph() -> npt.NDArray[np.float64]:
 
 
 def run(
-    folder: Annotated[Path, typer.Option("--folder", help="Where to write.")] = Path("out"),
+    folder: Annotated[Path, typer.Option("--folder", "-o", help="Where to write.")] = Path("out"),
     max_error: Annotated[float, typer.Option("--max-error", "-e", help="Relative error to reach.")] = 0.15,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -265,6 +266,8 @@ def _read_netcdf(path: Path, key: str | None) -> tuple[Any, str]:
         is_classic = opened.read(3) == b"CDF"
     if not is_classic:  # netCDF 4 is HDF5
         h5py = _package("h5py", "h5py", path)
+        if find_spec("netCDF4") is None:  # either of them reads it for xarray
+            _package("h5netcdf", "h5netcdf", path)
         with h5py.File(path, "r") as file:
             check_hdf5_file(h5py, file, str(path))
     # "all": bounds and grid mappings, too, belong to the coordinates.
@@ -316,7 +319,7 @@ def _choose(
 
 
 def _package(module: str, package: str, path: Path) -> Any:
-    return import_package(module, f"{path.suffix} files need {package}: pip install 'tensorgrow[io]'")
+    return import_package(module, f"{path.suffix} files need {package}", "io")
 
 
 # -- pictures ----------------------------------------------------------------------------------------------

@@ -192,13 +192,13 @@ class Axes:
 
     def to_xarray(self, array: Any) -> Any:
         """Return an array as an `xarray.DataArray` with names, coordinates and attributes."""
-        xarray = import_package("xarray", "this result came from xarray: pip install 'tensorgrow[io]'")
+        xarray = import_package("xarray", "this result came from xarray", "io")
         coords = {key: (c.dims, c.values, dict(c.attrs)) for key, c in self.coordinates.items()}
         return xarray.DataArray(array, coords, self.names, self.value, dict(self.attrs))
 
     def to_frame(self, array: Any) -> Any:
         """Return a matrix as a pandas frame with the labels of its rows and columns."""
-        pandas = import_package("pandas", "this result came from a frame: pip install pandas")
+        pandas = import_package("pandas", "this result came from a frame", "io")
         rows, columns = self.labels
         names = (None if name == default else name for name, default in zip(self.names, SIDES))
         frame = pandas.DataFrame(array, index=rows, columns=columns)

@@ -40,7 +40,7 @@ def write_table(path: str | Path, frame: Any) -> None:
 
 
 def _pandas(path: Path) -> Any:
-    hint = f"{path.suffix} files need pandas and pyarrow: pip install 'tensorgrow[io]'"
+    what = f"{path.suffix} files need pandas and pyarrow"
     if path.suffix.lower() == ".parquet":
-        import_package("pyarrow", hint)
-    return import_package("pandas", hint)
+        import_package("pyarrow", what, "io")
+    return import_package("pandas", what, "io")

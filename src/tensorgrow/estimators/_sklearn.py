@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..callbacks.base import Callbacks
-from ..errors import MissingPackageError, OptionError
+from ..errors import MissingPackageError, OptionError, needs
 from ..network import TensorNetwork
 from ..results import Result
 from ..search import Effort, GreedyOptions
@@ -33,7 +33,7 @@ try:
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise MissingPackageError(
-        "tensorgrow's estimators need scikit-learn 1.6 or later: pip install 'tensorgrow[learn]'"
+        needs("tensorgrow's estimators need scikit-learn 1.6 or later", "learn")
     ) from error
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Networks to and from other libraries: quimb, TensorLy, networkx, and einsum equations.
 
 What is exported holds the same numbers; reading it back gives the same network, cores and all. quimb,
-TensorLy and networkx are imported when needed: ``pip install 'tensorgrow[interop]'``.
+TensorLy and networkx are imported when needed: the extra `interop` brings them.
 """
 
 from .equations import from_einsum, to_einsum

@@ -66,7 +66,7 @@ class Assembly:
 
 def import_optional(name: str) -> Any:
     """Import a module of quimb, TensorLy or networkx."""
-    return import_package(name, f"this needs {name.split('.')[0]}: pip install 'tensorgrow[interop]'")
+    return import_package(name, f"this needs {name.split('.')[0]}", "interop")
 
 
 def assemble(tensors: Iterable[tuple[Any, Sequence[Label]]], open_labels: Sequence[Label]) -> TensorNetwork:

@@ -106,7 +106,7 @@ def _frame(
     figure.text(0.5, 0.95, caption, ha="center", va="center", fontsize=12)
     if picture is not None:
         show_image(figure.add_axes((0.51, 0.02, 0.48, 0.88)), picture)
-    pillow = import_package("PIL.Image", "a film needs Pillow: pip install 'tensorgrow[plot]'")
+    pillow = import_package("PIL.Image", "a film needs Pillow", "plot")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", facecolor="white")
     frame: Image = pillow.open(buffer).convert("RGB")

@@ -103,9 +103,7 @@ def _encode_all(drawn: list[Image]) -> list[str]:
 
 def _shrink(picture: NDArray[np.float64]) -> Image:
     """Draw values from 0 to 1, not larger than a page needs; what is unknown is black."""
-    pillow = import_package(
-        "PIL.Image", "pictures in a report need Pillow: pip install 'tensorgrow[plot]', or leave out image="
-    )
+    pillow = import_package("PIL.Image", "pictures in a report need Pillow, or leave out image=", "plot")
     drawn: Image = pillow.fromarray(np.round(255 * np.nan_to_num(picture, nan=0.0)).astype(np.uint8))
     longest, most = max(drawn.size), 384
     if longest <= most:

@@ -105,9 +105,7 @@ class PartitionedObservations:
         value, index, shape, weights, client, threads
             As for `from_frame`.
         """
-        parquet = import_package(
-            "pyarrow.parquet", "parquet files need pandas and pyarrow; install tensorgrow[dask]"
-        )
+        parquet = import_package("pyarrow.parquet", "parquet files need pandas and pyarrow", "dask")
         files = _find_files(path)
         names = tuple(f"the file {f}" for f in files)
         try:

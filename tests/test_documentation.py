@@ -26,6 +26,17 @@ def test_the_quickstart_of_the_readme_runs_and_says_the_truth(tmp_path, monkeypa
         exec(block, names)
 
 
+def test_the_readme_is_a_first_page_with_a_film():
+    pillow = pytest.importorskip("PIL.Image")
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    (shown,) = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    path = README.parent / shown
+    assert path.stat().st_size < 500_000
+    with pillow.open(path) as film:
+        assert film.n_frames > 10
+
+
 # What a page takes for granted, where its blocks do not say everything.
 PRELUDES = {
     "pictures": """

@@ -170,7 +170,9 @@ def test_readme_has_the_two_commands():
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
-@pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", ".ci/run"])
+@pytest.mark.parametrize(
+    "name", ["LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", "CITATION.cff", ".ci/run"]
+)
 def test_project_files(name):
     assert (ROOT / name).read_text(encoding="utf-8").strip()
     if name == ".ci/run":

@@ -57,6 +57,7 @@ def test_the_shape_makes_whole_numbers_positions_and_a_name_makes_fractions_labe
         ([0.5, 1.0], "'a' has numbers with fractions, such as 0.5.*from_frame.*to_numpy"),
         (np.array(["x", 1], dtype=object), "of the kinds int and str"),
         (np.array([1j, 2j]), "dtype complex128"),
+        (np.array([2**63, 1], dtype=np.uint64), "beyond 63 bits"),
     ],
 )
 def test_columns_that_cannot_be_an_index(column, message):

@@ -30,7 +30,7 @@ def as_labels(values: Any, name: str) -> Labels:
         array = _from_objects(array, name)
     if array.dtype.kind == "u":
         if array.size and int(array.max()) >= 2**63:
-            raise DataError(f"the labels of {name!r} go beyond 63 bits; give text: frame[{name!r}].astype(str)")
+            raise DataError(f"labels of {name!r} go beyond 63 bits; give text, frame[{name!r}].astype(str)")
         array = array.astype(np.int64)
     if array.dtype.kind not in KINDS:
         raise DataError(

@@ -92,6 +92,46 @@ def test_a_damaged_chunk_is_named_by_a_cluster(client, stored, tmp_path):
         decompose(da.from_zarr(stored), **ARGUMENTS)
 
 
+def fail(block, error):
+    raise error
+
+
+FAULTS = {
+    "OSError": (OSError("the disk is away"), r"chunk \(.*OSError: the disk is away"),
+    "FileNotFoundError": (FileNotFoundError(2, "no such file"), r"chunk \(.*FileNotFoundError"),
+    "TimeoutError": (TimeoutError("the store was slow"), r"chunk \(.*TimeoutError: the store was slow"),
+    "ConnectionError": (ConnectionResetError("the store hung up"), r"chunk \(.*ConnectionResetError"),
+    "ValueError": (ValueError("odd numbers"), r"chunk \(.*ValueError: odd numbers"),
+    "complex": (None, "imaginary part would be lost"),
+}
+
+
+@pytest.mark.parametrize("where", ["threads", "cluster"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_chunk_does_wrong_is_said(fault, where, client, tensor):
+    import dask.array as da
+
+    error, words = FAULTS[fault]
+    chunks = da.from_array(tensor, chunks=(4, 9, 7, 6))
+    if error is None:
+        bad = chunks.map_blocks(lambda b: b * (1 + 1j), dtype=float, meta=tensor[:0])
+    else:
+        bad = chunks.map_blocks(fail, error, dtype=float, meta=tensor[:0])
+    chosen = {"threads": 1} if where == "threads" else {"client": client}
+    with pytest.raises(tg.DataError, match=words):
+        decompose(bad, **chosen, **ARGUMENTS)
+
+
+def test_a_closed_client_is_an_error_of_its_own(stored):
+    with distributed.LocalCluster(
+        n_workers=1, processes=False, dashboard_address=":0", memory_limit=0
+    ) as cluster:
+        client = distributed.Client(cluster, set_as_default=False)
+        client.close()
+        with pytest.raises(tg.ClusterError, match=r"client .* is closed. Connect a new one"):
+            decompose(stored, client=client, **ARGUMENTS)
+
+
 def test_a_scheduler_that_is_gone_is_an_error_with_a_checkpoint(stored, tmp_path):
     checkpoint = tmp_path / "run.safetensors"
     with distributed.LocalCluster(

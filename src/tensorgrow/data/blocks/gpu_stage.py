@@ -20,7 +20,7 @@ import torch
 
 from ..parallel.executor import map_in_order
 from .grid import Box
-from .reducer import Kernel, Partial, Reducer, Sums, block_tensor, run_kernel
+from .reducer import Kernel, Partial, Reducer, Sums, block_tensor, check_is_real, run_kernel
 
 
 def lock_pages(size: int) -> torch.Tensor:
@@ -52,6 +52,7 @@ class Stage:
 
     def send(self, slot: int, block: Any) -> Sent:
         """Start the copy of a block to the GPU; the block itself may change afterwards."""
+        check_is_real(block, str(self.dtype))
         if self.arrived[slot] is not None:
             self.arrived[slot].synchronize()  # the memory of the slot is still being copied from
         host = self._fill(slot, block)

@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 
+from ...errors import DataError
 from ..arrays import as_tensor, times_power
 from ..parallel.executor import map_in_order
 from .grid import Box, entries_of
@@ -92,6 +93,7 @@ class Form:
 
     def __call__(self, block: Array) -> Array:
         """Convert a block as it was read."""
+        check_is_real(block, self.dtype)
         if self.device is not None:
             moved = block_tensor(block).to(device=self.device, dtype=getattr(torch, self.dtype))
             return times_power(moved, -self.exponent)
@@ -99,6 +101,15 @@ class Form:
             block = block.resolve_conj().resolve_neg().numpy()
         array = np.asarray(block).astype(self.dtype, copy=False)
         return times_power(array, -self.exponent)
+
+
+def check_is_real(block: Array, dtype: str) -> None:
+    """Raise `DataError` where a block holds complex numbers although its array was declared as real."""
+    if "complex" in str(block.dtype) and "complex" not in dtype:
+        raise DataError(
+            f"a block holds {block.dtype}, but the array was declared as real: the imaginary part would be "
+            "lost. Declare what it holds, for example x.astype(complex), or map_blocks(..., dtype=complex)"
+        )
 
 
 def block_tensor(block: Array) -> torch.Tensor:

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from ...errors import ClusterError, DataError
+from ...errors import ClusterError, DataError, TensorgrowError
 
 # How often a task is tried again after an error of its own; dask itself replaces lost workers.
 RETRIES = 2
@@ -51,7 +51,8 @@ def gather_in_order(
     """Yield the results of the futures that `submit` returns, in their order; the cluster forgets each then.
 
     Every message has a latency, however short it is: as many results are fetched at once as `FETCH_BYTES`
-    allow. `explain` turns the error of future number ``k`` into the one to raise.
+    allow. `explain` turns the error of future number ``k`` into the one to raise, one of ours. An error of a
+    task is its own, whatever its type: the scheduler is gone where a future has neither result nor error.
     """
     futures: list[Any] = []
     try:
@@ -63,6 +64,8 @@ def gather_in_order(
             futures[first:last] = [None] * (last - first)  # their memory on the workers is free now
             yield from results
             first, together = last, int(max(1, FETCH_BYTES // max(map(count_bytes, results))))
+    except TensorgrowError:  # of a task, explained, or of the cluster
+        raise
     except Exception as error:
         if not isinstance(error, CancelledError | OSError) and client.status == "running":
             raise
@@ -106,12 +109,10 @@ def _gather(
     for k, future in zip(numbers, some):
         if future.status == "finished":
             continue
-        try:
-            future.result(timeout=LOOK_EVERY)
-        except (DataError, CancelledError, OSError):
-            raise
-        except Exception as error:
-            raise explain(k, error) from error
+        if future.status != "error":  # cancelled or lost: nobody knows of it any more
+            raise CancelledError(f"task {k} is {future.status}")
+        error = future.exception(timeout=LOOK_EVERY)
+        raise error if isinstance(error, TensorgrowError) else explain(k, error) from error
     return list(client.gather(some))
 
 
@@ -139,7 +140,12 @@ def _check_workers(client: Any, lonely_since: float | None) -> float | None:
 
 
 def workers_of(client: Any) -> dict[str, Any]:
-    """Return what the scheduler knows of its workers."""
+    """Return what the scheduler knows of its workers; raise `ClusterError` where the client is closed."""
+    if client.status != "running":
+        raise ClusterError(
+            f"the client of the scheduler at {_address(client)} is {client.status}. Connect a new one "
+            "and run again"
+        )
     workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
     return workers
 

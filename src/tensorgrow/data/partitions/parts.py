@@ -9,7 +9,14 @@ from typing import Any
 
 from ..devices import usable_cores
 from ..labels import merge_labels
-from ..parallel.dask_client import RETRIES, Opaque, active_client, explain_error, gather_in_order
+from ..parallel.dask_client import (
+    RETRIES,
+    Opaque,
+    active_client,
+    explain_error,
+    gather_in_order,
+    workers_of,
+)
 from ..parallel.executor import map_in_order
 from .rows import Columns, read_labels, read_partition
 from .tables import PartitionedObservations
@@ -159,6 +166,7 @@ def _open(
         return ThreadParts(loads, data.threads or usable_cores(), keep=False)
     from dask.delayed import delayed
 
+    workers_of(client)  # refuses a client that is closed
     later = delayed(read, pure=False)
     tasks = [later(p, *arguments, name) for p, name in pieces]
     return ClientParts(client, client.compute(tasks, retries=RETRIES), data.names)

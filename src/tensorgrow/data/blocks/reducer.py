@@ -105,9 +105,10 @@ class Form:
 
 def check_is_real(block: Array, dtype: str) -> None:
     """Raise `DataError` where a block holds complex numbers although its array was declared as real."""
-    if "complex" in str(block.dtype) and "complex" not in dtype:
+    held = str(getattr(block, "dtype", ""))
+    if "complex" in held and "complex" not in dtype:
         raise DataError(
-            f"a block holds {block.dtype}, but the array was declared as real: the imaginary part would be "
+            f"a block holds {held}, but the array was declared as real: the imaginary part would be "
             "lost. Declare what it holds, for example x.astype(complex), or map_blocks(..., dtype=complex)"
         )
 

@@ -46,3 +46,14 @@ def test_best_tree_halves_a_chain_into_runs(count):
         return place[tree] if isinstance(tree, int) else tuple(rename(t) for t in tree)
 
     runs(rename(best_tree(chain)))
+
+
+@pytest.mark.parametrize("make", [Structure.rank_one, lambda dims: Structure.tensor_train(dims, 2)])
+def test_trees_of_a_thousand_nodes(make):
+    """All intervals of the nodes would take gigabytes."""
+    tree = best_tree(make((2,) * 1030))
+    assert sorted(leaves(tree)) == list(range(1030))
+    deepest, level = 0, [tree]
+    while level := [child for node in level if not isinstance(node, int) for child in node]:
+        deepest += 1
+    assert deepest <= 11

@@ -10,7 +10,7 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow import StopReason as Stop
-from tensorgrow import Structure
+from tensorgrow import Structure, TensorNetwork
 from tensorgrow.search import grow as growth
 from tests.oracles import random_network
 from tests.tasks.completions import SMALL, STRUCTURES, assert_same, error_at, noisy, planted, rebuilt, some
@@ -193,3 +193,16 @@ def test_blocks_are_for_known_tensors():
     for run in (lambda: tg.complete(tg.Blocks(x)), lambda: tg.fit(tg.Blocks(x), SMALL, mask)):
         with pytest.raises(tg.DataError, match=r"every entry is known.* Observations"):
             run()
+
+
+def test_an_order_beyond_the_largest_float():
+    """2^1030 entries: their number is no float, and neither is the memory they would take."""
+    dims, rng = (2,) * 1030, np.random.default_rng(0)
+    entries = tg.Observations(rng.integers(0, 2, (30, 1030)), np.ones(30), dims)
+    ones = TensorNetwork(Structure.rank_one(dims), [torch.ones(2, dtype=torch.float64)] * 1030)
+    with pytest.warns(tg.DataWarning, match="degrees of freedom"):
+        result = tg.fit(entries, ones.structure, init=ones, ridge=1e-2, max_sweeps=1, random_state=0)
+    assert result.relative_error < 0.2
+    assert "2,060 parameters" in repr(result) and "10^301 GB" in result._repr_html_()
+    with pytest.raises(tg.MemoryLimitError, match=r"10\^301 GB"):
+        result.network.to_dense()

@@ -22,6 +22,8 @@ Tree = int | tuple["Tree", ...]
 
 # All subsets have 3^n / 2 splits: 30,000 for 10 nodes.
 ALL_SUBSETS_UP_TO = 10
+# Beyond so many nodes, splits of all intervals (n^3 / 6 of them) take longer than they save.
+INTERVALS_UP_TO = 128
 
 HALF_OCTAVE = 0.5 * np.log(2.0)  # the unit of `size_class`
 
@@ -74,6 +76,8 @@ def _best_tree(
     orders = [_spectral_order(log_ranks)]
     if (log_ranks > 0).sum(1).max() > 2:  # branches: the spectrum mixes those that look alike
         orders.append(_depth_first_order(log_ranks))
+    if n > INTERVALS_UP_TO:
+        return _halve(orders[-1].tolist())
     trees = [_best_in(_intervals(n), order, log_dims, log_ranks, row_class) for order in orders]
     return min(trees, key=lambda pair: pair[0])[1]
 
@@ -192,6 +196,14 @@ def _intervals(n: int) -> Family:
         members[k, first:last] = 1.0
     splits = [(k, index[a, m], index[m, b]) for (a, b), k in index.items() for m in range(a + 1, b)]
     return _family(members, splits)
+
+
+def _halve(order: list[int]) -> Tree:
+    """Tree that halves an order of the nodes again and again."""
+    if len(order) == 1:
+        return order[0]
+    middle = len(order) // 2
+    return _halve(order[:middle]), _halve(order[middle:])
 
 
 def _spectral_order(log_ranks: Floats) -> Ints:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..errors import MemoryLimitError, OptionError, check_positive
+from .sizes import bytes_text
 
 # Entries from which a GPU beats the CPU on whole runs (benchmarks/results/gpu.json).
 GPU_ENTRIES = 1_000_000
@@ -113,6 +114,8 @@ def memory_for(device: torch.device, memory_limit: float | None) -> float:
 
 def gigabytes(size: float) -> str:
     """A number of bytes, for messages."""
+    if size >= 1e30:
+        return bytes_text(size)
     return f"{size / 1e9:,.2f} GB" if size >= 1e7 else f"{size / 1e9:.2g} GB"
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 def bytes_text(count: float) -> str:
     """Write a size: ``7.23 kB`` for 7,232 bytes."""
+    if count >= 1e30:  # of high orders, more than a float can hold
+        return f"10^{len(str(int(count))) - 10} GB"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {unit}"

@@ -14,7 +14,7 @@ import tensorgrow as tg
 pytest.importorskip("sklearn")
 
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_iris
+from sklearn.datasets import load_diabetes, load_digits, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, MissingIndicator, SimpleImputer
@@ -151,3 +151,18 @@ def test_scikit_learn_agrees():
         checks = check_estimator(tg.TNImputer(), on_fail=None)
     assert len(checks) > 35
     assert [r["check_name"] for r in checks if r["status"] not in ("passed", "skipped")] == []
+
+
+def test_columns_that_hardly_vary_do_not_mislead_new_rows():
+    """Margins of pictures: set in a picture or two of those seen, and in others of the new ones."""
+    x = load_digits().data[:300, 8:40]
+    gaps, hidden = with_gaps(x, 0.3, seed=2)
+    model = tg.TNImputer(random_state=0, max_steps=6, keep_empty_features=True).fit(gaps[::2])
+    used = x.std(0) > 0
+    new, there = model.transform(gaps[1::2])[:, used], hidden[1::2][:, used]
+    means = SimpleImputer(keep_empty_features=True).fit(gaps[::2]).transform(gaps[1::2])[:, used]
+    assert error(new, x[1::2][:, used], there) < 0.95 * error(means, x[1::2][:, used], there)
+    outlier = gaps[1:2].copy()
+    outlier[0, np.flatnonzero(~np.isnan(outlier[0]))[0]] = 1e6  # beyond all that was seen
+    filled = model.transform(outlier)[0]
+    assert np.abs(filled[np.isnan(outlier[0])]).max() < 100

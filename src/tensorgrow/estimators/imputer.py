@@ -221,7 +221,8 @@ class TNImputer(TransformerMixin, NetworkEstimator):  # type: ignore[misc]
         self.network_ = self.result_.network
         self._model = RowModel.means(values.shape[1])
         if self._beats_the_means:
-            self._model = RowModel.of(self.network_, values, known)
+            error = self.result_.validation_error or 0.0
+            self._model = RowModel.of(self.network_, values, known, error)
 
     @property
     def _beats_the_means(self) -> bool:

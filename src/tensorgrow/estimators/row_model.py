@@ -13,6 +13,9 @@ from ..structure import Structure
 
 # Least variance of the noise, where columns have variance one: exact relations stay solvable in doubles.
 LEAST_NOISE = 1e-6
+# And as a share of the squared error of held-out values: without it, columns that hardly vary and that the
+# network happens to fit (a pixel at the margin of digits) count as exact, and mislead all others in new rows.
+NOISE_SHARE = 0.05
 # Rows that the noise is estimated from: more change it by less than two per cent.
 ENOUGH_ROWS = 2_000
 
@@ -32,12 +35,16 @@ class RowModel:
         ``A``, a row per factor.
     gain
         Share of a row's deviation from the mean to believe in.
+    low, high
+        Values beyond these, which were the extremes in `of`, count as these.
     """
 
     mean: torch.Tensor
     noise: torch.Tensor
     loadings: torch.Tensor
     gain: float = 1.0
+    low: torch.Tensor | None = None
+    high: torch.Tensor | None = None
 
     @classmethod
     def means(cls, columns: int) -> RowModel:
@@ -46,7 +53,9 @@ class RowModel:
         return cls(zero, torch.ones_like(zero), zero.new_zeros(0, columns))
 
     @classmethod
-    def of(cls, network: TensorNetwork, values: torch.Tensor, known: torch.Tensor) -> RowModel:
+    def of(
+        cls, network: TensorNetwork, values: torch.Tensor, known: torch.Tensor, error: float = 0.0
+    ) -> RowModel:
         """Fit the model to rows whose table a network completes.
 
         The factors' covariance is that of the network's row vectors. Noise and means follow by expectation
@@ -58,7 +67,10 @@ class RowModel:
             Its first leg are the rows, the others the columns.
         values, known
             The rows, ``(n, columns)``, zero where they are not known.
+        error
+            Of the network on values that it was not fitted to, where columns have variance one.
         """
+        least = max(LEAST_NOISE, NOISE_SHARE * error**2)
         factors, loadings = _factors(network.to("cpu", torch.float64))
         residuals = (values - factors @ loadings)[known]
         spread = torch.linalg.eigh(torch.cov(factors.T, correction=0).reshape(2 * (factors.shape[1],)))
@@ -67,17 +79,21 @@ class RowModel:
         _, sizes, directions = torch.linalg.svd(roots.T @ loadings, full_matrices=False)
         model = cls(
             factors.mean(0) @ loadings,
-            torch.full_like(values[0], max(float(residuals.square().mean()), LEAST_NOISE)),
+            torch.full_like(values[0], max(float(residuals.square().mean()), least)),
             (sizes[:, None] * directions)[sizes > 1e-9 * sizes[:1]],
+            low=values.amin(0),
+            high=values.amax(0),
         )
         some = torch.arange(0, len(values), math.ceil(len(values) / ENOUGH_ROWS))
         values, known = values[some], known[some]
         for _ in range(20):  # the noise changes by a few per cent at most from then on
-            model = model._with_noise(values, known)
+            model = model._with_noise(values, known, least)
         return replace(model, gain=model._measured_gain(values, known))
 
     def expect(self, values: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
         """The expectation of rows, given what is known of them."""
+        if self.low is not None and self.high is not None:
+            values = torch.minimum(torch.maximum(values, self.low), self.high)
         parts = [self.mean + self.gain * rest for _, rest, _ in self._posterior(values, known)]
         return torch.cat(parts) if parts else values
 
@@ -100,7 +116,7 @@ class RowModel:
             solved = torch.linalg.solve_triangular(factor, right[:, :, None], upper=False)
             yield part, (half * solved).sum(1), half.square().sum(1)
 
-    def _with_noise(self, values: torch.Tensor, known: torch.Tensor) -> RowModel:
+    def _with_noise(self, values: torch.Tensor, known: torch.Tensor, least: float) -> RowModel:
         """One round of expectation maximisation for the noise and the means."""
         squares, sums = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
         for part, rest, variance in self._posterior(values, known):
@@ -108,7 +124,7 @@ class RowModel:
             squares += (((deviation - self.mean) ** 2 + variance) * seen).sum(0)
             sums += (deviation * seen).sum(0)
         counts = known.sum(0).clamp_min(1)
-        return replace(self, mean=sums / counts, noise=(squares / counts).clamp_min(LEAST_NOISE))
+        return replace(self, mean=sums / counts, noise=(squares / counts).clamp_min(least))
 
     def _measured_gain(self, values: torch.Tensor, known: torch.Tensor) -> float:
         """The factor of predictions, each from the other values of its row, that fits best; from 0 to 1."""

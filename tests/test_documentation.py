@@ -110,7 +110,7 @@ NEEDS = {
     "tutorial-layers": ["sklearn"],
     "tutorial-pictures": ["typer", "PIL", "matplotlib"],
     "tutorial-simulation": ["typer", "xarray", "h5netcdf", "tensorly", "matplotlib"],
-    "tutorial-tables": ["pandas", "matplotlib"],
+    "tutorial-tables": ["typer", "pandas", "matplotlib"],
 }
 PAGES = sorted(p.stem for p in (README.parent / "docs").glob("*.md") if "```python" in p.read_text("utf-8"))
 

@@ -59,6 +59,8 @@ class ClientReducer(Reducer):
 
     def _explain(self, error: Exception, boxes: Sequence[Box]) -> Exception:
         is_killed = type(error).__name__ == "KilledWorker"
+        if not is_killed and not isinstance(self.source, DaskSource):
+            return error  # the source names the chunk that it could not read
         names = ", ".join(self.source.name(box) for box in (boxes[:1] if is_killed else boxes))
         return explain_error(error, f"{names} of {self.source.label}", "store smaller chunks")
 

@@ -43,6 +43,10 @@ def unwrap(argument: Opaque) -> Any:
     return argument.value
 
 
+class _TaskError(Exception):
+    """An error of a task: the one to raise, and as it came; never taken for one of the connection."""
+
+
 def gather_in_order(
     client: Any,
     submit: Callable[[], list[Any]],
@@ -51,7 +55,7 @@ def gather_in_order(
     """Yield the results of the futures that `submit` returns, in their order; the cluster forgets each then.
 
     Every message has a latency, however short it is: as many results are fetched at once as `FETCH_BYTES`
-    allow. `explain` turns the error of future number ``k`` into the one to raise, one of ours. An error of a
+    allow. `explain` turns the error of future number ``k`` into the one to raise. An error of a
     task is its own, whatever its type: the scheduler is gone where a future has neither result nor error.
     """
     futures: list[Any] = []
@@ -64,8 +68,9 @@ def gather_in_order(
             futures[first:last] = [None] * (last - first)  # their memory on the workers is free now
             yield from results
             first, together = last, int(max(1, FETCH_BYTES // max(map(count_bytes, results))))
-    except TensorgrowError:  # of a task, explained, or of the cluster
-        raise
+    except _TaskError as failed:
+        explained, error = failed.args
+        raise explained from (None if explained is error else error)
     except Exception as error:
         if not isinstance(error, CancelledError | OSError) and client.status == "running":
             raise
@@ -112,7 +117,7 @@ def _gather(
         if future.status != "error":  # cancelled or lost: nobody knows of it any more
             raise CancelledError(f"task {k} is {future.status}")
         error = future.exception(timeout=LOOK_EVERY)
-        raise error if isinstance(error, TensorgrowError) else explain(k, error) from error
+        raise _TaskError(error if isinstance(error, TensorgrowError) else explain(k, error), error)
     return list(client.gather(some))
 
 

@@ -66,9 +66,9 @@ def test_only_the_growth_under_way_counts():
 def test_once_the_goal_is_reached_only_a_limit_of_time_is_known():
     history = steps(1 / TIMES, range(10, 22), TIMES)
     assert remaining_seconds(history, Limits(max_error=0.1), 12.0) is None
-    assert outlook(history, Limits(max_error=0.1), 12.0) == "goal reached, making it smaller"
+    assert outlook(history, Limits(max_error=0.1), 12.0) == "target met, making it smaller; Ctrl-C keeps it"
     limits = Limits(max_error=0.1, max_seconds=20.0)
-    assert outlook(history, limits, 12.0) == "goal reached, making it smaller, at most 8 s"
+    assert outlook(history, limits, 12.0) == "target met, making it smaller, at most 8 s; Ctrl-C keeps it"
     assert outlook(history, Limits(max_error=0.05), 12.0) == "about 8 s left"
     assert outlook([], Limits(max_error=0.05), 1.0) == ""
 

@@ -51,6 +51,7 @@ LEAST = {
     "regrow_cycles": 0,
     "regrow_depth": 1,
     "exact_below": 0,
+    "after_target": 0,
     "least_growth": 0,
 }
 

@@ -23,7 +23,7 @@ def outlook(steps: Sequence[Record], limits: Limits, now: float, patience: int |
     left = remaining_seconds(steps, limits, now)
     if _is_reached(steps, limits):
         rest = "" if left is None else f", at most {describe_seconds(left)}"
-        return f"goal reached, making it smaller{rest}"
+        return f"target met, making it smaller{rest}; Ctrl-C keeps it"
     if left is None and patience is not None:
         return _until_overfitting(steps, patience)
     return "" if left is None else f"about {describe_seconds(left)} left"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -59,6 +60,35 @@ class ProgressBar:
 
     def on_end(self, search: AnySearch) -> None:
         self.close()
+
+
+class LogLines:
+    """A line of text every few seconds, for runs that nobody watches; short ones say nothing.
+
+    Parameters
+    ----------
+    say
+        Takes the lines.
+    every
+        Seconds between two lines at least, and before the first.
+    """
+
+    def __init__(self, say: Callable[[str], object], every: float = 5.0) -> None:
+        self._say, self._every, self._last = say, every, 0.0
+
+    def on_start(self, search: AnySearch) -> None:
+        self._last = time.monotonic()
+
+    def on_step(self, search: AnySearch, step: Record) -> bool | None:
+        now = time.monotonic()
+        if now - self._last >= self._every:
+            self._last = now
+            left = outlook(search.state.steps, search.limits, search.state.elapsed, search.patience)
+            self._say(f"{step.seconds:.0f} s, {describe_step(search, step)}" + (f"; {left}" if left else ""))
+        return None
+
+    def on_end(self, search: AnySearch) -> None:
+        """Whoever runs the search tells of its end."""
 
 
 def describe_step(search: AnySearch, step: Record) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
@@ -68,7 +69,7 @@ Outputs = Annotated[
 ]
 Report = Annotated[Path | None, _output("--report", help="Write a page about the run (.html).")]
 JsonOutput = Annotated[bool, _output("--json", help="Print the result as JSON instead of a table.")]
-Quiet = Annotated[bool, _output("--quiet", "-q", help="No live progress line.")]
+Quiet = Annotated[bool, _output("--quiet", "-q", help="No live progress line, and no lines in its place.")]
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ class OutputOptions:
         """Progress, checkpoint and bounds as keywords for the library."""
         return {
             "progress": False if self.quiet else None,
+            "callbacks": None if self.quiet else log_lines(),
             "checkpoint": self.checkpoint,
             "bounds": parse_bounds(self.bounds),
         }
@@ -216,6 +218,15 @@ def parse_bounds(text: str | None) -> tuple[float | None, ...] | None:
     if len(bounds) != 2:
         raise OptionError(f"--bounds {text!r} is not known; give LOW,HIGH such as 0,1, or 0, for counts")
     return bounds
+
+
+def log_lines() -> list[Any]:
+    """What tells of a run where there is no terminal for a live line: plain lines on standard error."""
+    if sys.stderr.isatty():
+        return []
+    from ..callbacks.progress import LogLines
+
+    return [LogLines(lambda line: sys.stderr.write(line + "\n"))]
 
 
 def parse_edges(text: str) -> str | list[tuple[int, ...]]:

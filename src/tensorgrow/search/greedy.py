@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
+from ..data.devices import flops_in
 from ..errors import MemoryLimitError
 from ..steps import StopReason
 from ..structure import Edge
@@ -25,6 +27,7 @@ from .grow import Care, grow_once, refit
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
 from .limits import Limits
 from .options import GreedyOptions
+from .pace import NOT_LONG
 from .problem import Problem
 from .reduce import merge_internal, prune_once, split_exactly
 from .regrow import regrow
@@ -36,10 +39,22 @@ from .trees import build_tree, smallest_tree
 
 @dataclass
 class GreedyState(NetworkState):
-    """Of a `GreedySearch`: regrow cycles, and those of them since the last gain."""
+    """Of a `GreedySearch`.
+
+    Attributes
+    ----------
+    cycles, stalls
+        Regrow cycles, and those of them since the last gain.
+    flops, flops_at_target
+        Arithmetic so far, and what it was when the error target was met; -1 before that.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"flops", "flops_at_target"})
 
     cycles: int = 0
     stalls: int = 0
+    flops: float = 0.0
+    flops_at_target: float = -1.0
 
 
 class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
@@ -62,6 +77,26 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             "regrow": self._regrow,
         }
 
+    def _advance(self) -> None:
+        state, before = self.state, self.context.flops
+        super()._advance()
+        state.flops += self.context.flops - before
+        answer = self.answer
+        if state.flops_at_target < 0.0 and answer is not None and self._is_reached(answer):
+            state.flops_at_target = state.flops
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether enough was done to make a network smaller that meets the error target.
+
+        Counted in arithmetic, not in seconds: one seed gives one result, whatever else the machine does.
+        """
+        share, at_target = self.problem.options.after_target, self.state.flops_at_target
+        if share is None or at_target < 0.0:
+            return False
+        little = flops_in(NOT_LONG, self.problem.objective.device)
+        return self.state.flops - at_target > max(share * at_target, little)
+
     def _start(self) -> None:
         state, problem = self.state, self.problem
         state.current = self._fit_first(RANK_ONE_SWEEPS)
@@ -74,7 +109,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     def _grow(self) -> None:
         state, problem = self.state, self.problem
-        if state.best is not None and self.current.size >= self._abandon_at(state.best):
+        if state.best is not None and (self._is_spent or self.current.size >= self._abandon_at(state.best)):
             self._next_start()
             return
         try:
@@ -131,7 +166,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     def _prune(self) -> None:
         state, problem = self.state, self.problem
-        if problem.options.prune:
+        if problem.options.prune and not self._is_spent:
             smaller = prune_once(problem, self.current)
             if smaller is not None:
                 state.current, reduction = smaller
@@ -166,7 +201,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     def _next_start(self) -> None:
         """Another growth from scratch where it may pay; otherwise regrow or end."""
         state, problem = self.state, self.problem
-        more = state.start + 1 < problem.options.starts and self.start.init is None
+        more = state.start + 1 < problem.options.starts and self.start.init is None and not self._is_spent
         if more and (self._has_time_for_a_start or self._may_be_smaller or self._lookahead_pays):
             state.start += 1
             state.phase = "start"
@@ -213,7 +248,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         o = self.problem.options
         if o.regrow_cycles is None:
             return math.inf
-        if o.regrow_cycles == 0 and o.starts > 1 and self._may_be_smaller:
+        if o.regrow_cycles == 0 and o.starts > 1 and self._may_be_smaller and not self._is_spent:
             return 12  # for targets that look exact but whose structure is not certified
         return o.regrow_cycles
 

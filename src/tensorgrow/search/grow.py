@@ -68,6 +68,7 @@ def fit_network(
         give_up=give_up,
         deadline=problem.context.deadline,
     )
+    problem.context.flops += fit.num_sweeps * problem.objective.sweep_flops(network.structure)
     problem.context.is_converged = fit.num_sweeps < settings.max_sweeps and not problem.context.is_out_of_time
     return measure(problem, fit.network, fit.loss)
 
@@ -122,6 +123,8 @@ def _grow_one_of(
 ) -> tuple[Fitted, Edge] | None:
     """Raise the rank of the most promising of some edges; None when none helps."""
     check_time(problem.context.deadline)
+    structure = current.network.structure
+    problem.context.flops += problem.objective.sweep_flops(structure)  # about what scoring costs
     score = partial(_score, problem, current)
     memory = care.memory
     candidates = memory.score(current.network.structure, edges, score) if memory else score(edges)

@@ -77,6 +77,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         "split_threshold",
         "split_below",
         "split_while_growing",
+        "after_target",
     }
 
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:

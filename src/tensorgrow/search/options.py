@@ -231,6 +231,10 @@ class EffortOptions(_Options):
         Ranks dropped per cycle at most.
     exact_below
         Error targets below this are taken for exact representations.
+    after_target
+        Work on making a network smaller that meets the error target, as a multiple of the work until it was
+        met: arithmetic of sweeps, of which two seconds' worth are always done. Cycles that `regrow_cycles`
+        asks for are made anyway. None: no bound.
     """
 
     starts: int = _number(4, 1, off=1)
@@ -239,6 +243,7 @@ class EffortOptions(_Options):
     regrow_cycles: int | None = _number(0, 0, none=True)
     regrow_depth: int = _number(8, 1)
     exact_below: float = _number(1e-4, 0.0)
+    after_target: float | None = _number(2.0, 0.0, none=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,10 +255,12 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
         """Options behind ``effort=``."""
         check_choice("effort", effort, ("fast", "balanced", "thorough"))
         if effort == "fast":
-            return cls(lookahead=1, sweeps=10, certify=False, starts=1, max_internal_nodes=0)
+            return cls(
+                lookahead=1, sweeps=10, certify=False, starts=1, max_internal_nodes=0, after_target=1.0
+            )
         if effort == "balanced":
             return cls()
-        return cls(regrow_cycles=None)
+        return cls(regrow_cycles=None, after_target=None)
 
     @classmethod
     def for_completion(cls, effort: Effort) -> GreedyOptions:

@@ -16,6 +16,8 @@ from .options import GrowthOptions
 # sweeps. Costly: refitting several candidates takes longer than another growth. Slow: only edges that may win
 # are scored. Very slow: ranks grow by several at once.
 CHEAP, COSTLY, SLOW, VERY_SLOW = 0.01, 0.05, 0.3, 1.0
+# Seconds of sweeps after the error target is met that nobody minds, however soon it was met.
+NOT_LONG = 2.0
 # Cuts are wide where a sweep takes this many times as long as one over a network of rank one, which does
 # little more than read the data.
 WIDE_CUTS = 16

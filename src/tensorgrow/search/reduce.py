@@ -34,6 +34,8 @@ class Reduction:
 def _losses(problem: Problem, networks: Sequence[TensorNetwork]) -> list[float]:
     """What the search judges by, without a refit; in one pass where data is costly to read."""
     objective = problem.objective
+    # About a third of a sweep each.
+    problem.context.flops += sum(objective.sweep_flops(n.structure) for n in networks) / 3.0
     if isinstance(objective, SharesPasses):
         both = objective.losses_of(networks)
         return [fitted if held_out is None else held_out for fitted, held_out in both]

@@ -36,11 +36,14 @@ class Context:
     ----------
     is_converged
         Whether the last fit ended by itself, and not by its number of sweeps or by the time.
+    flops
+        Arithmetic of all sweeps so far, as estimated.
     """
 
     generator: torch.Generator
     deadline: float = math.inf
     is_converged: bool = True
+    flops: float = 0.0
 
     @property
     def is_out_of_time(self) -> bool:

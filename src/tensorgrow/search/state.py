@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 
@@ -73,6 +73,10 @@ class SearchState:
         Why the run ended; None while it can be resumed.
     """
 
+    later: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # fields that older files lack: they begin with their defaults
+
     phase: str = "start"
     start: int = 0
     elapsed: float = 0.0
@@ -107,7 +111,7 @@ class SearchState:
     def unpack(cls: type[S], header: Mapping[str, Json], tensors: Tensors) -> S:
         """Rebuild a state from what `pack` returned."""
         names = {f.name for f in fields(cls)}
-        if names != set(header):
+        if names - cls.later != set(header) - cls.later:
             raise FileFormatError(
                 f"the file keeps a run of another kind or version: it lacks {sorted(names - set(header))} "
                 f"and has {sorted(set(header) - names)}. Delete it to start anew"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -46,6 +47,28 @@ def test_a_signal_ends_a_run_like_ctrl_c(number):
     assert result.stop is Stop.INTERRUPTED
     assert len(result.history) == 3
     assert handlers() == before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_comes_in_a_finaliser_is_not_lost():
+    class Finalised(Send):
+        def on_step(self, search, step) -> None:
+            weakref.finalize(Dies(), super().on_step, search, step).atexit = False
+
+    class Dies:
+        pass
+
+    result = tg.decompose(X, max_error=1e-3, random_state=0, callbacks=Finalised(INT, at_step=2))
+    assert result.stop is Stop.INTERRUPTED
+    assert len(result.history) == 3
+
+
+def test_outside_of_a_run_that_was_interrupted_nothing_more_is_raised():
+    with Interrupts() as command:
+        result = tg.decompose(X, max_error=1e-3, random_state=0, callbacks=Send(INT, at_step=2))
+        signal.raise_signal(INT)  # before the result is written
+        assert command.count == 2
+    assert result.stop is Stop.INTERRUPTED
 
 
 def test_only_the_signals_that_were_asked_for():

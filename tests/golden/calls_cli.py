@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,12 @@ CHANGING = ("seconds", "version", "device", "file_bytes")
 
 def cli(*arguments: str) -> tuple[int, str, str]:
     """Run a command line in this process: exit code, standard output, standard error."""
-    from tensorgrow.cli import main
+    from tensorgrow.cli import run
 
     out, err = io.StringIO(), io.StringIO()
-    before, sys.argv = sys.argv, ["tensorgrow", *arguments]
-    code: Any = 0
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as left:
-        code = left.code or 0
-    finally:
-        sys.argv = before
-    return int(code), out.getvalue(), err.getvalue()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(arguments)
+    return code, out.getvalue(), err.getvalue()
 
 
 def _document(*arguments: str) -> dict[str, Any]:

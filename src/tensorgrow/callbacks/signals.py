@@ -81,7 +81,8 @@ class Interrupts:
     def arrive(self, number: int) -> None:
         """React to a signal, in the innermost context."""
         if self._raises:
-            self.hold()  # whatever unwinds now must not be interrupted
+            for each in _open:  # whatever unwinds now must not be interrupted
+                each.hold()
             raise KeyboardInterrupt
 
 

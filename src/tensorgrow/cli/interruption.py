@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Self
 
 from ..callbacks.signals import POLITE, Interrupts
@@ -22,7 +23,13 @@ class Interruption(Interrupts):
         super().__enter__()
         self.listen(*POLITE)
         self._terminals = [stream for stream in (1, 2) if os.isatty(stream)]
+        sys.unraisablehook = _report
         return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ignore what still comes: the command is done, and Python about to end."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
 
     @property
     def exit_code(self) -> int:
@@ -40,3 +47,9 @@ class Interruption(Interrupts):
             os.write(2, f"error: {LOST}\n".encode())
             os._exit(self.exit_code)
         super().arrive(number)
+
+
+def _report(error: sys.UnraisableHookArgs) -> None:
+    """Report errors that cannot be raised, such as those of finalisers; of Ctrl-C the run knows."""
+    if error.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(error)

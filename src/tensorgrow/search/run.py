@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -23,7 +23,16 @@ class Listener(Protocol):
         """After the last step."""
 
 
-def run(search: AnySearch, listeners: Sequence[Listener], hold: Callable[[], None] = lambda: None) -> None:
+class Signals(Protocol):
+    """Signals that ask a run to end: how many came, and a way to hold back those to come."""
+
+    count: int
+
+    def hold(self) -> None:
+        """Raise nothing from here on."""
+
+
+def run(search: AnySearch, listeners: Sequence[Listener], signals: Signals | None = None) -> None:
     """Drive a search to its end; listeners may stop it, and Ctrl-C keeps what there is.
 
     At its end listeners see a run that can be resumed without a stop reason: that is what a checkpoint saves.
@@ -31,8 +40,8 @@ def run(search: AnySearch, listeners: Sequence[Listener], hold: Callable[[], Non
 
     Parameters
     ----------
-    hold
-        Called once the last step is done: from there on a run must not be interrupted.
+    signals
+        Held back once the last step is done: from there on a run must not be interrupted.
     """
     state = search.state
     stop: StopReason | None = None
@@ -48,7 +57,10 @@ def run(search: AnySearch, listeners: Sequence[Listener], hold: Callable[[], Non
                 if any(answers) and search.wind_down():
                     stop = StopReason.CALLBACK
                     break
-            hold()
+                if signals is not None and signals.count:  # raised where Python drops errors: in a finaliser
+                    raise KeyboardInterrupt
+            if signals is not None:
+                signals.hold()
         except KeyboardInterrupt:
             if not search.has_answer:
                 raise

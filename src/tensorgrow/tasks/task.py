@@ -81,7 +81,7 @@ def run_task(task: Task[S, R], audience: Audience) -> R:
                 task.check_resumed(search)
             listeners.insert(0, checkpoint)
         search.began = audience.begin
-        run(search, listeners, interrupts.hold)
+        run(search, listeners, interrupts)
         result = task.finish(search)
         if isinstance(result, Result):  # whatever the search took its error for
             reason = StopReason.INTERRUPTED if interrupts.count else result.stop

@@ -217,7 +217,7 @@ def test_memory_limit_is_a_memory_error_with_the_numbers():
     assert isinstance(caught.value, tg.MemoryLimitError)
     assert "(4, 5, 6)" in str(caught.value)
     big = torch.ones(1).expand(256, 256, 256)
-    with pytest.raises(tg.MemoryLimitError, match=r"0\.[1-9]\d GB.*0\.00 GB"):
+    with pytest.raises(tg.MemoryLimitError, match=r"0\.[1-9]\d GB.*0\.001 GB"):
         fit(big, Structure.rank_one(big.shape), memory_limit=1e6)
 
 
@@ -389,5 +389,5 @@ def test_numbers_of_eight_bits_are_computed_in_single_precision(kind):
 def test_modes_too_long_for_memory():
     entries = tg.Observations([[0, 1], [2**61, 2]], [1.0, 2.0], (2**62, 3))
     for call in (lambda: tg.complete(entries), lambda: tg.fit(entries, Structure.rank_one((2**62, 3)))):
-        with pytest.raises(tg.MemoryLimitError, match=r"\(4611686018427387904, 3\) needs about 36893488147"):
+        with pytest.raises(tg.MemoryLimitError, match=r"\(4611686018427387904, 3\) needs about 36,893,488,147"):
             call()

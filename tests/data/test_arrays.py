@@ -67,12 +67,19 @@ def test_memory_is_shared_unless_a_copy_is_wanted():
     assert as_tensor(tensor, copy=True) is tensor and not as_floats(tensor).requires_grad
 
 
-@pytest.mark.parametrize("wrong", [np.array(["a"]), None, "abc", np.array([None, 1]), {"a": 1}])
+@pytest.mark.parametrize("wrong", [np.array(["a"]), None, np.array([None, 1]), {"a": 1}])
 def test_what_holds_no_numbers_is_refused(wrong):
     with pytest.raises(tg.DataError, match=r"the mask has dtype .*; numbers are needed$"):
         as_tensor(wrong, "the mask")
     with pytest.raises(tg.DataError, match=r"numbers are needed. Convert it"):
         as_target(wrong, None)
+
+
+def test_a_path_is_refused_with_what_reads_it():
+    read = r"is 'abc.npy', a text; numbers are needed. Read a file first: x = tensorgrow.read\('abc.npy'\)"
+    for take in (as_tensor, lambda x: as_target(x, None)):
+        with pytest.raises(tg.DataError, match=read):
+            take("abc.npy")
 
 
 def test_ragged_lists_are_refused():

@@ -55,7 +55,7 @@ def test_a_resumed_run_is_bounded_by_all_it_did(impatient, tmp_path):
 
 def test_efforts_differ():
     bounds = [GreedyOptions.for_effort(e).after_target for e in ("fast", "balanced", "thorough")]
-    assert bounds == [1.0, 2.0, None]
+    assert bounds == [1.0, 4.0, None]
 
 
 def test_lines_say_that_the_target_is_met(impatient):

@@ -389,5 +389,7 @@ def test_numbers_of_eight_bits_are_computed_in_single_precision(kind):
 def test_modes_too_long_for_memory():
     entries = tg.Observations([[0, 1], [2**61, 2]], [1.0, 2.0], (2**62, 3))
     for call in (lambda: tg.complete(entries), lambda: tg.fit(entries, Structure.rank_one((2**62, 3)))):
-        with pytest.raises(tg.MemoryLimitError, match=r"\(4611686018427387904, 3\) needs about 36,893,488,147"):
+        with pytest.raises(
+            tg.MemoryLimitError, match=r"\(4611686018427387904, 3\) needs about 36,893,488,147"
+        ):
             call()

@@ -243,7 +243,7 @@ class EffortOptions(_Options):
     regrow_cycles: int | None = _number(0, 0, none=True)
     regrow_depth: int = _number(8, 1)
     exact_below: float = _number(1e-4, 0.0)
-    after_target: float | None = _number(2.0, 0.0, none=True)
+    after_target: float | None = _number(4.0, 0.0, none=True)
 
 
 @dataclass(frozen=True, kw_only=True)

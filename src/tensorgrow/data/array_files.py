@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -152,7 +153,10 @@ def write_array(
             _package("scipy.io", "scipy", path).savemat(temporary, {"x": array})
         elif suffix == ".zarr":
             zarr = _package("zarr", "zarr", path)
-            zarr.open_array(str(temporary), mode="w", shape=array.shape, dtype=array.dtype)[...] = array
+            stored = zarr.open_array(str(temporary), mode="w", shape=array.shape, dtype=array.dtype)
+            # One at a time: of many at once, those that are left would go on writing after one has failed.
+            for part in _chunk_slices(array.shape, stored.chunks):
+                stored[part] = array[part]
         elif suffix in NETCDF:
             _write_netcdf(temporary, array, axes or Axes(default_names(array.ndim)))
         else:
@@ -276,6 +280,13 @@ def _read_netcdf(path: Path, key: str | None) -> tuple[Any, str]:
         name = _choose(path, key, shapes, tuple(map(str, data.coords)))
         check_room(f"{name} of {path}", data[name].shape, data[name].dtype.itemsize)
         return data[name].load(), name
+
+
+def _chunk_slices(shape: Sequence[int], chunks: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """Slices of the chunks of an array."""
+    starts = (range(0, size, step) for size, step in zip(shape, chunks))
+    for corner in product(*starts):
+        yield tuple(slice(start, start + step) for start, step in zip(corner, chunks))
 
 
 def _write_netcdf(path: Path, array: Array, axes: Axes) -> None:

@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from tensorgrow.algebra import linalg
 from tensorgrow.contraction import clear_plans, paths
+from tests.optional import missing
 
 torch.set_num_threads(1)
 
@@ -23,6 +24,25 @@ settings.load_profile("tensorgrow")
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+
+
+def _or_skip():
+    try:
+        return (yield)
+    except Exception as error:
+        if (package := missing(error)) is None:
+            raise
+        pytest.skip(f"needs {package}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call():
+    return (yield from _or_skip())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup():
+    return (yield from _or_skip())
 
 
 def _name(value: object) -> str:

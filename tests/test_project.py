@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 
 import tensorgrow as tg
+from tests.optional import OPTIONAL
 
 SOURCE = Path(tg.__file__).parent
 ROOT = SOURCE.parents[1]
-OPTIONAL = ["rich", "matplotlib", "scipy", "tensorly", "cotengrust", "threadpoolctl", "sklearn"]
-OPTIONAL += ["typer", "PIL", "h5py", "zarr", "xarray", "quimb", "networkx", "tensorboard", "mlflow"]
-OPTIONAL += ["pymoo", "dask", "distributed"]
 
 
 def python(code: str) -> str:
@@ -127,6 +125,57 @@ def test_errors_are_ours_and_of_the_usual_kinds():
     assert issubclass(tg.MemoryLimitError, tg.TensorgrowError)
 
 
+# Modules that run what they read, or start processes; and what of others does.
+UNSAFE = set("pickle cPickle marshal shelve dill cloudpickle joblib yaml subprocess pty runpy".split())
+UNSAFE |= set("eval exec compile __import__ torch.load torch.jit.load torch.hub read_pickle".split())
+OF_OS = re.compile(
+    r"(os|posix|asyncio)\.(system|popen|startfile|fork|forkpty|(exec|spawn|posix_spawn|create_sub)\w*)"
+)
+
+
+def dangers(tree: ast.AST) -> set[str]:
+    """What in a module could run code that comes from data, or a program."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {part for a in node.names for part in (a.name, a.name.split(".")[0])}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names |= {node.module, node.module.split(".")[0]}
+            names |= {f"{node.module}.{a.name}" for a in node.names}
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names |= {ast.unparse(node), node.attr} - {"eval", "compile"}  # model.eval(), re.compile()
+        elif isinstance(node, ast.keyword) and node.arg in ("allow_pickle", "shell"):
+            names |= {f"{node.arg}={ast.unparse(node.value)}"} - {f"{node.arg}=False"}
+    return {n for n in names if n in UNSAFE or OF_OS.fullmatch(n) or "=" in n}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "from marshal import loads",
+        "import subprocess as s",
+        "from os import system",
+        "import os\nos.popen('x')",
+        "os.execv('x', [])",
+        "call = eval",
+        "exec(text)",
+        "torch.load(path)",
+        "from torch import load",
+        "np.load(path, allow_pickle=True)",
+        "np.load(path, allow_pickle=flag)",
+        "run(x, shell=True)",
+        "import yaml",
+        "pandas.read_pickle(path)",
+        "builtins.exec(text)",
+    ],
+)
+def test_what_could_run_code_is_seen(text):
+    assert dangers(ast.parse(text))
+
+
 def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
@@ -134,17 +183,12 @@ def modules() -> list[Path]:
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
 def test_modules(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    # main() runs an empty string after Ctrl-C; test_cli.py says why.
+    # main() runs an empty string after Ctrl-C; it says why.
     allowed = {"exec"} if path == SOURCE / "cli" / "__init__.py" else set()
-    assert not calls & {"print", "eval", "exec", "breakpoint"} - allowed
-    imports = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imports |= {a.name.split(".")[0] for a in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            imports.add(node.module.split(".")[0])
-    assert not imports & {"pickle", "marshal", "shelve"}  # reading a file can never run code
+    assert dangers(tree) <= allowed
+    assert not allowed or ast.unparse(tree).count("exec") == ast.unparse(tree).count("exec('')") == 1
+    calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    assert not calls & {"print", "breakpoint"}
     top = {a.name.split(".")[0] for n in tree.body if isinstance(n, ast.Import) for a in n.names} | {
         n.module.split(".")[0] for n in tree.body if isinstance(n, ast.ImportFrom) and n.level == 0
     }

@@ -43,12 +43,19 @@ def test_rows_without_a_value_are_filled(capsys, table):
 
 def test_a_table_without_gaps_gets_all_combinations(capsys, table):
     call(capsys, "complete", "rain.csv", "-o", "all.csv", "-o", "all.npy")
-    every = pandas.read_csv("all.csv")
+    every = tg.read("all.csv")
     assert list(every.columns) == list(table.columns) and len(every) == X.size
     np.testing.assert_allclose(every["rain"], X.ravel(), rtol=1e-4)
     np.testing.assert_allclose(np.load("all.npy"), X, rtol=1e-4)
     known = every.merge(table, on=["station", "year"])
     np.testing.assert_array_equal(known["rain_x"], known["rain_y"])  # they keep their values
+
+
+def test_values_are_read_to_the_bit(folder):
+    draw = np.random.default_rng(0)
+    values = draw.standard_normal(500) * 10.0 ** draw.integers(-300, 300, 500)
+    pandas.DataFrame({"i": range(500), "v": values}).to_csv("v.csv", index=False)
+    np.testing.assert_array_equal(tg.read("v.csv")["v"], values)
 
 
 def test_parquet_names_bounds_and_hidden_entries(capsys, table):

@@ -21,7 +21,7 @@ def read_table(path: str | Path) -> Any:
     pandas = _pandas(path)
     is_csv = path.suffix.lower() == ".csv"
     with reading(path, "CSV file" if is_csv else "parquet file"):
-        frame = pandas.read_csv(path) if is_csv else pandas.read_parquet(path)
+        frame = pandas.read_csv(path, **_exact(pandas)) if is_csv else pandas.read_parquet(path)
     first = frame.columns[0] if len(frame.columns) else None
     if is_csv and first == "Unnamed: 0" and frame[first].tolist() == list(range(len(frame))):
         frame = frame.drop(columns=first)
@@ -37,6 +37,12 @@ def write_table(path: str | Path, frame: Any) -> None:
             frame.to_csv(temporary, index=False)
         else:
             frame.to_parquet(temporary, index=False)
+
+
+def _exact(pandas: Any) -> dict[str, str]:
+    """Options to read the digits that were written; since 3.1 pandas always does, and warns of the option."""
+    major, minor = map(int, pandas.__version__.split(".")[:2])
+    return {} if (major, minor) >= (3, 1) else {"float_precision": "round_trip"}
 
 
 def _pandas(path: Path) -> Any:

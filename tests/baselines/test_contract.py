@@ -44,12 +44,14 @@ ALL = [*DENSE, *(f"{name} completion" for name in COMPLETIONS)]
 # One step in all: a closed form or one fit.
 SINGLE = ("hosvd", "cp completion", "tucker completion")
 CLOSED = ("tt_svd", "hosvd", "tucker", "tt")
+PACKAGES = {"cp": "tensorly", "tucker": "tensorly", "tt": "tensorly", "genetic": "pymoo"}
 
 
 def run(name: str, **more: Any) -> tg.Result:
     """A baseline on a small tensor; of a completion, on most of its entries."""
     x = noise(dims=(4, 3, 4, 3))
     method, _, completes = name.partition(" ")
+    pytest.importorskip(PACKAGES.get(method, "tensorgrow"))
     options = {"random_state": 0, "progress": False, **(COMPLETIONS if completes else DENSE)[method], **more}
     if not completes:
         return baselines.run(method, x, **options)

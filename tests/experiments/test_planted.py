@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import tensorgrow as tg
@@ -14,6 +15,7 @@ SMALL = tg.Structure.tensor_train((4,) * 4, 2)
 
 
 def test_the_decomposition_experiment_in_small(tmp_path, monkeypatch):
+    pytest.importorskip("tensorly")
     monkeypatch.setattr(decomposition, "TARGETS", {"tt": SMALL})
     monkeypatch.setattr(decomposition, "BUDGET", 90)
     monkeypatch.setattr(decomposition, "RUNS", {True: 1})
@@ -46,6 +48,7 @@ def test_the_ablation_in_small(tmp_path, monkeypatch):
 
 
 def test_a_demo_tensor_is_read_and_recovered(tmp_path, monkeypatch):
+    pytest.importorskip("pymoo")
     hidden = tg.Structure((2,) * 4, {(0, 1): 2, (2, 3): 2})
     ranks = torch.zeros(4, 4, dtype=torch.int64)
     ranks[0, 1], ranks[2, 3] = 2, 2

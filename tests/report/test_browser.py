@@ -243,6 +243,46 @@ def test_every_kind_of_result(browser, grown, completed, tmp_path):
             assert "test data" in names
 
 
+# Ends of elements and strings, entities, URLs, templates, keys of all objects, directions, nothing.
+NAMES = [
+    HOSTILE,
+    "</title></style></textarea><svg onload=window.hacked=3>",
+    "\"><iframe srcdoc='<script>parent.hacked=4</script>'>",
+    "javascript:window.hacked=5//",
+    "\\u003cscript\\u003ewindow.hacked=6\\u003c/script\\u003e",
+    "&lt;b&gt; &amp;lt; &#60;script&#62;",
+    "]]><!--<script><![CDATA[",
+    "'-(window.hacked=7)-'",
+    "{{7*7}} ${window.hacked=8} #{1} %s",
+    "__proto__",
+    "constructor",
+    "\u202eleft\u2028line\u2029",
+    "\x07\x1b[31mred",
+    "",
+    "a" * 300,
+]
+
+
+def test_hostile_names_are_text_wherever_they_stand(browser, grown, tmp_path):
+    for first in range(0, len(NAMES), 4):
+        names = NAMES[first : first + 4]
+        result = dataclasses.replace(
+            grown,
+            axes=Axes((*names, "x")[:4]),
+            history=tuple(dataclasses.replace(s, kind=names[0]) for s in grown.history),
+            info={name: {name: name} for name in names},
+        )
+        path = result.report(tmp_path / "page.html", title=names[1], rivals=dict.fromkeys(names, (50, 0.1)))
+        browser.open(path)
+        set_slider(browser, 1)
+        assert browser.problems() == [] and browser.requests() == [], names
+        assert browser.run("return window.hacked === undefined"), names
+        assert browser.run("return document.scripts.length") == 2, names
+        assert browser.run("return document.querySelectorAll('iframe, [onload], [onerror]').length") == 0
+        shown = browser.run("return document.querySelector('#rivals').textContent")
+        assert all(name in shown for name in names if name.isprintable()), names
+
+
 def test_film_page(browser, grown, tmp_path):
     pytest.importorskip("matplotlib")
     path = tg.plotting.growth_film(grown, tmp_path / "film.html", max_frames=3, dpi=40)

@@ -49,8 +49,14 @@ def draw_limits(rng: np.random.Generator, x: np.ndarray) -> dict[str, Any]:
     return limits
 
 
-def run_one(seed: int) -> tuple[tg.Result, dict[str, Any]]:
-    """Any of the verbs and baselines on a small tensor, with one or both limits."""
+def true_error(result: tg.Result, x: np.ndarray, known: np.ndarray | bool = True) -> float:
+    """The relative error, or that of the known entries, from its definition."""
+    rest, whole = (np.where(known, y, 0).astype(complex) for y in (result.network.to_dense().numpy() - x, x))
+    return float(np.linalg.norm(rest) / (np.linalg.norm(whole) or 1.0))
+
+
+def run_one(seed: int) -> tuple[tg.Result, dict[str, Any], float]:
+    """Any of the verbs and baselines on a small tensor, with one or both limits; and the true error."""
     rng = np.random.default_rng(seed)
     x, common = draw_tensor(rng), {"random_state": seed, "progress": False}
     limits, mask = draw_limits(rng, x), rng.random(x.shape) < 0.7
@@ -60,33 +66,41 @@ def run_one(seed: int) -> tuple[tg.Result, dict[str, Any]]:
         target = torch.as_tensor(x.astype(float))
         loss = lambda net: ((net.to_dense() - target) ** 2).mean()  # noqa: E731
         more = {"dtype": torch.float64, "max_steps": 2, "effort": "fast"}
-        return tg.learn(loss, x.shape, **limits, **more, **common), limits
+        result = tg.learn(loss, x.shape, **limits, **more, **common)
+        return result, limits, float(loss(result.network))
     if "fit" in verb:
         limits.pop("max_parameters", None)
         train = tg.Structure.tensor_train(x.shape, 2)
-        return tg.fit(x, train, mask if verb == "masked fit" else None, **limits, **common), limits
+        known = mask if verb == "masked fit" else None
+        result = tg.fit(x, train, known, **limits, **common)
+        return result, limits, true_error(result, x, True if known is None else known)
     if verb == "complete":
-        return tg.complete(x, mask, **limits, **common), limits
+        result = tg.complete(x, mask, **limits, **common)
+        return result, limits, true_error(result, x, mask)
     if verb == "baseline":
         name = rng.choice(["tt_svd", "hosvd", "random_walk", "tnls", "greedy"])
         most = {"max_evaluations": int(rng.integers(1, 8))}
-        return tg.baselines.run(str(name), x, **limits, **most, **common), limits
-    return tg.decompose(x, **limits, **common), limits
+        result = tg.baselines.run(str(name), x, **limits, **most, **common)
+    else:
+        result = tg.decompose(x, **limits, **common)
+    return result, limits, true_error(result, x)
 
 
-def test_reasons_agree_with_errors_in_mixed_runs():
+def test_reasons_and_errors_are_true_in_mixed_runs():
     seen: Counter[Stop] = Counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tg.DataWarning)  # of so few entries that none are held out
         for seed in range(60):
             try:
-                result, limits = run_one(seed)
-            except tg.OptionError as error:
-                assert "all are larger than" in str(error), seed
+                result, limits, error = run_one(seed)
+            except tg.OptionError as refused:
+                assert "all are larger than" in str(refused), seed
                 continue
             assert (result.stop is Stop.TARGET_REACHED) == (result.errors.measure <= limits["max_error"]), (
                 seed
             )
+            rounding = 4 * torch.finfo(result.network.dtype).eps
+            assert result.errors.total == pytest.approx(error, rel=1e-6, abs=rounding), seed
             assert result.num_parameters <= limits.get("max_parameters", np.inf), seed
             seen[result.stop] += 1
     assert seen[Stop.TARGET_REACHED] > 15 and len(seen) >= 5

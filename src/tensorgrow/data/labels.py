@@ -153,7 +153,9 @@ def _is_counted(distinct: Labels) -> bool:
 def find_missing(array: Labels) -> npt.NDArray[np.bool_]:
     """Tell where a column of a frame has no value."""
     if array.dtype.kind == "O":  # None, NaN, NaT or pandas.NA
-        return np.array([v is None or str(v) in ("nan", "NaT", "<NA>") for v in array], dtype=bool)
+        return np.array(
+            [not isinstance(v, str) and str(v) in ("None", "nan", "NaT", "<NA>") for v in array], dtype=bool
+        )
     if array.dtype.kind == "f":
         return np.isnan(array)
     return np.isnat(array) if array.dtype.kind in "Mm" else np.zeros(len(array), dtype=bool)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import torch
 from .algebra import gauge, moves
 from .algebra.spectra import whiten_core
 from .contraction import dense_plan, inner_plan
+from .contraction.cache import cached
 from .data.arrays import scale_out, times_power
 from .data.devices import check_free
 from .errors import DataError, FileFormatError, OptionError, StructureError
@@ -66,7 +66,7 @@ def _bond_symbols(structure: Structure, first: int) -> list[str]:
     ]
 
 
-@lru_cache(maxsize=256)
+@cached
 def _entries_path(structure: Structure) -> tuple[str, Any, int]:
     """Equation and path for listed entries, and the numbers per entry of the widest intermediate."""
     batch = opt_einsum.get_symbol(0)

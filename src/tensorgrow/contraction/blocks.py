@@ -20,7 +20,7 @@ def branches(structure: Structure) -> tuple[Tree, ...]:
     return (tree,) if isinstance(tree, int) else tree
 
 
-@cached(20_000)
+@cached
 def branch_plan(structure: Structure, branch: Tree, is_complex: bool) -> SweepPlan:
     """Updates of the nodes below one of `branches`, from the target contracted with all other cores.
 
@@ -37,7 +37,7 @@ def branch_plan(structure: Structure, branch: Tree, is_complex: bool) -> SweepPl
     return SweepPlan(program.finish(), tuple(builder.cores), partial, mine, shape)
 
 
-@cached(20_000)
+@cached
 def partial_target_plan(structure: Structure, nodes: tuple[int, ...], is_complex: bool) -> ResultPlan:
     """All cores and the target, or a block of it, contracted but for `nodes`; axes as in `branch_plan`.
 

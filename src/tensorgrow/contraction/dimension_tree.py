@@ -60,7 +60,7 @@ def best_tree(structure: Structure, *, rows: int | None = None) -> Tree:
     return _best_tree(n, classes, bonds, None if rows is None else size_class(rows))
 
 
-@cached(20_000)
+@cached
 def _best_tree(
     n: int,
     classes: tuple[int, ...],
@@ -172,7 +172,7 @@ def _family(members: Floats, splits: list[tuple[int, int, int]]) -> Family:
     return members, parents, lefts, rights, starts, levels
 
 
-@cached(16)
+@cached
 def _all_subsets(n: int) -> Family:
     masks = np.arange(1 << n)
     members = ((masks[:, None] >> np.arange(n)) & 1).astype(float)
@@ -187,7 +187,7 @@ def _all_subsets(n: int) -> Family:
     return _family(members, splits)
 
 
-@cached(64)
+@cached
 def _intervals(n: int) -> Family:
     pairs = list(combinations(range(n + 1), 2))
     index = {pair: k for k, pair in enumerate(pairs)}

@@ -85,7 +85,7 @@ def _absorb(steps: Sequence[Absorb], cores: Sequence[torch.Tensor], features: to
     return state
 
 
-@cached(4_096)
+@cached
 def product_plan(structure: Structure) -> ProductPlan:
     """Plan for a structure; its last leg is the class leg."""
     root = structure.order - 1

@@ -83,7 +83,7 @@ class PairPlan:
         return environments
 
 
-@cached(10_000)
+@cached
 def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
     """Plan for the environments of `edges`: shared partial contractions, or none where that is cheaper."""
     shared = compile_pairs(structure, edges, is_complex, share=True)
@@ -94,14 +94,14 @@ def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -
     return alone if alone.program.cost < shared.program.cost else shared
 
 
-@cached(10_000)
+@cached
 def pair_gradient_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
     """As `pair_plan`, without the Gram matrices: for a block of the target, with its part of the legs."""
     plans = [compile_pairs(structure, edges, is_complex, share=s, grams=False) for s in (True, False)]
     return min(plans, key=lambda plan: plan.program.cost)
 
 
-@cached(10_000)
+@cached
 def pair_gram_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool, share: bool) -> PairPlan:
     """As `pair_plan`, without the target: Gram matrices need only the cores."""
     return compile_pairs(structure, edges, is_complex, share=share, gradients=False)
@@ -168,7 +168,7 @@ def compile_pairs(
     return PairPlan(program.finish(results), tuple(builder.cores), target, outputs, structure, share)
 
 
-@cached(20_000)
+@cached
 def slice_gram_plan(
     structure: Structure,
     i: int,

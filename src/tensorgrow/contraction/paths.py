@@ -52,7 +52,7 @@ def find_path(
     return search_path(key, open_legs, classes)
 
 
-@cached(100_000)
+@cached
 def search_path(
     operands: tuple[tuple[int, ...], ...], output: tuple[int, ...], classes: tuple[int, ...]
 ) -> Path:

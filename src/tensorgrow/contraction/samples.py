@@ -50,7 +50,7 @@ class _Builder:
         return self.program.arrange(samples, (self.sample, *outputs, node, *self.legs.bonds[node]))
 
 
-@cached(5_000)
+@cached
 def sample_sweep_plan(structure: Structure, count: int, output: int | None, is_complex: bool) -> SweepPlan:
     """One sweep over all nodes for `count` samples; every update gets no Gram, and the design of its node.
 
@@ -77,7 +77,7 @@ def sample_sweep_plan(structure: Structure, count: int, output: int | None, is_c
     return SweepPlan(program.finish(), tuple(builder.cores), samples, order, shape)
 
 
-@cached(20_000)
+@cached
 def design_plan(
     structure: Structure, node: int, count: int, output: int | None, is_complex: bool
 ) -> ResultPlan:

@@ -55,7 +55,7 @@ class PartialPlan:
         return value.real if self.squared and value.is_complex() else value
 
 
-@cached(4096)
+@cached
 def partial_plan(structure: Structure, roles: str, squared: bool) -> PartialPlan:
     """Plan for a structure; `roles` has one letter per leg."""
     order, edges = structure.order, structure.edges

@@ -124,7 +124,7 @@ class SweepPlan:
         self.program.run(values, update)
 
 
-@cached(20_000)
+@cached
 def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     """The cheaper of the best dimension tree and no sharing at all."""
     plan = compile_sweep(structure, is_complex, best_tree(structure))
@@ -165,7 +165,7 @@ def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, gram: int 
         )
 
 
-@cached(20_000)
+@cached
 def dense_plan(structure: Structure, is_complex: bool, in_order: bool = False) -> ResultPlan:
     """The represented tensor, from all cores.
 
@@ -183,7 +183,7 @@ def dense_plan(structure: Structure, is_complex: bool, in_order: bool = False) -
     return ResultPlan(program.finish([result]), tuple(cores), result, structure.dims)
 
 
-@cached(2_000)
+@cached
 def inner_plan(first: Structure, second: Structure, is_complex: bool) -> ResultPlan:
     """``<first, second>``, from the conjugated cores of the first and the cores of the second."""
     a, b = Legs(first), Legs(second)
@@ -200,7 +200,7 @@ def inner_plan(first: Structure, second: Structure, is_complex: bool) -> ResultP
     return ResultPlan(program.finish([result]), (*left, *right), result, ())
 
 
-@cached(20_000)
+@cached
 def gram_plan(structure: Structure, node: int, is_complex: bool) -> ResultPlan:
     """Gram of the environment of `node`, from all cores: the bonds of the node twice, ket, then bra."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)

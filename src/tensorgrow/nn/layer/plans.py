@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 
+from ...contraction.cache import cached
 from ...contraction.paths import find_path
 from ...structure import Structure
 from .costs import Work, machine_of
@@ -24,7 +24,7 @@ Legs = tuple[int, ...]
 BATCH = 0
 
 
-@lru_cache(maxsize=4_000)
+@cached
 def dense_plan(layout: Layout, structure: Structure) -> Plan:
     """The weight ``(out_features, in_features)`` from the cores."""
     legs = _Legs(layout, structure)
@@ -33,7 +33,7 @@ def dense_plan(layout: Layout, structure: Structure) -> Plan:
     return _plan(legs.cores, path, legs.sizes, want, (layout.out_features, layout.in_features))
 
 
-@lru_cache(maxsize=4_000)
+@cached
 def through_plan(layout: Layout, structure: Structure, rows: int, device: str = "cpu") -> Plan:
     """Input of shape ``(rows, in_features)`` through the cores; the order is the best for that many rows."""
     legs = _Legs(layout, structure)

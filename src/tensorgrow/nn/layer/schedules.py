@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from itertools import pairwise
 
 import torch
 
+from ...contraction.cache import cached
 from ...structure import Structure
 from .costs import Machine, Work, machine_of
 from .layout import Layout
@@ -29,7 +29,7 @@ def pick(schedule: Schedule, rows: int) -> Plan | None:
     return None
 
 
-@lru_cache(maxsize=4_000)
+@cached
 def schedule(
     layout: Layout, structure: Structure, device: str, itemsize: int, *, gradients: bool = False
 ) -> Schedule:

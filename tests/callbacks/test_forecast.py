@@ -66,9 +66,12 @@ def test_only_the_growth_under_way_counts():
 def test_once_the_goal_is_reached_only_a_limit_of_time_is_known():
     history = steps(1 / TIMES, range(10, 22), TIMES)
     assert remaining_seconds(history, Limits(max_error=0.1), 12.0) is None
-    assert outlook(history, Limits(max_error=0.1), 12.0) == "target met, making it smaller; Ctrl-C keeps it"
+    met = "target met, making it smaller; Ctrl-C keeps it"
+    assert outlook(history, Limits(max_error=0.1), 12.0) == met
     limits = Limits(max_error=0.1, max_seconds=20.0)
-    assert outlook(history, limits, 12.0) == "target met, making it smaller, at most 8 s; Ctrl-C keeps it"
+    assert (
+        outlook(history, limits, 12.0) == "target met, making it smaller; Ctrl-C keeps it, at most 8 s left"
+    )
     assert outlook(history, Limits(max_error=0.05), 12.0) == "about 8 s left"
     assert outlook([], Limits(max_error=0.05), 1.0) == ""
 
@@ -81,7 +84,7 @@ def test_runs_that_end_when_the_held_out_error_rises():
     errors = [*(1 / TIMES[:9]), 0.2, 0.3, 0.4]
     rising = steps(errors, range(10, 22), TIMES, held_out=True)
     assert outlook(rising, limits, 12.0, 8) == "about 5 s left unless it falls again"
-    assert outlook(rising, Limits(held_out=True, max_seconds=20.0), 12.0, 8) == "about 8 s left"
+    assert outlook(rising, Limits(held_out=True, max_seconds=20.0), 12.0, 8) == "at most 8 s left"
     last = steps([0.1], [10], [13.0])  # fitted to everything, nothing is held out
     assert outlook([*rising, *last], limits, 13.0, 8) == ""
 

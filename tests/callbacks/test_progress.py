@@ -56,12 +56,18 @@ def test_progress_line(monkeypatch):
     monkeypatch.setattr(rich.Progress, "update", note)
     result = tg.decompose(X, progress=True, **OPTIONS)
     assert len(lines) == len(result.history)
+    is_met = False
     for line, step in zip(lines, result.history):
+        is_met = is_met or step.relative_error <= 0.5
+        assert (line.startswith("target met, making it smaller; Ctrl-C keeps it (")) == is_met
+        if is_met:
+            continue
         assert f"{step.num_parameters:,} parameters" in line
         assert f"{step.relative_error:.4g}" in line
         assert "goal 0.5" in line
         if step.edge is not None:
             assert f"{step.edge[0]}-{step.edge[1]}" in line
+    assert is_met and lines[-1].endswith(f"({result.num_parameters:,} parameters)")
 
 
 def test_progress_stops_when_something_fails(monkeypatch):

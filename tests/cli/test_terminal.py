@@ -11,7 +11,7 @@ from tests.cli.terminal import run_in_terminal
 for package in ("typer", "rich", "PIL"):
     pytest.importorskip(package)
 
-LIVE = r"step \d+: [\d,]+ parameters.*error \d"
+LIVE = r"step \d+: [\d,]+ parameters.*error \d|target met, .* \([\d,]+ parameters\)"
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,9 @@ def test_no_width_scrolls_sideways(browser, page, width):
     assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
     drawn = "[...document.querySelectorAll('section, svg, img')]"
     assert browser.run(f"return Math.max(...{drawn}.map(e => e.getBoundingClientRect().right))") <= width
+    numbers = "[...document.querySelectorAll('.card dd')]"
+    assert browser.run(f"return {numbers}.length") >= 4
+    assert browser.run(f"return {numbers}.every(e => e.scrollWidth <= e.clientWidth)")
     assert browser.problems() == []
 
 

@@ -12,6 +12,9 @@ from ..steps import Record
 FEWEST_STEPS = 5
 
 
+TARGET_MET = "target met, making it smaller; Ctrl-C keeps it"
+
+
 def outlook(steps: Sequence[Record], limits: Limits, now: float, patience: int | None = None) -> str:
     """What is left of a run in a few words; empty while nothing can be said.
 
@@ -21,12 +24,12 @@ def outlook(steps: Sequence[Record], limits: Limits, now: float, patience: int |
         Steps without a lower held-out error after which the run ends.
     """
     left = remaining_seconds(steps, limits, now)
-    if _is_reached(steps, limits):
-        rest = "" if left is None else f", at most {describe_seconds(left)}"
-        return f"target met, making it smaller{rest}; Ctrl-C keeps it"
-    if left is None and patience is not None:
-        return _until_overfitting(steps, patience)
-    return "" if left is None else f"about {describe_seconds(left)} left"
+    if is_reached(steps, limits):
+        return TARGET_MET if left is None else f"{TARGET_MET}, at most {describe_seconds(left)} left"
+    if left is None:
+        return "" if patience is None else _until_overfitting(steps, patience)
+    # Where the held-out error may end a run at any time, a limit is not what it waits for.
+    return f"{'about' if patience is None else 'at most'} {describe_seconds(left)} left"
 
 
 def _until_overfitting(steps: Sequence[Record], patience: int) -> str:
@@ -48,7 +51,8 @@ def _under_way(steps: Sequence[Record]) -> Sequence[Record]:
     return steps[starts[-1] :] if starts else steps
 
 
-def _is_reached(steps: Sequence[Record], limits: Limits) -> bool:
+def is_reached(steps: Sequence[Record], limits: Limits) -> bool:
+    """Whether a run has met its error target, so that what follows only makes the network smaller."""
     goal = limits.max_error
     return goal is not None and any(s.measure <= goal for s in steps)
 
@@ -65,7 +69,7 @@ def remaining_seconds(steps: Sequence[Record], limits: Limits, now: float) -> fl
         Seconds since the run began.
     """
     guesses = [] if limits.max_seconds is None else [limits.max_seconds - now]
-    if _is_reached(steps, limits):
+    if is_reached(steps, limits):
         return max(0.0, guesses[0]) if guesses else None
     growth = [s for s in _under_way(steps) if s.seconds > 0]
     late = growth[len(growth) // 2 :]

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from ..errors import OptionError, needs
 from ..search import AnySearch
 from ..steps import Record
-from .forecast import outlook
+from .forecast import TARGET_MET, is_reached, outlook
 
 
 class ProgressBar:
@@ -55,7 +55,10 @@ class ProgressBar:
 
     def on_step(self, search: AnySearch, step: Record) -> bool | None:
         left = outlook(search.state.steps, search.limits, search.state.elapsed, search.patience)
-        self.say(describe_step(search, step), left)
+        text = describe_step(search, step)
+        if is_reached(search.state.steps, search.limits):  # first, so that no narrow terminal cuts it off
+            text, left = f"{TARGET_MET} ({search.best_size or step.num_parameters:,} parameters)", ""
+        self.say(text, left)
         return None
 
     def on_end(self, search: AnySearch) -> None:

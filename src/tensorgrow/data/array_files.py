@@ -316,16 +316,20 @@ def _choose(
     path: Path, key: str | None, shapes: Mapping[str, tuple[int, ...]], coordinates: Collection[str] = ()
 ) -> str:
     """Return the name of the one array that is no coordinate of others, or of the one that the key names."""
-    listed = ", ".join(f"{k} ({'x'.join(map(str, s)) or 'a number'})" for k, s in sorted(shapes.items()))
+
+    def listed(names: Collection[str]) -> str:
+        sizes = {k: "x".join(map(str, shapes[k])) or "a number" for k in sorted(names)}
+        return ", ".join(f"{k} ({size})" for k, size in sizes.items()) or "none"
+
     if key is not None:
         key = key.strip("/")
         if key not in shapes:
-            raise FileFormatError(f"{path} has no array {key!r}; it has {listed or 'none'}")
+            raise FileFormatError(f"{path} has no array {key!r}; it has {listed(shapes)}")
         return key
     data = {k: shape for k, shape in shapes.items() if k not in coordinates} or shapes
     arrays = [k for k, shape in data.items() if len(shape) > 0] or list(data)
     if len(arrays) != 1:
-        raise FileFormatError(f"{path} holds {len(arrays)} arrays; choose one by its key: {listed or 'none'}")
+        raise FileFormatError(f"{path} holds {len(arrays)} arrays; choose one by its key: {listed(arrays)}")
     return arrays[0]
 
 

@@ -34,9 +34,7 @@ class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
         state, problem = self.state, self.problem
         if state.best is None and state.current is not None and self._is_reached(state.current):
             state.best = state.current
-        if (
-            state.best is not None
-        ):  # in time as in steps: more of them would only shrink a network that will do
+        if state.best is not None:  # more time or steps would only shrink a network that will do
             reason = self.limits.settle(reason, state.best.measure / problem.scale)
         super()._end(reason)
 

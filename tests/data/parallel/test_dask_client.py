@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 import tensorgrow as tg
+from tensorgrow.data.parallel.dask_client import gather_in_order
 
 distributed = pytest.importorskip("distributed")
 zarr = pytest.importorskip("zarr")
@@ -80,6 +82,39 @@ def test_a_worker_killed_in_the_middle_changes_nothing(client, stored):
     client.wait_for_workers(2, timeout=60)
     assert victim not in client.run(os.getpid).values()
     assert same(result, expected)
+
+
+def kill_holder(client, future):
+    """Kill the worker that has a result, and wait until the client knows that the result is lost."""
+    (holder,) = client.who_has(future)[future.key]
+    os.kill(client.run(os.getpid, workers=[holder])[holder], signal.SIGKILL)
+    for _ in range(500):
+        if future.status == "lost":
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"the future is {future.status}")
+
+
+def slow_square(x):
+    time.sleep(0.5)  # the loss is seen before it is computed again
+    return x * x
+
+
+def test_a_result_that_is_lost_before_it_is_fetched_is_computed_again(client, monkeypatch):
+    futures = client.map(slow_square, [2, 3], pure=False)
+    real_wait, killed = distributed.wait, []
+
+    def wait_and_kill(some, timeout):
+        done = real_wait(some, timeout=timeout)
+        if not killed:
+            kill_holder(client, some[0])
+            killed.append(some[0])
+        return done
+
+    monkeypatch.setattr(distributed, "wait", wait_and_kill)
+    assert list(gather_in_order(client, lambda: futures, lambda k, error: error)) == [4, 9]
+    assert killed
+    client.wait_for_workers(2, timeout=60)
 
 
 def test_a_damaged_chunk_is_named_by_a_cluster(client, stored, tmp_path):

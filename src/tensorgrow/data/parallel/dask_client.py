@@ -108,13 +108,15 @@ def _gather(
         try:
             with client.as_current():  # `wait` asks the current client
                 wait(some, timeout=LOOK_EVERY)  # type: ignore[no-untyped-call]
-            break
+            # A result that was there is lost when its worker dies; the scheduler has it computed again.
+            if not any(future.status == "lost" for future in some):
+                break
         except TimeoutError:
             lonely_since = _check_workers(client, lonely_since)
     for k, future in zip(numbers, some):
         if future.status == "finished":
             continue
-        if future.status != "error":  # cancelled or lost: nobody knows of it any more
+        if future.status != "error":  # cancelled: nobody knows of it any more
             raise CancelledError(f"task {k} is {future.status}")
         error = future.exception(timeout=LOOK_EVERY)
         raise _TaskError(error if isinstance(error, TensorgrowError) else explain(k, error), error)

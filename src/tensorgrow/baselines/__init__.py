@@ -1,7 +1,7 @@
 """What tensorgrow is compared with: fixed formats, and other searches for structures.
 
 Every baseline takes a tensor and the common keywords of `tensorgrow.decompose` (or `complete`), and gives a
-`Result`. `run` calls one by its name.
+`Result`. `run` calls one by its name. `interpolate` is none of them: it fills an array and has no network.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..results import Result
 from .als_completion import tr_als, tt_als
 from .greedy import greedy, random_walk
 from .inner_fit import FitOptions
+from .interpolation import interpolate
 from .svd import hosvd, tt_svd
 from .svd_ins_tn import svd_ins_tn
 from .tensorly_completion import cp_completion, tucker_completion
@@ -33,6 +34,7 @@ __all__ = [
     "genetic",
     "greedy",
     "hosvd",
+    "interpolate",
     "random_walk",
     "run",
     "svd_ins_tn",

@@ -3,7 +3,10 @@ from __future__ import annotations
 import os
 import signal
 
+# Also for processes that tests start: two threads each on two busy cores would mostly wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import pytest
 import torch

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,7 +20,7 @@ ROOT = SOURCE.parents[1]
 
 
 def python(code: str) -> str:
-    env = os.environ | {"PYTHONPATH": str(SOURCE.parent), "OPENBLAS_NUM_THREADS": "1"}
+    env = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=env, timeout=120
     )
@@ -213,6 +214,23 @@ def test_readme_has_the_two_commands():
     makefile = (ROOT / "Makefile").read_text()
     for target in ("install", "demo", "test", "lint", "bench"):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+@pytest.mark.parametrize("failing", [None, "ruff", "mypy", "lint-imports", "pytest"])
+def test_make_test_counts_what_every_tool_says(failing, tmp_path):
+    make = shutil.which("make") or pytest.skip("needs make")
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    for name in ("ruff", "mypy", "lint-imports", "pytest"):
+        said = f"echo {name} was here; exit {int(name == failing)}"
+        (tools / name).write_text(f"#!/bin/sh\n{said}\n")
+        (tools / name).chmod(0o755)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv" / ".installed").touch()  # newer than what is installed
+    done = subprocess.run([make, "test"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode == 0) is (failing is None)
+    assert "pytest was here" in done.stdout and f"{failing or 'lint-imports'} was here" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def python(site: Path, code: str) -> subprocess.CompletedProcess[str]:
     hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in OPTIONAL)
     return subprocess.run(
         [sys.executable, "-c", f"import sys\n{hidden}{code}"],
-        env=os.environ | {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": str(site)},
         cwd=site,
         capture_output=True,
         text=True,

@@ -234,7 +234,7 @@ print(json.dumps({
 
 
 def child(data: Path, **options) -> subprocess.Popen:
-    env = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1]), "OPENBLAS_NUM_THREADS": "1"}
+    env = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1])}
     command = [sys.executable, "-c", CHILD, str(data), json.dumps(options)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 

@@ -54,4 +54,4 @@ def document(capsys, *arguments: str) -> dict:
 
 def environment(**more: str) -> dict[str, str]:
     source = str(Path(tg.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", **more}
+    return {**os.environ, "PYTHONPATH": source, **more}

@@ -108,23 +108,27 @@ def add_to_path(path: list[PathPoint], point: PathPoint) -> None:
     path.sort(key=lambda p: p.num_parameters)
 
 
-def pack_path(path: Sequence[PathPoint]) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
+def pack_path(
+    path: Sequence[PathPoint], prefix: str = ""
+) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
     """Header and named tensors of a path for a file; `unpack_path` is its inverse."""
     points: list[dict[str, Any]] = []
     tensors: dict[str, torch.Tensor] = {}
     for n, point in enumerate(path):
-        structure, cores = point.network.pack(f"path.{n}")
+        structure, cores = point.network.pack(f"{prefix}path.{n}")
         counted = {} if point.counted is None else {"num_parameters": point.counted}
         points.append({"structure": structure, "relative_error": point.error, **counted})
         tensors |= cores
     return points, tensors
 
 
-def unpack_path(points: Sequence[Mapping[str, Any]], tensors: Mapping[str, torch.Tensor]) -> list[PathPoint]:
+def unpack_path(
+    points: Sequence[Mapping[str, Any]], tensors: Mapping[str, torch.Tensor], prefix: str = ""
+) -> list[PathPoint]:
     """Rebuild a path from what `pack_path` returned."""
     return [
         PathPoint(
-            TensorNetwork.unpack(p["structure"], tensors, f"path.{n}"),
+            TensorNetwork.unpack(p["structure"], tensors, f"{prefix}path.{n}"),
             p["relative_error"],
             p.get("num_parameters"),
         )
@@ -173,6 +177,11 @@ class Result:
         ``dataclasses.replace(result, tensorization=...)``; it is saved in the file.
     axes
         Names and labels of the axes of the data, where they are known; saved in the file.
+    members
+        Of a committee: the results it consists of. `predict`, `fill` and `to_array` give their mean by
+        `member_weights`; the errors are those of that mean, and `num_parameters` counts all of them.
+        Everything else, such as `network`, `history` and `path`, is of the member with the least held-out
+        error.
     """
 
     network: TensorNetwork
@@ -183,6 +192,7 @@ class Result:
     info: Mapping[str, Any] = field(repr=False, default_factory=dict)
     tensorization: Tensorization | None = field(repr=False, default=None)
     axes: Axes | None = field(repr=False, default=None)
+    members: tuple[Result, ...] = field(repr=False, default=())
 
     @property
     def relative_error(self) -> float:
@@ -286,7 +296,8 @@ class Result:
         ----------
         indices
             Where the data has labels: a frame with a column for every axis, or rows of labels, such as
-            ``[("ann", 2024), ("bob", 2025)]``. Otherwise positions, integers of shape ``(n, order)``.
+            ``[("ann", 2024), ("bob", 2025)]``. Otherwise positions in the array, integers of shape
+            ``(n, axes)``; of one that was cut into digits, also positions in the network.
 
         Returns
         -------
@@ -294,7 +305,7 @@ class Result:
             For a frame a series with its index. Otherwise of the kind of the data: a torch tensor where that,
             or `indices`, is one, else a NumPy array.
         """
-        values = self.expected(self.network.entries(self._positions(indices)))
+        values = self._mean(lambda m: m.expected(m.network.entries(m._positions(indices))))
         if is_frame(indices) and hasattr(indices, "index"):
             pandas = import_package("pandas", "frames need pandas", "io")
             name = None if self.axes is None else self.axes.value
@@ -310,7 +321,35 @@ class Result:
         if axes is not None and (axes.has_labels or is_frame(indices)):
             where = axes.positions(indices)
             return where if how is None else how.positions(where)
-        return indices
+        if how is None:
+            return indices
+        where = np.asarray(indices.cpu() if isinstance(indices, torch.Tensor) else indices)
+        is_array = where.ndim == 2 and where.shape[1] == len(how.shape) and where.dtype.kind in "iu"
+        return how.positions(where) if is_array else indices
+
+    @property
+    def member_weights(self) -> tuple[float, ...]:
+        """Share of every member of a committee in its answers."""
+        count = len(self.members)
+        return tuple(self.info.get("member_weights") or (1.0 / count for _ in range(count)))
+
+    def _mean(self, answer: Callable[[Result], torch.Tensor]) -> torch.Tensor:
+        """Return the answer of this result; of a committee the weighted mean of its members' answers."""
+        if not self.members:
+            return answer(self)
+        total: torch.Tensor | None = None
+        for member, weight in zip(self.members, self.member_weights):
+            part = weight * answer(member)
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    def _dense(self) -> torch.Tensor:
+        """Return the network's tensor as expected values, in the shape of the array it was made from."""
+        copies = 2 if self.tensorization or not self.info.keys().isdisjoint(("loss", "bounds")) else 1
+        self.network.check_dense(copies * self.structure.num_entries)
+        dense = self.expected(self.network.to_dense())
+        return dense if self.tensorization is None else self.tensorization.invert(dense)
 
     def expected(self, values: torch.Tensor) -> torch.Tensor:
         """Return what entries of the network stand for: rates or probabilities under the loss of the run.
@@ -345,11 +384,15 @@ class Result:
             mask = ~np.ma.getmaskarray(x)
         tensor = as_tensor(np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else x, copy=True).detach()
         how, shape = self.tensorization, tuple(tensor.shape)
-        if shape != self.structure.dims and (how is None or shape != how.shape):
-            raise DataError(f"x has shape {shape}, the network is for {self.structure.dims}")
+        in_array = how is not None and shape == how.shape
+        if not in_array and (shape != self.structure.dims or self.members):
+            wanted = self.structure.dims if how is None else how.shape
+            raise DataError(f"x has shape {shape}, the network is for {wanted}")
         self.network.check_dense(2 * self.structure.num_entries)  # the copy with what is known, too
-        dense = self.expected(self.network.to_dense())
-        dense = dense if how is None or shape != how.shape else how.invert(dense)
+        if how is None or in_array:
+            dense = self._mean(lambda m: m._dense())
+        else:
+            dense = self.expected(self.network.to_dense())
         known = ~torch.isnan(tensor) if mask is None else torch.as_tensor(mask, device=tensor.device).bool()
         if known.shape != tensor.shape:
             raise DataError(f"mask has shape {tuple(known.shape)}, x has {tuple(tensor.shape)}")
@@ -379,10 +422,7 @@ class Result:
         coordinates and attributes, a pandas frame that is a matrix a frame. What has no such kind (files,
         zarr, dask, lists of entries) gives NumPy. A result read from a file answers as the saved one.
         """
-        is_copied = self.tensorization is not None or not self.info.keys().isdisjoint(("loss", "bounds"))
-        self.network.check_dense((2 if is_copied else 1) * self.structure.num_entries)
-        dense = self.expected(self.network.to_dense())
-        dense = dense if self.tensorization is None else self.tensorization.invert(dense)
+        dense = self._mean(lambda m: m._dense())
         return present(dense, self.container, self.axes)
 
     def save(self, path: str | Path, *, whole: bool = True) -> None:
@@ -396,8 +436,14 @@ class Result:
             Also write the networks of the path, which are most of the file. Without them `at` has nothing to
             choose from; everything else is the same.
         """
-        header, tensors = self.network.pack("core")
-        points, cores = pack_path(self.path if whole else ())
+        document, tensors = self.pack(whole=whole)
+        packed = [name for name in ("history", "members") if name in document and not whole]
+        write_file(path, RESULT_KIND, document, tensors, packed=tuple(packed))
+
+    def pack(self, prefix: str = "", *, whole: bool = True) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """Header and named tensors for a file; `unpack` is its inverse."""
+        header, tensors = self.network.pack(f"{prefix}core")
+        points, cores = pack_path(self.path if whole else (), prefix)
         tensors |= cores
         document = {
             "network": header,
@@ -411,7 +457,12 @@ class Result:
             document["tensorization"] = self.tensorization.to_dict()
         if self.axes is not None:
             document["axes"] = self.axes.to_dict()
-        write_file(path, RESULT_KIND, document, tensors, packed=() if whole else ("history",))
+        if self.members:
+            packed = [m.pack(f"{prefix}member.{n}.", whole=whole) for n, m in enumerate(self.members)]
+            document["members"] = [member for member, _ in packed]
+            for _, cores in packed:
+                tensors |= cores
+        return document, tensors
 
     # -- for people ------------------------------------------------------------------------------------
     # Pictures and pages know results, not the other way round: these methods load them when called (an
@@ -496,7 +547,9 @@ class Result:
         return result_html(self)
 
     @classmethod
-    def unpack(cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Result:
+    def unpack(
+        cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], prefix: str = ""
+    ) -> Result:
         """Rebuild a result from the contents of a file."""
         how, axes = header.get("tensorization"), header.get("axes")
         for name, kind in _INFO.items():
@@ -504,14 +557,18 @@ class Result:
         check_bounds(header["info"].get("bounds"))
         return check_fields(
             cls(
-                TensorNetwork.unpack(header["network"], tensors, "core"),
+                TensorNetwork.unpack(header["network"], tensors, f"{prefix}core"),
                 check_fields(_read_errors(header)),
                 tuple(check_fields(Step.from_dict(s)) for s in header["history"]),
                 StopReason[header["stop"]],
-                tuple(map(check_fields, unpack_path(header["path"], tensors))),
+                tuple(map(check_fields, unpack_path(header["path"], tensors, prefix))),
                 header["info"],
                 None if how is None else Tensorization.from_dict(how),
                 None if axes is None else Axes.from_dict(axes),
+                tuple(
+                    cls.unpack(member, tensors, f"{prefix}member.{n}.")
+                    for n, member in enumerate(header.get("members", ()))
+                ),
             )
         )
 
@@ -519,8 +576,9 @@ class Result:
         e = self.errors
         parts = {"train": e.train, "validation": e.validation, "test": e.test}
         more = ", ".join(f"{name} {value:.4g}" for name, value in parts.items() if value is not None)
+        committee = f"{len(self.members)} members, " if self.members else ""
         return (
-            f"Result({self.num_parameters:,} parameters, {e.name} {e.total:.4g}"
+            f"Result({committee}{self.num_parameters:,} parameters, {e.name} {e.total:.4g}"
             f"{f' ({more})' if more else ''}, {self.compression_ratio:.3g}x smaller, "
             f"{counted(len(self.history), 'step')}, stop={self.stop.name})"
         )
@@ -533,6 +591,7 @@ _INFO: dict[str, Any] = {
     "source": Mapping[str, Any],
     "container": Container,
     "bounds": list[float | None],
+    "member_weights": list[float],
 }
 
 

@@ -139,7 +139,10 @@ class ObservedLeastSquares(ListedLeastSquares):
         return RowTree(entries, structure, arrays).values(VALUE_ENTRIES[self.values.device.type])
 
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:
-        predicted = self.predict(structure, arrays)
+        return self.losses_at(self.predict(structure, arrays))
+
+    def losses_at(self, predicted: torch.Tensor) -> tuple[float, float | None]:
+        """Losses on the fitted and on the held-out entries, where all of them are `predicted`."""
         fitted, held = self.index.fitted, self.index.held_out
         held_out = self.loss_at(predicted[held], held) if len(held) else None
         return self.loss_at(predicted[fitted], fitted), held_out

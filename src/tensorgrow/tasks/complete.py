@@ -12,17 +12,20 @@ from ..callbacks.base import Callbacks
 from ..data.axes import one_variable
 from ..data.blocks import Blocks
 from ..data.partitions.tables import as_partitions
+from ..data.tensorization import Shape, Tensorization
 from ..errors import DataError
 from ..losses import EntryLoss, as_loss
 from ..network import RandomState, TensorNetwork
 from ..results import Result
 from ..search import Effort, GreedyOptions, HeldOutSearch
 from ..structure import Edge, Structure
+from .committee import Workers, run_committee
 from .entry_task import EntryTask
 from .held_out import HELD_OUT
 from .observation_task import ObservationTask, Observed
 from .partition_task import PartitionTask
 from .request import Bounds, Request, pick
+from .shapes import as_members
 from .task import run_task
 
 
@@ -47,6 +50,9 @@ def complete(
     dtype: Any = None,
     names: Sequence[str] | None = None,
     bounds: Bounds | None = None,
+    tensorize: Shape | Tensorization | None = None,
+    members: int | None = None,
+    workers: Workers = None,
     memory_limit: float | None = None,
     progress: bool | None = None,
     callbacks: Callbacks = None,
@@ -87,6 +93,17 @@ def complete(
         Stop at this relative error on the held-out entries.
     max_parameters, max_steps, max_seconds
         Limits of the size, the number of growths and the time.
+    tensorize
+        Cut long axes into digits first, as for `decompose`. "auto" tries the array as it is and a few ways to
+        cut it, for a few steps each, and continues where the held-out error is least.
+    members
+        Complete in so many shapes, and average: digits of other sizes with borders in other places, or, where
+        nothing is cut, other entries held out. Better than the best of them, at so many times the time and
+        size; each has the other limits for itself. By default 1; where "auto" cuts axes, 1, 4 or 7 for
+        the effort "fast", "balanced" or "thorough".
+    workers
+        Who runs the members: by default this process, one after the other. A number: so many processes (in
+        a script below ``if __name__ == "__main__":``). Or an executor with `submit`, or a dask client.
     names
         Names of the axes; by default the index columns of a table, or as for `decompose`.
     edges, split_nodes, effort, init, random_state, device, dtype, bounds, memory_limit
@@ -115,7 +132,15 @@ def complete(
         "complete", HeldOutSearch, GreedyOptions.for_completion, limited=False, **pick(locals())
     )
     observed = Observed(one_variable(x), mask, as_loss(loss), weights, validation, truth)
-    return run_task(as_observation_task(observed, request), request.audience)
+    task = as_observation_task(observed, request)
+    if tensorize is None and members in (None, 1):
+        return run_task(task, request.audience)
+    if not isinstance(task, EntryTask):
+        raise DataError("tables in partitions cannot be tensorised, nor completed by a committee")
+    tasks = as_members(task, members)
+    if len(tasks) == 1:
+        return run_task(tasks[0], request.audience)
+    return run_committee(tasks, request.audience, workers)
 
 
 def as_observation_task(

@@ -12,6 +12,8 @@ import torch
 from ..callbacks.base import Callbacks
 from ..data.axes import one_variable
 from ..data.blocks import Blocks, as_source, is_lazy
+from ..data.tensorization import Shape, Tensorization
+from ..errors import DataError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..results import Errors, Result
 from ..search import Context, Effort, GreedyOptions, GreedySearch, Problem
@@ -38,6 +40,7 @@ def decompose(
     dtype: Any = None,
     names: Sequence[str] | None = None,
     bounds: Bounds | None = None,
+    tensorize: Shape | Tensorization | None = None,
     memory_limit: float | None = None,
     progress: bool | None = None,
     callbacks: Callbacks = None,
@@ -81,6 +84,10 @@ def decompose(
     bounds
         Least and largest value, either None: ``(0, None)`` for counts. What `Result.predict`, `fill` and
         `to_array` give is moved to the nearest bound; the network itself, and the errors, are not.
+    tensorize
+        Cut long axes into digits first: "auto" chooses how, anything else is as for `tensorgrow.tensorize`.
+        `Result.to_array`, `fill` and `predict` answer in the shape of `x`. Where axes have to be padded, the
+        error is that of the padded array.
     memory_limit
         Bytes that may be taken beyond the data; by default what is free. What would take more is worked on in
         smaller pieces, left out, or refused. The process may grow by 1.2 times this and 64 MB, which the
@@ -115,6 +122,11 @@ def as_tensor_data(x: Any, request: Request) -> TensorData:
     """Take a tensor into memory, or block by block where it does not fit or the user says so."""
     x = one_variable(x)
     by_blocks = isinstance(x, Blocks) or (is_lazy(x) and not fits_in_memory(x, request))
+    if by_blocks and request.tensorize is not None:
+        raise DataError(
+            "tensorize needs an array in memory; this one is read block by block. Store it in the shape of "
+            "the tensor, or leave tensorize out"
+        )
     data: TensorData = (
         BlockTensor(x, request)
         if by_blocks
@@ -132,7 +144,7 @@ class TensorTask(NetworkTask[N]):
         self.request = data.request
         self.shape = data.shape
         self.home = data.home
-        self.axes, self.container = data.axes, data.container
+        self.axes, self.container, self.how = data.axes, data.container, data.how
         self.generator = as_generator(data.request.random_state)
 
     @property

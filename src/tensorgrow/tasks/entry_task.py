@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -15,9 +16,10 @@ from ..data.devices import one_blas_thread, one_thread
 from ..data.fingerprint import fingerprint_positions, fingerprint_tensors
 from ..data.holdout import Split, positions_in, warn_of_gaps
 from ..data.observations import Observations, as_observations
+from ..data.tensorization import Tensorization
 from ..network import TensorNetwork
 from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
-from ..results import Result
+from ..results import Errors, Result
 from ..search import HeldOutSearch
 from ..structure import Structure
 from .observation_task import ObservationTask, Observed
@@ -40,7 +42,7 @@ class EntryTask(ObservationTask):
         request.check_modes(seen.shape)
         where, self.home = request.places(seen.values, GPU_OBSERVATIONS)
         for_split, self.generator = request.generators()
-        split = Split.parse(observed.validation)
+        self._split = split = Split.parse(observed.validation)
         held_out = split.entries(seen, observed.x, for_split)
         warn_of_gaps(seen)
         self.shape = seen.shape
@@ -57,6 +59,40 @@ class EntryTask(ObservationTask):
         self.held_out = None if held_out is None else held_out.to(where)
         self.request = request.holding_out(self.num_held_out, wanted=split.holds_out)
         self.note_truth(observed.truth)
+
+    def in_shape(self, how: Tensorization | None, number: int = 0) -> EntryTask:
+        """Return a run on the same entries as those of another tensor; the same ones are held out.
+
+        Parameters
+        ----------
+        how
+            From the user's array to that tensor; None leaves it as it is.
+        number
+            Runs with different numbers draw different random numbers.
+        """
+        other = copy(self)
+        for computed in ("_fitted", "_everything", "begun", "judged"):
+            other.__dict__.pop(computed, None)
+        other.generator = torch.Generator(self.generator.device)
+        other.generator.set_state(self.generator.get_state())
+        if number:
+            other.generator.manual_seed((self.generator.initial_seed() + number) % (1 << 63))
+        if how is None:
+            return other
+        other.how, other.shape = how, how.dims
+        other.indices = _in_digits(self.indices, how)
+        if self.test is not None:
+            other.test = _in_digits(self.test[0], how), self.test[1]
+        return other
+
+    def holding_out_others(self, number: int) -> EntryTask:
+        """Return a run on the same entries of which others are held out, unless the user says which."""
+        other = self.in_shape(None, number)
+        if self.held_out is not None and self._split.share is not None:
+            seen = Observations(self.indices, self.values.real, self.shape)
+            drawn = self._split.entries(seen, None, other.generator)
+            other.held_out = None if drawn is None else drawn.to(self.indices.device)
+        return other
 
     @property
     def probe(self) -> torch.Tensor:
@@ -135,6 +171,16 @@ class EntryTask(ObservationTask):
         test = ReweightedLeastSquares(ObservedLeastSquares(indices, values, self.shape), self.loss)
         return test.loss(network.structure, test.to_arrays(network)) / (test.norm or 1.0)
 
+    def errors_at(self, judged: torch.Tensor, final: torch.Tensor) -> Errors:
+        """Errors of predictions of all entries before and after the last fit, in the units computed in."""
+        fitted, everything = self._fitted, self._everything
+        train, validation = fitted.losses_at(judged)
+        return Errors(
+            everything.losses_at(final)[0] / (everything.norm or 1.0),
+            train=None if validation is None else train / (fitted.norm or 1.0),
+            validation=None if validation is None else validation / (fitted.validation_norm or 1.0),
+        )
+
     def _in_units(
         self, indices: torch.Tensor, values: torch.Tensor, network: TensorNetwork
     ) -> tuple[torch.Tensor, torch.Tensor, TensorNetwork]:
@@ -147,3 +193,8 @@ class EntryTask(ObservationTask):
         everything = [self.indices, self.values, self.weights]
         held_out = 0 if self.held_out is None else fingerprint_positions(self.indices[self.held_out])
         return {"observations": fingerprint_tensors(everything), "held_out": held_out}
+
+
+def _in_digits(positions: torch.Tensor, how: Tensorization) -> torch.Tensor:
+    """Positions in an array as those in the tensor that it becomes."""
+    return torch.from_numpy(how.positions(positions.cpu().numpy())).to(positions.device)

@@ -33,9 +33,15 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
     ----------
     held_out
         True for entries or samples that are not fitted before the last fit; None when all are.
+    begun
+        A search that has taken its first steps, to be continued; None where one is to be built.
+    judged
+        After the run: the network that the held-out data has judged, before the last fit to all.
     """
 
     held_out: torch.Tensor | None = None
+    begun: HeldOutSearch | None = None
+    judged: TensorNetwork | None = None
     draws_split = True
 
     @property
@@ -62,6 +68,8 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         """Measure the answer of the search, and the network after its last fit."""
 
     def search(self) -> HeldOutSearch:
+        if self.begun is not None:
+            return self.begun
         request, policy = self.request, self.policy
         ridge = request.options.ridge
         objective = self.objective(self.default_ridge if ridge is None else ridge)
@@ -90,6 +98,7 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         objective = self.objective(search.ridge, everything=True)
         answer = search.answer
         assert answer is not None
+        self.judged = answer.network
         fit = self._refit(search, answer.network, objective) if self._may_refit(search, answer) else None
         network, is_late = (answer if fit is None else fit).network, search.context.is_out_of_time
         loss = objective.loss(network.structure, objective.to_arrays(network))

@@ -102,14 +102,18 @@ class ObservationTask(HeldOutTask):
         """Compute the relative error on entries that were not observed, in double precision."""
         if self.test is None:
             return None
-        indices, values = self.test
-        wide = torch.complex128 if values.is_complex() or network.is_complex else torch.float64
-        predicted = network.entries(indices.to(network.device)).to(wide)
+        return self.test_error_at(network.entries(self.test[0].to(network.device)))
+
+    def test_error_at(self, predicted: torch.Tensor) -> float:
+        """The same where the entries that were not observed are `predicted`."""
+        assert self.test is not None
+        values = self.test[1]
+        wide = torch.complex128 if values.is_complex() or predicted.is_complex() else torch.float64
         true = values.to(predicted.device, wide)
         true, exponent = scale_out(true)  # squares of extreme values overflow or vanish
-        predicted = times_power(predicted, -exponent)
         norm = float(torch.linalg.vector_norm(true))
-        return float(torch.linalg.vector_norm(predicted - true)) / (norm or 1.0)
+        rest = times_power(predicted.to(wide), -exponent) - true
+        return float(torch.linalg.vector_norm(rest)) / (norm or 1.0)
 
     def note_axes(self, x: Any, labelled: Axes | None) -> None:
         """Remember what the user's array says of itself, or the labels of a list of entries."""

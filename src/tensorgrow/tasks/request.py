@@ -14,6 +14,7 @@ from ..callbacks.base import Callbacks, as_callbacks
 from ..callbacks.progress import progress_callbacks
 from ..data.arrays import as_dtype
 from ..data.devices import GPU_ENTRIES, check_memory, choose_device, memory_for, parse_memory_limit
+from ..data.tensorization import Shape, Tensorization
 from ..errors import check_bounds, check_kind
 from ..network import RandomState, TensorNetwork, as_generator
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
@@ -82,6 +83,7 @@ class Keywords(SearchKeywords, total=False):
     training: TrainingOptions | None
     names: Sequence[str] | None
     bounds: Bounds | None
+    tensorize: Shape | Tensorization | None
 
 
 def pick(arguments: Mapping[str, Any]) -> Keywords:
@@ -105,6 +107,8 @@ class Request:
         Of the axes of the data, where the user gives them.
     bounds
         Least and largest value that predictions may have.
+    tensorize
+        How the array becomes a tensor of more modes; None where it stays as it is.
     """
 
     limits: Limits
@@ -121,6 +125,7 @@ class Request:
     training: TrainingOptions | None = None
     names: Sequence[str] | None = None
     bounds: Bounds | None = None
+    tensorize: Shape | Tensorization | None = None
 
     @classmethod
     def parse(
@@ -188,6 +193,7 @@ class Request:
             training=training,
             names=keywords.get("names"),
             bounds=check_bounds(keywords.get("bounds")),
+            tensorize=keywords.get("tensorize"),
         )
 
     def policy(self, order: int) -> EdgePolicy:

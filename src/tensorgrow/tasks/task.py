@@ -18,6 +18,7 @@ from ..callbacks.checkpoint import Checkpoint
 from ..callbacks.signals import Interrupts
 from ..data.axes import Axes, Container
 from ..data.devices import one_thread
+from ..data.tensorization import Tensorization
 from ..errors import DataError, FileFormatError, OptionError
 from ..network import TensorNetwork
 from ..results import Errors, PathPoint, Result
@@ -104,6 +105,8 @@ class NetworkTask(Task[N, Result]):
         Whether random numbers may also say which data is held out.
     axes, container
         Names and labels of the user's axes, and the kind of array that the user gave.
+    how
+        How the user's array became a tensor of that shape; None where it is the tensor.
     """
 
     request: Request
@@ -114,6 +117,7 @@ class NetworkTask(Task[N, Result]):
     draws_split: bool = False
     axes: Axes | None = None
     container: Container = "numpy"
+    how: Tensorization | None = None
 
     @property
     @abstractmethod
@@ -210,7 +214,7 @@ class NetworkTask(Task[N, Result]):
             notes["container"] = self.container
         if self.request.bounds is not None:
             notes["bounds"] = list(self.request.bounds)
-        return Result(network, errors, steps, stop, path, notes, axes=self.axes)
+        return Result(network, errors, steps, stop, path, notes, self.how, self.axes)
 
     def start(self) -> Start:
         """Return what the search starts from, in the units it computes in."""
@@ -230,6 +234,7 @@ class NetworkTask(Task[N, Result]):
             "options": request.options.to_dict(),
             "training": None if request.training is None else request.training.to_dict(),
             "structure": None if self.structure is None else self.structure.to_dict(),
+            "tensorization": None if self.how is None else self.how.to_dict(),
             **self.fingerprint(),
         }
 

@@ -18,6 +18,7 @@ from ..data.axes import Axes, Container, container_of
 from ..data.blocks import ArraySource, Form, ThreadReducer
 from ..data.devices import check_memory, one_thread
 from ..data.fingerprint import fingerprint_tensor
+from ..data.tensorization import DEFAULT_ERROR, Tensorization, tensorize
 from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares, LeastSquares
 from ..objectives.blocks import squared_errors
@@ -40,6 +41,8 @@ class TensorData(ABC):
         Device the result goes to.
     axes, container
         Names and labels of the user's axes, and the kind of array that the user gave.
+    how
+        How the user's array became the tensor; None where it is the tensor.
     """
 
     request: Request
@@ -47,10 +50,12 @@ class TensorData(ABC):
     home: torch.device
     axes: Axes | None = None
     container: Container = "numpy"
+    how: Tensorization | None = None
 
     def note_axes(self, x: Any) -> None:
         """Remember what the user's array says of itself."""
-        self.axes, self.container = Axes.of(x, len(self.shape), self.request.names), container_of(x)
+        shape = self.shape if self.how is None else self.how.shape
+        self.axes, self.container = Axes.of(x, len(shape), self.request.names), container_of(x)
 
     @property
     @abstractmethod
@@ -108,6 +113,9 @@ class DenseTensor(TensorData):
     def __init__(self, x: Any, request: Request) -> None:
         self.request = request
         data = as_target(x, request.dtype)
+        if request.tensorize is not None:
+            error = request.limits.max_error or DEFAULT_ERROR
+            data, self.how = tensorize(data, request.tensorize, max_error=error)
         where, self.home = request.places(data)
         self.target, self._exponent = scale_out(data.to(where))
         self.shape = tuple(self.target.shape)

@@ -18,7 +18,8 @@ import torch
 
 from ...errors import DataError, FileFormatError, OptionError, check_choice
 
-FORMAT_VERSION = 1
+# Version 2 knows cyclic shifts; what has none is written as version 1, which earlier versions read.
+FORMAT_VERSION = 2
 
 Order = Literal["C", "F", "interleaved", "grouped"]
 Padding = Literal["edge", "reflect"]
@@ -49,6 +50,9 @@ class Tensorization:
         What padding repeats: the last entry ("edge") or the entries before it ("reflect").
     flattened
         The array is flattened in this order first, and `digits` are those of the one axis that gives.
+    shift
+        By how much the array is moved cyclically along every axis first, so that the borders of the digits
+        lie elsewhere; empty for none.
     """
 
     shape: tuple[int, ...]
@@ -57,12 +61,15 @@ class Tensorization:
     order: Order
     padding: Padding = "edge"
     flattened: Literal["C", "F"] | None = None
+    shift: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
         check_choice("padding", self.padding, PADDINGS)
         if len(self.digits) != len(self._axes) or any(m < n for m, n in zip(self.padded_shape, self._axes)):
             raise OptionError(f"digits {self.digits} do not hold an array of shape {self._axes}")
+        if self.shift and len(self.shift) != len(self.shape):
+            raise OptionError(f"shift={self.shift} needs one number for each axis of {self.shape}")
         placed = sorted(digit for mode in self.modes for digit in mode)
         if placed != [(a, k) for a, sizes in enumerate(self.digits) for k in range(len(sizes))]:
             raise OptionError(f"the modes {self.modes} do not hold every digit of {self.digits} once")
@@ -98,6 +105,7 @@ class Tensorization:
         """
         if tuple(x.shape) != self.shape:
             raise DataError(f"the array has shape {tuple(x.shape)}, the tensorisation is for {self.shape}")
+        x = _roll(x, self.shift)
         padded = self._pad(x if self.flattened is None else _flatten(x, self.flattened))
         split = padded.reshape([size for sizes in self.digits for size in sizes])
         return _contiguous(_permute(split, self._permutation).reshape(self.dims))
@@ -114,7 +122,8 @@ class Tensorization:
         back = sorted(range(len(there)), key=there.__getitem__)
         padded = _permute(split, back).reshape(self.padded_shape)
         array = padded[tuple(slice(n) for n in self._axes)]
-        return _contiguous(array if self.flattened is None else _unflatten(array, self.shape, self.flattened))
+        array = array if self.flattened is None else _unflatten(array, self.shape, self.flattened)
+        return _contiguous(_roll(array, tuple(-n for n in self.shift)))
 
     def positions(self, where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return positions in the tensor, ``(n, modes)``, of positions in the array, ``(n, axes)``."""
@@ -122,6 +131,8 @@ class Tensorization:
         if outside.any():
             first = tuple(int(k) for k in where[int(outside.any(1).argmax())])
             raise DataError(f"the position {first} lies outside an array of shape {self.shape}")
+        if self.shift:
+            where = (where + np.asarray(self.shift)) % self.shape
         if self.flattened is not None:
             where = np.ravel_multi_index(tuple(where.T), self.shape, order=self.flattened)[:, None]
         digits = [np.stack(np.unravel_index(where[:, a], sizes), 1) for a, sizes in enumerate(self.digits)]
@@ -156,13 +167,14 @@ class Tensorization:
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form; `from_dict` is its inverse."""
         return {
-            "version": FORMAT_VERSION,
+            "version": FORMAT_VERSION if self.shift else 1,
             "shape": list(self.shape),
             "digits": [list(sizes) for sizes in self.digits],
             "modes": [[list(digit) for digit in mode] for mode in self.modes],
             "order": self.order,
             "padding": self.padding,
             "flattened": self.flattened,
+            **({"shift": list(self.shift)} if self.shift else {}),
         }
 
     @classmethod
@@ -181,6 +193,7 @@ class Tensorization:
                 data["order"],
                 data["padding"],
                 data["flattened"],
+                tuple(int(n) for n in data.get("shift", ())),
             )
         except FileFormatError:
             raise
@@ -190,7 +203,8 @@ class Tensorization:
     def __str__(self) -> str:
         array, tensor = ("x".join(map(str, sizes)) for sizes in (self.shape, self.dims))
         padded = f", padded to {'x'.join(map(str, self.padded_shape))}" if self.pads else ""
-        return f"{array} as {tensor} ({self.order}{padded})"
+        moved = f", moved by {'x'.join(map(str, self.shift))}" if any(self.shift) else ""
+        return f"{array} as {tensor} ({self.order}{padded}{moved})"
 
 
 # -- NumPy and torch alike ---------------------------------------------------------------------------------
@@ -202,6 +216,13 @@ def _permute(x: A, axes: list[int]) -> A:
 
 def _contiguous(x: A) -> A:
     return x.contiguous() if isinstance(x, torch.Tensor) else np.ascontiguousarray(x)
+
+
+def _roll(x: A, shift: tuple[int, ...]) -> A:
+    if not any(shift):
+        return x
+    axes = tuple(range(len(shift)))
+    return torch.roll(x, shift, axes) if isinstance(x, torch.Tensor) else np.roll(x, shift, axes)
 
 
 def _flatten(x: A, order: str) -> A:

@@ -1,0 +1,292 @@
+"""Committees: several networks for the same entries, whose mean is better than any of them."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ..callbacks.progress import describe_step, live_line
+from ..callbacks.signals import Interrupts
+from ..errors import OptionError
+from ..results import Result
+from ..search import AnySearch
+from ..steps import Record, StopReason
+from .entry_task import EntryTask
+from .request import Audience
+from .task import run_task
+
+# Held-out entries that equal shares of members are worth: so few say little of which mean is best.
+FEW_HELD_OUT = 30
+# Seconds between two looks at members in other processes.
+LOOK_EVERY = 0.1
+
+
+class Executor(Protocol):
+    """Whatever calls a function elsewhere: an executor of the standard library, or a dask client."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Begin a call; the future that is returned has a method `result`."""
+
+
+Workers = int | Executor | None
+"""Who runs the members: this process, one after the other (None); so many processes; an executor."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a committee.
+
+    Attributes
+    ----------
+    task
+        What it ran on.
+    judged
+        All entries as its network predicted them before the last fit to all of them, in the task's units.
+    """
+
+    task: EntryTask
+    result: Result
+    judged: torch.Tensor
+
+
+def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Workers = None) -> Result:
+    """Run all tasks, which know the same entries, and unite their results.
+
+    A time limit is shared by all, the other limits hold for each. Ctrl-C ends all; those that have an answer
+    are united. Every member has a checkpoint of its own, beside the one that is asked for.
+    """
+    if any(task.is_reweighted for task in tasks):
+        raise OptionError("a committee needs the squared loss; leave members out, or loss")
+    if isinstance(workers, bool) or (isinstance(workers, int) and workers < 1):
+        raise OptionError(f"workers={workers!r}: a number of processes must be at least 1")
+    if workers not in (None, 1) and audience.callbacks is not None:
+        raise OptionError("callbacks hear of members that run in this process only; leave workers out")
+    with Interrupts() as interrupts:
+        if workers is None or workers == 1:
+            members = _run_here(tasks, audience, interrupts)
+        elif isinstance(workers, int):
+            members = _run_in_processes(tasks, audience, min(workers, len(tasks)), interrupts)
+        else:
+            futures = [workers.submit(run_member, t, _own(audience, k)) for k, t in enumerate(tasks)]
+            members = [future.result() for future in futures]
+        interrupts.hold()
+        united = unite(members)
+        is_cut = interrupts.count or any(m.result.stop is StopReason.INTERRUPTED for m in members)
+        stop = StopReason.INTERRUPTED if is_cut else united.stop
+        seconds = time.perf_counter() - audience.begin
+        return replace(united, stop=stop, info={**united.info, "seconds": seconds})
+
+
+def run_member(task: EntryTask, audience: Audience) -> Member:
+    """Run the task of one member."""
+    result = run_task(task, audience)
+    network = result.network.times_power(-task.exponent) if task.judged is None else task.judged
+    return Member(task.in_shape(None), result, network.entries(task.indices.to(network.device)))
+
+
+def _own(audience: Audience, number: int) -> Audience:
+    """Who hears of one member: nobody, apart from its checkpoint."""
+    path = audience.checkpoint
+    if path is not None:
+        path = Path(path).with_suffix(f".{number}{Path(path).suffix}")
+    return Audience(False, None, path)
+
+
+def _timed(task: EntryTask, seconds: float) -> EntryTask:
+    """The task with a time limit of its own."""
+    if math.isfinite(seconds):
+        limits = replace(task.request.limits, max_seconds=max(seconds, 0.0))
+        task.request = replace(task.request, limits=limits)
+    return task
+
+
+# -- one after the other -----------------------------------------------------------------------------------
+
+
+def _run_here(tasks: Sequence[EntryTask], audience: Audience, interrupts: Interrupts) -> list[Member]:
+    """Run members one after the other, until a signal comes or a callback stops one."""
+    limit = tasks[0].request.limits.max_seconds
+    end = math.inf if limit is None else audience.begin + limit
+    members: list[Member] = []
+    for number, task in enumerate(tasks):
+        mine = replace(audience, checkpoint=_own(audience, number).checkpoint, begin=time.perf_counter())
+        seconds = (end - mine.begin) / (len(tasks) - number)
+        try:
+            members.append(run_member(_timed(task, seconds), mine))
+        except KeyboardInterrupt:
+            if not members:
+                raise
+        if interrupts.count or members[-1].result.stop in (StopReason.CALLBACK, StopReason.INTERRUPTED):
+            break
+    return members
+
+
+# -- in processes ------------------------------------------------------------------------------------------
+
+
+def _run_in_processes(
+    tasks: Sequence[EntryTask], audience: Audience, count: int, interrupts: Interrupts
+) -> list[Member]:
+    """Run members side by side; signals of this process tell all of them to end with what they have."""
+    limit = tasks[0].request.limits.max_seconds
+    rounds = math.ceil(len(tasks) / count)
+    seconds = math.inf if limit is None else (audience.begin + limit - time.perf_counter()) / rounds
+    context = multiprocessing.get_context("spawn")  # a fork would inherit the threads of torch
+    stop, news = context.Event(), context.SimpleQueue()
+    interrupts.hold()  # counted, and looked at below
+    with (
+        live_line(audience.progress) as say,
+        ProcessPoolExecutor(count, mp_context=context, initializer=_join, initargs=(stop, news)) as pool,
+    ):
+        futures = [
+            pool.submit(_run_there, number, _timed(task.in_shape(None), seconds), _own(audience, number))
+            for number, task in enumerate(tasks)
+        ]
+        while not all(future.done() for future in futures):
+            if interrupts.count:
+                stop.set()
+                for future in futures:
+                    future.cancel()  # those that have not begun
+            while not news.empty():
+                number, text = news.get()
+                done = sum(future.done() for future in futures)
+                say(f"{done} of {len(tasks)} members done; member {number + 1}, {text}")
+            time.sleep(LOOK_EVERY)
+        answers = [future.result() for future in futures if not future.cancelled()]
+    members = [member for member in answers if member is not None]
+    if not members:
+        raise KeyboardInterrupt
+    return members
+
+
+_stop: Event | None = None
+_news: SimpleQueue[tuple[int, str]] | None = None
+
+
+def _join(stop: Event, news: SimpleQueue[tuple[int, str]]) -> None:
+    """Prepare a process that runs members: the one that started it hears signals, and tells."""
+    global _stop, _news
+    _stop, _news = stop, news
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)  # members share the cores
+
+
+def _run_there(number: int, task: EntryTask, audience: Audience) -> Member | None:
+    """Run one member in a process of its own; None where it was stopped before it began."""
+    assert _stop is not None
+    if _stop.is_set():
+        return None
+    return run_member(task, replace(audience, callbacks=_Messenger(number)))
+
+
+class _Messenger:
+    """Tells the process that waits of every step, and stops when that says so."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def on_start(self, search: AnySearch) -> None:
+        """Nothing to tell yet."""
+
+    def on_step(self, search: AnySearch, step: Record) -> bool | None:
+        assert _stop is not None and _news is not None
+        _news.put((self.number, describe_step(search, step)))
+        return _stop.is_set()
+
+    def on_end(self, search: AnySearch) -> None:
+        """The result says it."""
+
+
+# -- the mean ----------------------------------------------------------------------------------------------
+
+
+def unite(members: Sequence[Member]) -> Result:
+    """Return the result whose answers are the weighted mean of its members' answers.
+
+    Where all members held out the same entries, the held-out error is that of the mean. Where each held out
+    others, no entry is unknown to all: then it is the mean of theirs, which the committee should beat.
+    """
+    results = [member.result for member in members]
+    held = [math.nan if r.validation_error is None else r.validation_error for r in results]
+    best = results[int(np.argmin([r.errors.measure for r in results]))]
+    if len(results) == 1:
+        return best
+    weights = _weights(members)
+    task = members[0].task
+    errors = task.errors_at(
+        _mean(weights, [m.judged for m in members]),
+        _mean(weights, [_entries(m).to(m.judged) for m in members]),
+    )
+    if not all(_same(m.task.held_out, task.held_out) for m in members):
+        errors = replace(errors, train=None, validation=math.sqrt(float(weights @ np.square(held))))
+    if task.test is not None:
+        tests = [m.result.network.entries(m.task.test[0]) for m in members if m.task.test is not None]
+        errors = replace(errors, test=task.test_error_at(_mean(weights, tests)))
+    info = {
+        **best.info,
+        "num_parameters": sum(r.num_parameters for r in results),
+        "member_weights": [float(w) for w in weights],
+    }
+    return replace(best, errors=errors, info=info, members=tuple(results))
+
+
+def _mean(weights: np.ndarray[Any, Any], parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return (torch.stack(list(parts), -1) * torch.as_tensor(weights).to(parts[0])).sum(-1)
+
+
+def _entries(member: Member) -> torch.Tensor:
+    """All entries as the member's network predicts them in the end, in the task's units."""
+    network = member.result.network.times_power(-member.task.exponent)
+    return network.entries(member.task.indices.to(network.device))
+
+
+def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:
+    """Shares of members, from how well they and their mean do on held-out entries.
+
+    Where all held out the same entries: the shares, none negative, whose mean has the least squared error
+    there, drawn towards equal ones by as much as a few entries would. Otherwise by the variance of errors.
+    """
+    count, task = len(members), members[0].task
+    equal = np.full(count, 1.0 / count)
+    held = np.asarray([m.result.validation_error or math.nan for m in members])
+    if not np.isfinite(held).all():  # nothing was held out, or all is exact
+        return equal
+    if task.held_out is None or not all(_same(m.task.held_out, task.held_out) for m in members):
+        shares = held**-2.0
+        return np.asarray(shares / shares.sum())
+    where = task.held_out
+    residuals = torch.stack([(m.judged.to(task.values) - task.values)[where] for m in members], 1)
+    if task.weights is not None:
+        residuals = residuals * task.weights[where].sqrt()[:, None]
+    gram = (residuals.mH @ residuals).real.double().cpu().numpy()
+    # Relative to the best of them: where one is exact, there is nothing to average.
+    pull = FEW_HELD_OUT / len(residuals) * gram.diagonal().min() + 1e-12 * gram.trace()
+    return _least_on_simplex(gram + pull * np.eye(count)) if pull else equal
+
+
+def _least_on_simplex(gram: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Minimise ``w @ gram @ w`` over shares: those that would be negative are left out one by one."""
+    active = np.ones(len(gram), dtype=bool)
+    while True:
+        shares = np.zeros(len(gram))
+        solved = np.linalg.solve(gram[np.ix_(active, active)], np.ones(active.sum()))
+        shares[active] = solved / solved.sum()
+        if (shares >= 0.0).all():
+            return shares
+        active[np.argmin(shares)] = False
+
+
+def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))

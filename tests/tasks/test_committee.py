@@ -1,0 +1,192 @@
+"""Committees: their mean, their errors, files, processes, signals; shapes chosen by held-out entries."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+import tensorgrow as tg
+from tensorgrow.tasks.shapes import candidates, member_shapes, with_digits
+
+QUICK = {"effort": "fast", "random_state": 0, "max_steps": 4, "progress": False}
+
+
+def waves(rows=36, columns=32):
+    """A smooth picture with a period that digits can find."""
+    i, j = np.meshgrid(np.arange(rows) % 6, np.arange(columns) % 8, indexing="ij")
+    return 2.0 + np.sin(i) * np.cos(j) + 0.1 * (np.arange(rows) // 6)[:, None]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    x = waves() + 0.1 * rng.standard_normal((36, 32))
+    return x, rng.random(x.shape) < 0.4
+
+
+@pytest.fixture(scope="module")
+def committee(data):
+    x, mask = data
+    return tg.complete(x, mask, tensorize="auto", members=3, truth=x, **QUICK)
+
+
+def relative(estimate, x, where):
+    return np.linalg.norm((estimate - x)[where]) / np.linalg.norm(x[where])
+
+
+def test_answers_are_the_weighted_mean_of_the_members_in_the_users_shape(data, committee):
+    x, mask = data
+    assert len(committee.members) == 3
+    assert sum(committee.member_weights) == pytest.approx(1.0)
+    assert min(committee.member_weights) >= 0.0
+    expected = sum(w * m.to_array() for w, m in zip(committee.member_weights, committee.members))
+    assert np.allclose(committee.to_array(), expected)
+    filled = committee.fill(x, mask)
+    assert np.array_equal(filled[mask], x[mask])
+    assert np.allclose(filled[~mask], expected[~mask])
+    where = np.argwhere(~mask)
+    assert np.allclose(committee.predict(where), expected[~mask])
+    assert committee.num_parameters == sum(m.num_parameters for m in committee.members)
+    assert "3 members" in repr(committee)
+
+
+def test_errors_are_those_of_the_mean(data, committee):
+    x, mask = data
+    mean = committee.to_array()
+    assert committee.relative_error == pytest.approx(relative(mean, x, mask))
+    assert committee.test_error == pytest.approx(relative(mean, x, ~mask))
+    assert committee.validation_error <= min(m.validation_error for m in committee.members) * 1.001
+
+
+def test_the_mean_is_better_than_the_best_member_on_hidden_entries(committee):
+    assert committee.test_error < min(m.test_error for m in committee.members)
+
+
+def test_a_member_that_is_exact_is_not_averaged_away():
+    x = waves()
+    mask = np.random.default_rng(0).random(x.shape) < 0.5
+    united = tg.complete(x, mask, tensorize="auto", members=2, **QUICK)
+    best = min(m.validation_error for m in united.members)
+    assert best < 1e-10
+    assert united.validation_error < 1e-9
+
+
+def test_files_keep_the_members(committee, tmp_path):
+    for whole in (True, False):
+        committee.save(tmp_path / "c.safetensors", whole=whole)
+        loaded = tg.load(tmp_path / "c.safetensors")
+        assert np.array_equal(loaded.to_array(), committee.to_array())
+        assert loaded.errors == committee.errors
+        assert [m.tensorization for m in loaded.members] == [m.tensorization for m in committee.members]
+
+
+def test_processes_and_executors_give_the_same_numbers(data, committee):
+    x, mask = data
+    with ThreadPoolExecutor(2) as pool:
+        for workers in (2, pool):
+            other = tg.complete(x, mask, tensorize="auto", members=3, truth=x, workers=workers, **QUICK)
+            assert np.allclose(other.to_array(), committee.to_array(), rtol=1e-6)
+
+
+def test_members_of_arrays_without_long_axes_hold_out_other_entries():
+    hidden = tg.Structure.tensor_train((6, 7, 8), (2, 2))
+    x = tg.TensorNetwork.random(hidden, random_state=0).to_dense().numpy()
+    x = x + 0.05 * np.random.default_rng(2).standard_normal(x.shape)
+    mask = np.random.default_rng(0).random(x.shape) < 0.6
+    united = tg.complete(x, mask, members=3, **QUICK)
+    errors = [m.validation_error for m in united.members]
+    assert len(set(errors)) == 3
+    assert min(errors) <= united.validation_error <= max(errors)
+    assert united.tensorization is None
+
+
+def test_checkpoints_resume_every_member(data, tmp_path):
+    x, mask = data
+    arguments = {"tensorize": "auto", "members": 2, "checkpoint": tmp_path / "run.safetensors"}
+    first = tg.complete(x, mask, **arguments, **QUICK)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.0.safetensors", "run.1.safetensors"]
+    again = tg.complete(x, mask, **arguments, **QUICK)
+    assert np.array_equal(again.to_array(), first.to_array())
+    longer = tg.complete(x, mask, **arguments, **{**QUICK, "max_steps": 6})
+    assert [m.history[:5] for m in longer.members] == [m.history[:5] for m in first.members]
+
+
+def test_ctrl_c_unites_the_members_there_are(data):
+    x, mask = data
+    steps = []
+
+    def interrupt(step):
+        steps.append(step)
+        if [s.index for s in steps].count(0) == 2 and step.index == 2:
+            raise KeyboardInterrupt
+
+    shape = with_digits(x.shape, 2)
+    result = tg.complete(x, mask, tensorize=shape, members=4, callbacks=interrupt, **QUICK)
+    assert len(result.members) == 2
+    assert result.stop is tg.StopReason.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"members": 0}, "members"),
+        ({"members": 2, "workers": 0}, "processes must be at least 1"),
+        ({"members": 2, "workers": 2, "callbacks": print}, "callbacks hear"),
+        ({"members": 2, "loss": "poisson"}, "squared loss"),
+        ({"tensorize": "best"}, "tensorize"),
+        ({"tensorize": with_digits((30, 32), 2)}, "for arrays of shape"),
+    ],
+)
+def test_what_cannot_be_is_refused(data, arguments, message):
+    x, mask = data
+    with pytest.raises(tg.OptionError, match=message):
+        tg.complete(x, mask, **arguments)
+
+
+# -- shapes ----------------------------------------------------------------------------------------------
+
+
+def test_candidates_leave_short_axes_whole():
+    assert [None if how is None else how.dims for how in candidates((128, 128, 3))] == [
+        None,
+        (8, 8, 16, 16, 3),
+        (4, 4, 4, 4, 8, 8, 3),
+    ]
+    assert candidates((20, 7)) == [None]
+
+
+def test_members_have_borders_in_different_places():
+    shapes = member_shapes((128, 128, 3), 7)
+    assert len(set(shapes)) == 7
+    assert all(how.shift == () or how.shift[2] == 0 for how in shapes)
+    assert member_shapes((5, 6), 2) == [None, None]
+
+
+def test_the_better_shape_is_found():
+    x = waves()
+    mask = np.random.default_rng(0).random(x.shape) < 0.5
+    cut = tg.complete(x, mask, tensorize="auto", members=1, **QUICK)
+    assert cut.tensorization is not None
+    rng = np.random.default_rng(3)
+    plain = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 40))
+    whole = tg.complete(plain, rng.random(plain.shape) < 0.5, tensorize="auto", **QUICK)
+    assert whole.tensorization is None
+    assert not whole.members
+
+
+def test_tensorize_holds_out_in_the_users_array_and_answers_there():
+    x = waves(12, 16)
+    held_out = np.zeros(x.shape, bool)
+    held_out[::3, ::4] = True
+    result = tg.complete(torch.from_numpy(x), tensorize=((3, 4), (4, 4)), validation=held_out, **QUICK)
+    assert result.structure.dims == (3, 4, 4, 4)
+    assert result.info["num_held_out"] == held_out.sum()
+    assert isinstance(result.to_array(), torch.Tensor)
+    assert result.to_array().shape == x.shape
+    everywhere = np.argwhere(np.ones(x.shape))
+    assert torch.allclose(result.predict(everywhere), result.to_array().reshape(-1))
+    decomposed = tg.decompose(x, tensorize=(3, 4, 4, 4), max_error=0.01)
+    assert np.linalg.norm(decomposed.to_array() - x) <= 0.0101 * np.linalg.norm(x)

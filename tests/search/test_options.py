@@ -214,7 +214,7 @@ def test_every_option_is_in_one_group_and_documented():
 
 IGNORED = {
     GreedySearch: {"ridge": 0.1, "patience": 3, "overshoot": 0.2},
-    HeldOutSearch: {"split_while_growing": True, "split_threshold": 0.5, "split_below": 0.5},
+    HeldOutSearch: {"after_target": 1.0},
     GradientSearch: {"sweeps": 3, "ridge": 0.1, "regrow_cycles": None, "starts": 2, "lookahead": 4},
 }
 
@@ -280,7 +280,11 @@ RUNS = {
             SMALL, o.replace(regrow_cycles=1, overshoot=0.1, patience=2), max_parameters=40
         ),
         lambda o: make_held_out(
-            SMALL, o.replace(slice_init="random"), is_patient=True, max_steps=1, max_error=0.1
+            SMALL,
+            o.replace(slice_init="random", split_while_growing=True),
+            is_patient=True,
+            max_steps=1,
+            max_error=0.1,
         ),
     ],
     GradientSearch: [lambda o: make_gradient(SMALL, o.replace(rank_increment=2), max_parameters=30)],

@@ -2,7 +2,8 @@
 
 Phases of a run::
 
-    start -> grow ... grow -> (within a budget: exchange ... -> regrow ...) -> shrink ... -> done
+    start -> grow ... grow -> (within a budget: split -> grow ... -> exchange ... -> regrow ...)
+          -> shrink and split ... -> done
 
 and once more from the start where that pays.
 
@@ -14,8 +15,9 @@ which of the visited networks to return.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
@@ -29,7 +31,7 @@ from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
 from .limits import Limits
 from .options import GreedyOptions
 from .problem import Problem
-from .reduce import prune_once
+from .reduce import prune_once, split_closely, split_exactly, split_freely
 from .regrow import exchange, regrow
 from .ridge import RIDGE_GAIN, HeldOutProblem, RidgeChooser
 from .score import Gains, ScoreMemory
@@ -55,7 +57,11 @@ class HeldOutState(NetworkState):
         Why the growth ended.
     earlier, earlier_ridge
         The best network of earlier starts and its ridge.
+    unsplit, unsplit_ridge
+        Held-out loss of the best network, and the ridge, when a node was last split within a budget.
     """
+
+    later: ClassVar[frozenset[str]] = frozenset({"unsplit", "unsplit_ridge"})
 
     cycles: int = 0
     stalls: int = 0
@@ -66,19 +72,14 @@ class HeldOutState(NetworkState):
     outcome: StopReason | None = None
     earlier: Fitted | None = None
     earlier_ridge: float | None = None
+    unsplit: float | None = None
+    unsplit_ridge: float | None = None
 
 
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     """Greedy-TN that judges networks, and the ridge, by held-out data; see `Search`."""
 
-    uses = GreedyOptions.names() - {
-        "terms",
-        "certify",
-        "split_threshold",
-        "split_below",
-        "split_while_growing",
-        "after_target",
-    }
+    uses = GreedyOptions.names() - {"terms", "certify", "after_target"}
 
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, HeldOutState(), problem.context, start)
@@ -150,6 +151,8 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             return
         state.current, edge = grown
         self._tune()
+        if problem.options.split_while_growing:
+            self._split_while_growing()
         self._record("grow", edge)
         self._note_best()
         if self._is_reached(self.current):
@@ -190,15 +193,71 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             return StopReason.MAX_PARAMETERS
         return StopReason.VALIDATION if problem.holds_out else StopReason.NO_PROGRESS
 
+    def _split_while_growing(self) -> None:
+        """Split a node of the network that just grew, where that costs almost nothing."""
+        problem = self._now
+        if problem.holds_out:
+            self._take_split(split_closely(problem, self.current), self._acceptable(self.current.measure))
+        else:
+            self.state.current = split_exactly(problem, self.current) or self.current
+
     def _end_growth(self, reason: StopReason) -> None:
-        """Continue from the network to return."""
+        """Continue from the network to return; within a budget, first from one that a split makes smaller."""
         state = self.state
-        state.outcome = reason
+        is_no_better = state.unsplit is not None and self.best.measure >= state.unsplit
+        if is_no_better:  # the last split led to nothing
+            state.ridge = state.unsplit_ridge
         within_budget = reason == StopReason.MAX_PARAMETERS  # all of it may be used
+        if within_budget and not is_no_better and self._split_within_budget():
+            return
+        state.outcome = reason
         state.current = state.best if within_budget else self._smallest_of_the_best()
         state.phase = "shrink"
         if within_budget:
             state.phase = "exchange" if self._leaves_room else "regrow"
+
+    def _split_within_budget(self) -> bool:
+        """Split a node of the best network, so that there is room to grow on."""
+        state, best, ridge = self.state, self.best, self.state.ridge
+        if not (self.problem.options.prune and self.problem.holds_out):
+            return False
+        state.current = best
+        if not self._split(self._acceptable(best.measure)):
+            return False
+        state.unsplit, state.unsplit_ridge, state.stale = best.measure, ridge, 0
+        state.phase = "grow"
+        return True
+
+    def _split(self, acceptable: float) -> bool:
+        """Split a node of the current network if the held-out error allows it."""
+        problem = replace(self._now, target=acceptable)
+        if not self._take_split(split_freely(problem, self.current), acceptable):
+            return False
+        self._record("split")
+        self._note_best()
+        return True
+
+    def _take_split(self, networks: Iterable[TensorNetwork], acceptable: float) -> bool:
+        """Continue with the first of some networks whose held-out error, after a refit, is acceptable."""
+        state = self.state
+        for network in networks:
+            trial, ridge = self._judge(network)
+            if trial.measure <= acceptable:
+                state.current, state.ridge = trial, ridge
+                return True
+            if self.context.is_out_of_time:
+                break
+        return False
+
+    def _judge(self, network: TensorNetwork) -> tuple[Fitted, float | None]:
+        """Refit a network of another graph, with a ridge of its own.
+
+        The ridge shrinks every core: one that suits a network is too strong once a node is split in two.
+        """
+        fitted = refit(self._now, network)
+        if not self._ridges.is_free:
+            return fitted, self.state.ridge
+        return self._ridges.choose(fitted, self._ridge)
 
     @property
     def _leaves_room(self) -> bool:
@@ -243,12 +302,14 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         """Remove rank while the held-out error stays where it is; too costly in large networks."""
         state = self.state
         if self._may_shrink:
-            problem = replace(self._now, target=max(self.problem.target, self._acceptable(self.best.measure)))
-            smaller = prune_once(problem, self.current)
+            acceptable = max(self.problem.target, self._acceptable(self.best.measure))
+            smaller = prune_once(replace(self._now, target=acceptable), self.current)
             if smaller is not None:
                 state.current, reduction = smaller
                 self._record(reduction.kind, reduction.edge)
                 self._note_best()
+                return
+            if self._split(acceptable):  # a split that fits noise is not undone: first lower all ranks
                 return
         self._settle()
 
@@ -267,7 +328,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         if self._may_shrink:
             smaller = self._decompose(self.current, acceptable)
             if smaller is not None:
-                state.current = state.best = smaller
+                (state.current, state.ridge), state.best = smaller, smaller[0]
                 self._record("decompose")
         if self._ridges.is_free:
             state.current, state.ridge = self._ridges.choose_finely(self.current, self._ridge)
@@ -295,14 +356,14 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         """Keep the best of all starts, and begin with another one."""
         state = self.state
         state.earlier, state.earlier_ridge = self.answer, self.ridge
-        state.current = state.best = state.ridge = None
+        state.current = state.best = state.ridge = state.unsplit = None
         state.tuned_size = state.stale = state.cycles = state.stalls = 0
         state.gains = {}
         state.start += 1
         state.phase = "start"
 
-    def _decompose(self, fitted: Fitted, acceptable: float) -> Fitted | None:
-        """A smaller network for the completed tensor, from the search on full data; None when there is none.
+    def _decompose(self, fitted: Fitted, acceptable: float) -> tuple[Fitted, float | None] | None:
+        """A smaller network for the completed tensor, and its ridge, from the search on full data, if any.
 
         Bounds on the rank across every cut, closed forms for trees and restarts are only available there. The
         completed tensor is itself uncertain: by about the noise times the root of parameters per entry.
@@ -336,8 +397,8 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             return None
         if not self._now.fits(search.answer.network.structure):
             return None
-        trial = refit(self._now, search.answer.network.to(self.start.device))
-        return trial if trial.measure <= acceptable else None
+        trial, ridge = self._judge(search.answer.network.to(self.start.device))
+        return (trial, ridge) if trial.measure <= acceptable else None
 
     # -- decisions -------------------------------------------------------------------------------------
 

@@ -183,12 +183,14 @@ class ReductionOptions(_Options):
     Attributes
     ----------
     split_threshold
-        Splits while growing may drop this much, relative to the error target.
+        Splits while growing may drop this much, relative to the error target; where data is held out, to the
+        error on it.
     split_below
         The paper's rule for these splits instead: drop singular values of a core below this number. Off when
         0.
     split_while_growing
-        Look for splits after every growth, as the paper does, instead of only while pruning.
+        Look for splits after every growth, as the paper does, instead of only while pruning. Where data is
+        held out, its error after a refit decides.
     max_internal_nodes
         Internal nodes that splits may add beyond one per leg.
     prune
@@ -307,10 +309,10 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
         ----------
         experiment
             "decomposition", "images", "completion" or "layers": it fits candidates for 2, 5, 10 and 10
-            iterations. In "completion" no node is split; "layers" go with ``nn.grow(candidate_epochs=10)``.
+            iterations. "layers" go with ``nn.grow(candidate_epochs=10)``, "completion" with
+            ``complete(validation=False)``: the paper holds nothing out.
         """
         check_choice("experiment", experiment, tuple(PAPER_ITERATIONS))
-        splits = experiment != "completion"
         return cls(
             edge_score="drop",
             slice_init="random",
@@ -322,9 +324,9 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
             accelerate=False,
             terms=False,
             thicken_costly=False,
-            split_below=1e-5 if splits else 0.0,
-            split_while_growing=splits,
-            max_internal_nodes=8 if splits else 0,
+            split_below=1e-5,
+            split_while_growing=True,
+            max_internal_nodes=8,
             prune=False,
             certify=False,
             starts=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -15,7 +15,7 @@ from ..network import TensorNetwork
 from ..objectives import SharesPasses
 from ..structure import Edge
 from .cuts import CutBounds
-from .grow import refit
+from .grow import measure, refit
 from .problem import Problem
 from .state import Fitted
 
@@ -99,18 +99,24 @@ def _propose_splits(problem: Problem, current: Fitted) -> list[Reduction]:
     return splits[:4]
 
 
-def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
-    """The split that saves most among those that cost almost nothing; None when there is none."""
-    network, structure = current.network, current.network.structure
+def split_freely(problem: Problem, current: Fitted) -> Iterator[TensorNetwork]:
+    """The network after each of the most promising approximate splits; a refit must tell what they cost."""
+    for reduction in _propose_splits(problem, current):
+        network = merge_internal(reduction.make())
+        if _is_smaller(problem, network, current):
+            yield network
+
+
+def split_closely(problem: Problem, current: Fitted) -> Iterator[TensorNetwork]:
+    """The network after each of the splits that cost almost nothing, those that save most first."""
+    network, structure, o = current.network, current.network.structure, problem.options
     nodes = _splittable(problem, network)
-    if not nodes:
-        return None
-    below = problem.options.split_below
-    if below:
-        splits = [s for node in nodes for s in split_weak(structure, network.cores, node, below)]
+    if o.split_below:
+        splits = [s for node in nodes for s in split_weak(structure, network.cores, node, o.split_below)]
     else:
-        threshold = problem.options.split_threshold * max(problem.target, 1e-5 * problem.objective.norm)
-        limit = threshold / problem.objective.norm
+        # Of held-out data the error itself is the measure: there is often no target, and never an exact fit.
+        least = current.measure if problem.holds_out else 1e-5 * problem.objective.norm
+        limit = o.split_threshold * max(problem.target, least) / problem.scale
         splits = [
             s
             for node in nodes
@@ -119,11 +125,24 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
         ]
     for s in sorted(splits, key=lambda s: -s.saved)[:6]:  # where these all fail, others would too
         smaller = network.split_node(s.node, s.axes, rank=s.rank)
-        if not (problem.policy.allows_degrees(smaller.structure) and problem.fits(smaller.structure)):
-            continue
-        loss = _loss(problem, smaller)
-        if below or loss <= max(current.loss * 1.001, problem.target):
-            return Fitted(smaller, loss)
+        if _is_smaller(problem, smaller, current):
+            yield smaller
+
+
+def _is_smaller(problem: Problem, network: TensorNetwork, current: Fitted) -> bool:
+    """Whether a network is smaller, and allowed: a split joins fewer parameters by wider bonds."""
+    structure = network.structure
+    if structure.num_parameters >= current.size:
+        return False
+    return problem.policy.allows_degrees(structure) and problem.fits(structure)
+
+
+def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
+    """The split that saves most among those that cost almost nothing; None when there is none."""
+    for smaller in split_closely(problem, current):
+        trial = measure(problem, smaller)
+        if problem.options.split_below or trial.measure <= max(current.measure * 1.001, problem.target):
+            return trial
     return None
 
 
@@ -162,22 +181,23 @@ def removal_score(reduction: Reduction, reference: float) -> float:
 def prune_once(
     problem: Problem, current: Fitted, *, randomise: bool = False
 ) -> tuple[Fitted, Reduction] | None:
-    """One reduction after which the target still holds; None when the best few all fail."""
+    """One reduction after which the target still holds; None when the best few all fail.
+
+    Where data is held out, ranks are lowered only: splits need a ridge of their own, see `HeldOutSearch`.
+    """
     o = problem.options
-    reductions = propose_shrinks(problem, current.network, problem.bounds) + _propose_splits(problem, current)
+    reductions = propose_shrinks(problem, current.network, problem.bounds)
+    if not problem.holds_out:
+        reductions += _propose_splits(problem, current)
 
     def order(reduction: Reduction) -> float:
         noise = problem.context.noise(0.2) if randomise else 1.0
         return removal_score(reduction, problem.target) * noise
 
     ordered = sorted(reductions, key=order)[: o.prune_candidates]
-    if problem.holds_out:  # a split that fits noise cannot be undone: first lower ranks as long as possible
-        ordered.sort(key=lambda r: r.kind == "split")
     for reduction in ordered:
         smaller = merge_internal(reduction.make())
-        if smaller.num_parameters >= current.size or not problem.policy.allows_degrees(smaller.structure):
-            continue
-        if not problem.fits(smaller.structure):  # a split joins fewer parameters by wider bonds
+        if not _is_smaller(problem, smaller, current):
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss
         trial = Fitted(smaller, loss)

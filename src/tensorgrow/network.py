@@ -206,7 +206,7 @@ class TensorNetwork:
             The ``n`` values. The dense tensor is only formed when it has no more than ``n`` entries, or is
             small and a good part of it is listed.
         """
-        return self.entries_at(self._check_indices(indices))
+        return self.entries_at(self.check_indices(indices))
 
     def entries_at(self, where: torch.Tensor) -> torch.Tensor:
         """`entries` without checks, at valid positions: 64-bit integers on the network's device."""
@@ -386,7 +386,8 @@ class TensorNetwork:
 
         return network_html(self)
 
-    def _check_indices(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
+    def check_indices(self, indices: ArrayLike | torch.Tensor) -> torch.Tensor:
+        """Return positions as 64-bit integers on the network's device, or raise `DataError`."""
         where = torch.as_tensor(indices if isinstance(indices, torch.Tensor) else np.array(indices))
         order = self.structure.order
         if where.dim() != 2 or where.shape[1] != order:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from .algebra.uncertainty import Uncertainty, check_level, combine
 from .data.arrays import as_tensor
 from .data.axes import Axes, Container, container_of, default_names, is_frame, present, present_like
 from .data.tensorization import Tensorization
@@ -182,6 +183,8 @@ class Result:
         `member_weights`; the errors are those of that mean, and `num_parameters` counts all of them.
         Everything else, such as `network`, `history` and `path`, is of the member with the least held-out
         error.
+    uncertainty
+        Of a completion that held entries out: what `std` and intervals are computed from.
     """
 
     network: TensorNetwork
@@ -193,6 +196,7 @@ class Result:
     tensorization: Tensorization | None = field(repr=False, default=None)
     axes: Axes | None = field(repr=False, default=None)
     members: tuple[Result, ...] = field(repr=False, default=())
+    uncertainty: Uncertainty | None = field(repr=False, default=None)
 
     @property
     def relative_error(self) -> float:
@@ -289,7 +293,7 @@ class Result:
         """Kind of array that `to_array` and `predict` answer in: the one that the run was given."""
         return self.info.get("container", "numpy")  # type: ignore[no-any-return]
 
-    def predict(self, indices: Any) -> Any:
+    def predict(self, indices: Any, interval: float | None = None) -> Any:
         """Return entries of the tensor; after a completion with a loss, the values it expects there.
 
         Parameters
@@ -298,14 +302,95 @@ class Result:
             Where the data has labels: a frame with a column for every axis, or rows of labels, such as
             ``[("ann", 2024), ("bob", 2025)]``. Otherwise positions in the array, integers of shape
             ``(n, axes)``; of one that was cut into digits, also positions in the network.
+        interval
+            The share of observed values that intervals should hold, such as 0.9: of values as they would be
+            observed, noise included. Their widths are measured on held-out entries, and are right for
+            entries that are missing in the way these were.
 
         Returns
         -------
-        array
+        array, or values, low, high
             For a frame a series with its index. Otherwise of the kind of the data: a torch tensor where that,
-            or `indices`, is one, else a NumPy array.
+            or `indices`, is one, else a NumPy array. With `interval` three of them.
         """
-        values = self._mean(lambda m: m.expected(m.network.entries(m._positions(indices))))
+        values = self._entries(self._of_each(indices))
+        if interval is None:
+            return self._present_entries(values, indices)
+        widths = self._halfwidth(interval)
+        if values.is_complex():
+            raise OptionError("intervals are for real values, and these are complex; `std` is for both")
+        half = widths * self._deviations(self._of_each(indices))
+        ends = (self.expected((values.double() + off).to(values.dtype)) for off in (-half, half))
+        return tuple(self._present_entries(a, indices) for a in (values, *ends))
+
+    def std(self, indices: Any = None) -> Any:
+        """Return root mean square errors to expect of predictions, measured on held-out entries.
+
+        As of intervals (see `predict`), the noise of the data is part of them.
+
+        Parameters
+        ----------
+        indices
+            As for `predict`. By default all entries: an array such as `to_array` returns.
+        """
+        if indices is not None:
+            return self._present_entries(self._deviations(self._of_each(indices)), indices)
+        shape = self.structure.dims if self.tensorization is None else self.tensorization.shape
+        self.network.check_dense((2 + len(shape)) * math.prod(shape))  # their positions, too
+        every = np.indices(shape).reshape(len(shape), -1).T
+        found = self._deviations([m._in_network(every) for m in self.members or (self,)])
+        return present(found.reshape(shape), self.container, self.axes)
+
+    def _of_each(self, indices: Any) -> list[Any]:
+        """Positions in the network of each member, or of the only one."""
+        return [m._positions(indices) for m in self.members or (self,)]
+
+    def _entries(self, where: Sequence[Any]) -> torch.Tensor:
+        """Expected values at positions in the network of each member."""
+        places = iter(where)
+        return self._mean(lambda m: m.expected(m.network.entries(next(places))))
+
+    def _deviations(self, where: Sequence[Any]) -> torch.Tensor:
+        """Errors to expect at positions in the network of each member.
+
+        The variance of a committee is the mean of its members', and what these differ by.
+        """
+        known = self._known_errors
+        if known.model is not None:
+            unit = self.network.times_power(-known.model.exponent)
+            places = self.network.check_indices(where[0])
+            return known.size * known.model.std(unit.structure, unit.cores, places)
+        pairs = [([place], m) for place, m in zip(where, self.members)]
+        found = combine(
+            self.member_weights,
+            [m._deviations(place) for place, m in pairs],
+            [m._entries(place) for place, m in pairs] if known.spreads else None,
+        )
+        return known.size * found
+
+    def _halfwidth(self, level: float) -> float:
+        """Half of the width of intervals of a level, in standard deviations."""
+        level = check_level(level)  # whether or not there are errors to answer with
+        return self._known_errors.halfwidth(level)
+
+    @property
+    def _known_errors(self) -> Uncertainty:
+        """The uncertainty of the network, or the reason why there is none."""
+        if self.uncertainty is not None:
+            return self.uncertainty
+        loss = self.info.get("loss")
+        if "num_observations" not in self.info:
+            why = "this network was not learned from some entries of a tensor (`complete`, or `fit`)"
+        elif not self.info.get("num_held_out"):
+            why = "this run held out none: validation=0.1 does"
+        elif loss is not None:
+            why = f"loss={loss!r} predicts no values: 'squared', 'absolute' and 'huber' do"
+        else:
+            why = "this run had its entries in partitions, or is of an earlier version: run again in memory"
+        raise OptionError(f"how sure predictions are is measured on held-out entries, but {why}")
+
+    def _present_entries(self, values: torch.Tensor, indices: Any) -> Any:
+        """Return a number per row of `indices`, as `predict` says."""
         if is_frame(indices) and hasattr(indices, "index"):
             pandas = import_package("pandas", "frames need pandas", "io")
             name = None if self.axes is None else self.axes.value
@@ -319,13 +404,16 @@ class Result:
         if is_frame(indices) and axes is None:
             raise DataError("a frame was given, but the data has no names: give positions, (n, order)")
         if axes is not None and (axes.has_labels or is_frame(indices)):
-            where = axes.positions(indices)
-            return where if how is None else how.positions(where)
+            return self._in_network(axes.positions(indices))
         if how is None:
             return indices
         where = np.asarray(indices.cpu() if isinstance(indices, torch.Tensor) else indices)
         is_array = where.ndim == 2 and where.shape[1] == len(how.shape) and where.dtype.kind in "iu"
-        return how.positions(where) if is_array else indices
+        return self._in_network(where) if is_array else indices
+
+    def _in_network(self, where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Positions in the network of positions in the array it was made from."""
+        return where if self.tensorization is None else self.tensorization.positions(where)
 
     @property
     def member_weights(self) -> tuple[float, ...]:
@@ -457,6 +545,9 @@ class Result:
             document["tensorization"] = self.tensorization.to_dict()
         if self.axes is not None:
             document["axes"] = self.axes.to_dict()
+        if self.uncertainty is not None:
+            document["uncertainty"], numbers = self.uncertainty.pack(prefix)
+            tensors |= numbers
         if self.members:
             packed = [m.pack(f"{prefix}member.{n}.", whole=whole) for n, m in enumerate(self.members)]
             document["members"] = [member for member, _ in packed]
@@ -551,13 +642,14 @@ class Result:
         cls, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], prefix: str = ""
     ) -> Result:
         """Rebuild a result from the contents of a file."""
-        how, axes = header.get("tensorization"), header.get("axes")
+        how, axes, known = (header.get(name) for name in ("tensorization", "axes", "uncertainty"))
+        network = TensorNetwork.unpack(header["network"], tensors, f"{prefix}core")
         for name, kind in _INFO.items():
             check_value(f"{name} of a run", header["info"].get(name), kind | None)
         check_bounds(header["info"].get("bounds"))
         return check_fields(
             cls(
-                TensorNetwork.unpack(header["network"], tensors, f"{prefix}core"),
+                network,
                 check_fields(_read_errors(header)),
                 tuple(check_fields(Step.from_dict(s)) for s in header["history"]),
                 StopReason[header["stop"]],
@@ -569,6 +661,9 @@ class Result:
                     cls.unpack(member, tensors, f"{prefix}member.{n}.")
                     for n, member in enumerate(header.get("members", ()))
                 ),
+                None
+                if known is None
+                else check_fields(Uncertainty.unpack(known, tensors, network.structure, prefix)),
             )
         )
 

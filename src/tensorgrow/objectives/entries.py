@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 
 from ..algebra.linalg import safe_norm
+from ..algebra.uncertainty import add_leverage, as_columns
 from ..contraction import Array, Entries, RowSource, RowTree, entries_needed
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -179,12 +180,43 @@ class ObservedLeastSquares(ListedLeastSquares):
         self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor, where: torch.Tensor
     ) -> torch.Tensor:
         """The network at some entries, from the environment of a node and its core."""
-        moved = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(core.shape[0], -1)
-        moved = moved.to(source.dtype)
+        moved = as_columns(core, edges, source).to(source.dtype)
         columns = self.index.entries.columns
         rows = source.rows(where)
         mine = moved if node >= len(columns) else moved.index_select(0, columns[node][where])
         return (rows * mine).sum(1)
+
+    def precisions(
+        self, structure: Structure, arrays: Sequence[Array], noise: float
+    ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """What the fitted entries say of every parameter, and with what leverage on each entry.
+
+        Parameters
+        ----------
+        noise
+            Root mean square of the residuals. A parameter is known no worse than by its peers in other
+            slices: where a slice has no entries, their size is all that is known.
+
+        Returns
+        -------
+        precisions
+            By core, of its shape: the diagonals of its Gram matrices.
+        leverage
+            Variance of every entry, fitted or not, over that of the noise.
+        """
+        tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
+        found: dict[int, torch.Tensor] = {}
+        leverage = torch.zeros(len(self.values), dtype=torch.float64, device=self.device)
+        for node in tree.order:
+            source, edges = tree.environment(node), structure.edges_of(node)
+            precision = self.index.table(node).diagonals(source)
+            peers = as_columns(arrays[node], edges, source).abs().double().square().mean(0)
+            precision += (noise**2 / peers.clamp_min(1e-300)).clamp_min(1e-300)
+            add_leverage(leverage, source, precision, tree.entries.columns, node)
+            sizes = [structure.rank(*e) for e in source.edges]
+            order = (0, *(1 + source.edges.index(e) for e in edges))
+            found[node] = precision.reshape(-1, *sizes).permute(order).contiguous()
+        return tuple(found[node] for node in sorted(found)), leverage
 
     # -- edge problems ---------------------------------------------------------------------------------
 

@@ -105,6 +105,17 @@ class SliceTable:
             begin = end
         return total
 
+    def diagonals(self, source: RowSource) -> torch.Tensor:
+        """Diagonal of ``E^H E`` of every slice."""
+        index = torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
+        total = torch.zeros(self.size, source.width, dtype=torch.float64, device=self.device)
+        begin = 0
+        for rows, _ in self._chunks(source, None):
+            end = begin + len(rows)
+            add_at(total, index[begin:end], rows.abs().double().square())
+            begin = end
+        return total
+
     def sums(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """``E^H E`` and ``E^H y`` of slices `first` to `last`; `values` come in the order of all entries."""
         large = len(self.order) * source.width**2 >= LOOP_ABOVE * self.size

@@ -239,7 +239,7 @@ def unite(members: Sequence[Member]) -> Result:
         "num_parameters": sum(r.num_parameters for r in results),
         "member_weights": [float(w) for w in weights],
     }
-    return replace(best, errors=errors, info=info, members=tuple(results))
+    return replace(best, errors=errors, info=info, members=tuple(results), uncertainty=None)
 
 
 def _mean(weights: np.ndarray[Any, Any], parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -69,7 +69,9 @@ class DensityResult(Result):
         """Mean negative log-likelihood of the held-out samples, in nats."""
         return self.validation_error
 
-    def predict(self, indices: Any) -> torch.Tensor:
+    def predict(self, indices: Any, interval: float | None = None) -> torch.Tensor:
+        if interval is not None:
+            raise OptionError("probabilities have no intervals: only a completion holds entries out")
         return self.model.prob(indices)
 
     def fill(self, x: Any, mask: Any = None, *, keep_observed: bool = True) -> Any:

@@ -24,6 +24,7 @@ from ..search import HeldOutSearch
 from ..structure import Structure
 from .observation_task import ObservationTask, Observed
 from .request import Request
+from .uncertainty import assess
 
 # Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
 # the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
@@ -143,9 +144,14 @@ class EntryTask(ObservationTask):
 
     def finish(self, search: HeldOutSearch) -> Result:
         result, answer = super().finish(search), search.answer
+        assert answer is not None
+        if self.held_out is not None and self.loss.in_units(0) is not None:
+            final = result.network.times_power(-self.exponent).to(self.values.device)
+            squares, of_all = (s.with_ridge(search.ridge) for s in (self._fitted, self._everything))
+            known = assess(squares, answer.network, of_all, final, self.exponent)
+            result = replace(result, uncertainty=known)
         if not self.is_reweighted:
             return result
-        assert answer is not None
         predicted = answer.network.entries(self.indices)
         fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
         means = {"train_loss": self.loss(predicted[fitted], self.values[fitted])}

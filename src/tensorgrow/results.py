@@ -600,13 +600,14 @@ class Result:
             Heading of the page.
         image
             Where the tensor is a picture: a function from the dense tensor (NumPy) to an array of shape
-            ``(height, width)`` or ``(height, width, 3)``, or such a shape (row-major). The page then shows
-            the reconstruction at each step.
+            ``(height, width)`` or ``(height, width, 3)``, or such a shape (row-major) of the array. The page
+            then shows the reconstruction at each step.
         truth
-            The tensor itself: the page then says the peak signal to noise and the largest deviation, and of
-            pictures shows the original and the difference.
+            The tensor itself, or the array it was made from: the page then says the peak signal to noise and
+            the largest deviation, and of pictures shows the original and the difference.
         observed
-            Of a completion: the tensor with NaN where entries are missing, to show what was known.
+            Of a completion: the same with NaN where entries are missing. The page then shows what was known
+            and filled in, beside what interpolation makes of it.
         rivals
             Other methods on the error curve and in a table, as for `plot`.
         saved_as

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -26,7 +29,32 @@ def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo)
     text = call(
         capsys, "complete", "photo.png", *options, "--max-seconds", "1", "--predict-all", "-o", "p.png"
     )
-    assert "hidden entries" in text and "PSNR" in text
+    assert re.match(r"hidden entries +0\.\d+ relative error +\ninterpolation ", text) and "PSNR" in text
+
+
+def test_interpolation_is_named_where_it_does_better(capsys, photo):
+    """On the same entries; also of a saved run, and on held-out entries where the truth is not known."""
+    pytest.importorskip("scipy")
+    options = ("photo.png", "--observed", "0.6", "--seed", "3", "--max-parameters", "90", "--effort", "fast")
+    found = document(capsys, "complete", *options, "--report", "p.html")
+    known = np.random.default_rng(3).random(photo.shape) < 0.6
+    ours, linear, cubic = found["interpolation"]["methods"]
+    assert found["interpolation"]["entries"] == "hidden" and cubic["method"] == "cubic interpolation"
+    assert ours["error"] == pytest.approx(found["test_error"])
+    filled = tg.baselines.interpolate(photo, known)
+    hidden = np.linalg.norm((filled - photo)[~known]) / np.linalg.norm(photo[~known])
+    assert linear["error"] == pytest.approx(hidden) and hidden < found["test_error"]
+    assert ours["psnr"] == pytest.approx(found["psnr"])
+    said = r"interpolation +\w+ interpolation does better here: 0\.\d+ against 0\.\d+"
+    text = call(capsys, "complete", *options)
+    assert re.search(said, text)
+    assert re.search(said, call(capsys, "show", "photo.safetensors"))
+    call(capsys, "report", "photo.safetensors", "-o", "again.html")
+    for page in ("p.html", "again.html"):
+        assert "interpolation does better here" in Path(page).read_text(encoding="utf-8")
+    np.save("holes.npy", np.where(known, photo, np.nan))
+    text = call(capsys, "complete", "holes.npy", "--max-parameters", "90", "--effort", "fast")
+    assert text.startswith("held-out error") and re.search(said, text)
 
 
 @pytest.mark.parametrize(("stored", "completed"), [("jpg", "png"), ("webp", "png"), ("tiff", "tiff")])

@@ -36,6 +36,7 @@ JSON_FIELDS = {
     "test_error": float | None,
     "array_error": float | None,
     "psnr": float | None,
+    "interpolation": dict | None,
     "observed": int | None,
     "structure": dict,
     "steps": int,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import sys
 
 import numpy as np
@@ -24,18 +25,25 @@ def decoded(address: str) -> np.ndarray:
 
 def test_pictures_show_the_networks(grown, tmp_path):
     pytest.importorskip("PIL")
+    pytest.importorskip("scipy")
     x = photograph().reshape((4,) * 4)
     observed = np.where(x > 0.6, np.nan, x)
     path = grown.report(tmp_path / "p.html", image=lambda d: d.reshape(16, 16), truth=x, observed=observed)
     images = content_of(path.read_text())["images"]
     steps = content_of(path.read_text())["steps"]
-    assert list(images["stills"]) == ["original", "observed", "difference"]
+    filled = dict(re.findall(r'<figure data-name="(.*?)"><img src="(.*?)"', path.read_text()))
+    assert list(filled) == ["original", "observed", "linear interpolation", "tensorgrow"]
+    assert list(images["stills"]) == ["difference"]
     made = grown.network.to_dense().numpy().reshape(16, 16)
     np.testing.assert_allclose(decoded(images["frames"][-1]["src"]), made.clip(0, 1), atol=0.003)
-    np.testing.assert_allclose(decoded(images["stills"]["original"]), photograph(), atol=0.003)
+    np.testing.assert_allclose(decoded(filled["original"]), photograph(), atol=0.003)
     np.testing.assert_allclose(
-        decoded(images["stills"]["observed"]), np.nan_to_num(observed.reshape(16, 16)), atol=0.003
+        decoded(filled["observed"]), np.nan_to_num(observed.reshape(16, 16)), atol=0.003
     )
+    kept = np.where(np.isnan(observed), grown.network.to_dense().numpy(), observed).reshape(16, 16)
+    np.testing.assert_allclose(decoded(filled["tensorgrow"]), kept.clip(0, 1), atol=0.003)
+    rival = tg.baselines.interpolate(observed.reshape(16, 16))
+    np.testing.assert_allclose(decoded(filled["linear interpolation"]), rival.clip(0, 1), atol=0.003)
     np.testing.assert_allclose(
         decoded(images["stills"]["difference"]),
         (images["gain"] * np.abs(made.clip(0, 1) - photograph())).clip(0, 1),

@@ -19,9 +19,9 @@ Array = NDArray[Any]
 # An axis of at most this many entries (colours, components) is no direction to interpolate along: its slices
 # are filled one by one.
 SHORT_AXIS = 4
-# Known entries of a slice up to which its interpolation takes seconds, by the number of directions: a point
-# has 2 triangles, 7 tetrahedra, and in more directions too many cells.
-AFFORDABLE = {1: 10_000_000, 2: 100_000, 3: 10_000}
+# Known entries up to which interpolation takes seconds, by the number of directions: a point has 2 triangles,
+# 7 tetrahedra, and in more directions too many cells.
+AFFORDABLE = {1: 10_000_000, 2: 150_000, 3: 10_000}
 
 
 def interpolate(x: Any, mask: Any = None, *, method: Method = "linear") -> Array:
@@ -116,8 +116,6 @@ def reaches(method: Method) -> range:
 def affordable_methods(known: NDArray[np.bool_]) -> list[Method]:
     """Methods that fill the gaps of an array within seconds; none where it has no or too many directions."""
     along = directions(known.shape)
-    most = AFFORDABLE.get(len(along), 0)
     methods: tuple[Method, Method] = ("linear", "cubic")
-    if not along or int(known.sum(axis=along).max(initial=0)) > most:
-        return []
-    return [m for m in methods if len(along) in reaches(m)]
+    is_affordable = int(known.sum()) <= AFFORDABLE.get(len(along), 0)
+    return [m for m in methods if is_affordable and len(along) in reaches(m)]

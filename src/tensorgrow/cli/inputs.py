@@ -16,7 +16,9 @@ from ..data.axes import Axes
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, even, for_missing, plan, tensorize
 from ..errors import DataError, FileFormatError, OptionError
 from ..network import TensorNetwork
-from ..plotting.picture import ValueRange
+from ..plotting.picture import ValueRange, View
+from ..report.comparison import Comparison, compare
+from ..report.quality import relative_error
 from ..results import Errors, Result
 from ..steps import StopReason
 from .options import DataOptions, KnownOptions
@@ -79,25 +81,33 @@ class Input:
             suffix = ".png"
         return [Path(f"{file.stem}.safetensors"), Path(f"{file.stem}-completed{suffix}")]
 
-    def measure(self, result: Result) -> dict[str, float]:
-        """Errors on the array without padding, where all of it is known."""
+    def measure(self, result: Result, keep_observed: bool) -> dict[str, float]:
+        """Errors on the array without padding, where all of it is known; of a picture as it is written."""
         truth = self.array
         if not np.isfinite(truth).all():
             return {}
-        estimate = np.asarray(result.to_array())
-        size = float(np.abs(truth).max()) or 1.0  # squares of very large or small numbers have no room
-        norm = float(np.linalg.norm(truth / size))
-        errors = {"array_error": float(np.linalg.norm(estimate / size - truth / size)) / (norm or 1.0)}
+        errors = {"array_error": relative_error(np.asarray(result.to_array()), truth)}
         if self.source.is_picture:
             screen = ValueRange(0.0, 1.0)
-            errors["psnr"] = screen.psnr(screen.to_unit(estimate), truth)
+            errors["psnr"] = screen.psnr(screen.to_unit(self.filled(result, keep_observed)), truth)
         return errors
+
+    def compare(self, result: Result) -> Comparison | None:
+        """What interpolation makes of the gaps; None where there are none or it does not apply."""
+        if self.known is None:
+            return None
+        truth = None if self.truth is None else self.array
+        view = View(self.array.shape) if self.source.is_picture else None
+        return compare(result, np.where(self.known, self.array, np.nan), truth, view)
+
+    def filled(self, result: Result, keep_observed: bool) -> Array:
+        """The completed array, or what the network stands for."""
+        array = np.asarray(result.to_array())
+        return np.where(self.known, self.array, array) if self.known is not None and keep_observed else array
 
     def write(self, path: Path, result: Result, keep_observed: bool) -> None:
         """Write the completed array, or what the network stands for."""
-        array = np.asarray(result.to_array())
-        if self.known is not None and keep_observed:
-            array = np.where(self.known, self.array, array)
+        array = self.filled(result, keep_observed)
         write_array(path, array, levels=self.source.levels, axes=self.axes)
 
     @property

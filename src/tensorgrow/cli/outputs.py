@@ -19,6 +19,8 @@ from ..data.array_files import NETCDF, WRITABLE
 from ..data.sizes import bytes_text, stored_bytes
 from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError, WriteError, counted
+from ..report import write_report as write_page
+from ..report.comparison import Comparison
 from ..results import Result
 from ..steps import StopReason
 from ..structure import Structure
@@ -26,7 +28,7 @@ from . import ExitCode
 from .console import emit_json, err, note, print_facts
 from .inputs import Input
 from .options import OutputOptions
-from .phrases import describe_size, describe_structure
+from .phrases import describe_comparison, describe_size, describe_structure
 from .stored import Stored
 from .tables import Table
 
@@ -126,6 +128,9 @@ def finish(
     result = with_source(result, data, seed)
     with Interrupts() as interrupts:
         interrupts.hold()  # until everything is written
+        comparison = data.compare(result)
+        if comparison is not None:
+            result = replace(result, info={**result.info, "interpolation": comparison.to_dict()})
         files = output.output or []
         for path in files:
             if path.suffix.lower() == NETWORK_SUFFIX:
@@ -134,9 +139,11 @@ def finish(
                 data.write(path, result, keep_observed)
         if output.report is not None:
             networks = [p.name for p in files if p.suffix.lower() == NETWORK_SUFFIX]
-            write_report(result, output.report, data, saved_as=networks[0] if networks else None)
+            saved_as = networks[0] if networks else None
+            write_report(result, output.report, data, saved_as=saved_as, comparison=comparison)
     written = [str(p) for p in (*files, output.report) if p is not None]
-    document = describe_result(command, result, data, data.measure(result), written, output.checkpoint)
+    quality = data.measure(result, keep_observed)
+    document = describe_result(command, result, data, quality, written, output.checkpoint)
     if output.as_json:
         emit_json(document)
     else:
@@ -167,18 +174,19 @@ def write_report(
     *,
     saved_as: str | None = None,
     rivals: Mapping[str, Result] | None = None,
+    comparison: Comparison | None = None,
 ) -> None:
     """Write the page about a run, with images where the data is a picture."""
     how = result.tensorization
     source = result.info.get("source") or {}
     options: dict[str, Any] = {"title": source.get("name"), "saved_as": saved_as, "rivals": rivals}
     if isinstance(data, Input) and np.isfinite(data.array).all():
-        options["truth"] = data.tensor
-    if how is not None and source.get("kind") == "picture":
-        options["image"] = how.invert
-        if isinstance(data, Input) and data.mask is not None:
-            options["observed"] = np.where(data.mask, data.tensor, np.nan)
-    result.report(path, **options)
+        options["truth"] = data.array
+    if isinstance(data, Input) and data.known is not None:
+        options |= {"observed": np.where(data.known, data.array, np.nan), "comparison": comparison}
+    if source.get("kind") == "picture":
+        options["image"] = result.structure.dims if how is None else how.shape
+    write_page(result, path, **options)
 
 
 def describe_result(
@@ -211,6 +219,7 @@ def describe_result(
         "test_error": result.test_error,
         "array_error": (quality or {}).get("array_error"),
         "psnr": (quality or {}).get("psnr"),
+        "interpolation": result.info.get("interpolation"),
         "observed": None if data is None else data.num_known,
         "structure": result.structure.to_dict(),
         "steps": len(result.history),
@@ -225,6 +234,10 @@ def describe_result(
 
 
 def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What to print of a document: first the error to judge a completion by, and what it is worth."""
+    errors = dict(_errors(d))
+    if d["observed"] is not None:
+        yield from errors.items()
     if d["input"]:
         yield "data", escape(d["input"])
     if d["observed"] is not None:
@@ -236,16 +249,8 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "parameters",
         describe_size(d["num_parameters"], d["compression_ratio"], d["num_bytes"], d["data_bytes"]),
     )
-    if d["validation_error"] is not None:
-        yield "held-out error", f"[bold]{d['validation_error']:.4g}[/]"
-    yield (
-        d["error_name"],
-        f"[bold]{d['relative_error']:.4g}[/]" + (" on known entries" if d["observed"] is not None else ""),
-    )
-    if d["test_error"] is not None:
-        yield "hidden entries", f"[bold]{d['test_error']:.4g}[/] {d['error_name']}"
-    if d["psnr"] is not None:
-        yield "picture", f"PSNR {d['psnr']:.1f} dB"
+    if d["observed"] is None:
+        yield from errors.items()
     yield "edges", describe_structure(Structure.from_dict(d["structure"]))
     yield "stopped", f"{d['stop']['name']}. {d['stop']['text']}"
     if d["seconds"] is not None:
@@ -254,3 +259,20 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "written", f"[green]{escape(path)}[/], {bytes_text(size)}"
     if d["checkpoint"]:
         yield "checkpoint", escape(d["checkpoint"])
+
+
+def _errors(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if d["test_error"] is not None:
+        yield "hidden entries", f"[bold]{d['test_error']:.4g}[/] {d['error_name']}"
+    held_out = None if d["validation_error"] is None else f"[bold]{d['validation_error']:.4g}[/]"
+    comparison = Comparison.from_dict(d["interpolation"])
+    if held_out is not None and d["test_error"] is None:
+        yield "held-out error", held_out
+    if comparison is not None:
+        yield "interpolation", describe_comparison(comparison)
+    if d["psnr"] is not None:
+        yield "picture", f"PSNR {d['psnr']:.1f} dB"
+    if held_out is not None and d["test_error"] is not None:
+        yield "held-out error", held_out
+    known = " on known entries" if d["observed"] is not None else ""
+    yield d["error_name"], f"[bold]{d['relative_error']:.4g}[/]{known}"

@@ -1,10 +1,17 @@
-"""Words for sizes and structures. No torch: commands show their help at once."""
+"""Words for sizes, structures and comparisons. No torch: commands show their help at once."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
 
 from ..data.sizes import bytes_text
 from ..errors import counted
 from ..structure import Structure
+
+if TYPE_CHECKING:
+    from ..report.comparison import Comparison
 
 
 def describe_size(num_parameters: int, ratio: float, num_bytes: int, data_bytes: int) -> str:
@@ -21,3 +28,16 @@ def describe_structure(structure: Structure) -> str:
     edges = "  ".join(f"{i}-{j}:[cyan]{rank}[/]" for (i, j), rank in structure.ranks.items())
     inner = structure.num_nodes - structure.order
     return edges + (f"  ({counted(inner, 'internal node')})" if inner else "")
+
+
+def describe_comparison(comparison: Comparison) -> str:
+    """What interpolation gives on the same entries, and that it does better where it does."""
+    if comparison.verdict is not None:
+        return f"[bold yellow]{escape(comparison.verdict)}[/]"
+    parts = []
+    for f in comparison.others:
+        error = "" if f.error is None else f" {f.error:.4g}"
+        parts.append(
+            f.name.removesuffix(" interpolation") + error + ("" if f.psnr is None else f" ({f.psnr:.1f} dB)")
+        )
+    return escape(", ".join(parts))

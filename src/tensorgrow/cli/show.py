@@ -12,7 +12,7 @@ from rich.table import Table
 from ..errors import counted
 from . import options as opt
 from .console import emit_json, out, print_facts
-from .phrases import describe_size, describe_structure
+from .phrases import describe_comparison, describe_size, describe_structure
 
 if TYPE_CHECKING:
     from ..data.axes import Axes
@@ -40,6 +40,8 @@ def run(network: opt.NetworkFile, as_json: opt.JsonOutput = False) -> None:
 
 
 def _facts(result: Result) -> Iterator[tuple[str, str]]:
+    from ..report.comparison import Comparison
+
     source: dict[str, Any] = result.info.get("source") or {}
     if source:
         key = f" [{source['key']}]" if source.get("key") else ""
@@ -53,12 +55,14 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         describe_size(result.num_parameters, result.compression_ratio, result.num_bytes, result.data_bytes),
     )
     for label, value in (
-        (result.errors.name, result.errors.total),
-        ("held-out error", result.validation_error),
         ("hidden entries", result.test_error),
+        ("held-out error", result.validation_error),
+        (result.errors.name, result.errors.total),
     ):
         if value is not None and not math.isnan(value):
             yield label, f"{value:.4g}"
+    if (comparison := Comparison.from_dict(result.info.get("interpolation"))) is not None:
+        yield "interpolation", describe_comparison(comparison)
     yield "edges", describe_structure(result.structure)
     yield "numbers", f"{result.network.dtype}".removeprefix("torch.")
     if result.history:

@@ -41,9 +41,12 @@ class Stored:
         key = f" [{self.source.key}]" if self.source.key else ""
         return f"{self.source.name}{key}, {sizes}, {self.tensor.dtype}, read block by block"
 
-    def measure(self, result: Result) -> dict[str, float]:
+    def measure(self, result: Result, keep_observed: bool) -> dict[str, float]:
         """The error of the result is that of the array."""
         return {"array_error": result.errors.total}
+
+    def compare(self, result: Result) -> None:
+        """There are no gaps to interpolate."""
 
     def write(self, path: Path, result: Result, keep_observed: bool) -> None:
         """Write what the network stands for."""

@@ -92,9 +92,12 @@ class Table:
                 f"most {MOST_ROWS:,} are written. List those to predict in {self.source.name}, without values"
             )
 
-    def measure(self, result: Result) -> dict[str, float]:
+    def measure(self, result: Result, keep_observed: bool) -> dict[str, float]:
         """Tables have no error but those of the result."""
         return {}
+
+    def compare(self, result: Result) -> None:
+        """Labels have no neighbours to interpolate between."""
 
     def write(self, path: Path, result: Result, keep_observed: bool) -> None:
         """Write the completed table, or the array of all entries."""

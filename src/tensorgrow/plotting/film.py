@@ -21,7 +21,7 @@ from .canvas import hidden_figure
 from .diagram import draw_network
 from .growth import error_name, main_growth, network_at, pick_evenly
 from .layout import Layout, choose_layout
-from .picture import ImageMaker, ValueRange, as_dense, as_image, data_address, show_image
+from .picture import ImageMaker, ValueRange, View, data_address, show_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -86,7 +86,8 @@ def _units(
     if image is None:
         return [None] * len(steps)
     networks = [network_at(result, s).network for s in steps]
-    pictures = [as_image(as_dense(result.expected(n.to_dense())), image) for n in networks]
+    view = View(image, result.tensorization)
+    pictures = [view.of_tensor(result.expected(n.to_dense())) for n in networks]
     values = ValueRange.of(pictures[-1])
     return [values.to_unit(p) for p in pictures]
 

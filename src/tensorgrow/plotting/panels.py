@@ -13,7 +13,7 @@ from .canvas import new_axes
 from .curves import plot_errors
 from .diagram import draw_network
 from .growth import Rivals, headline
-from .picture import ImageMaker, ValueRange, as_dense, as_image, show_image
+from .picture import ImageMaker, ValueRange, View, show_image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,20 +46,21 @@ def plot_images(
         A function from the dense tensor (NumPy) to an array of shape ``(height, width)`` or
         ``(height, width, 3)``, or such a shape (row-major).
     truth
-        The original tensor.
+        The original, as a tensor or as the array it was made from.
     observed
-        The tensor with NaN (or masked) where entries are missing.
+        The same with NaN (or masked) where entries are missing.
 
     Returns
     -------
     tuple of matplotlib axes
         One per picture.
     """
-    reconstruction = as_image(as_dense(what), image)
+    view = View(image, what.tensorization if isinstance(what, Result) else None)
+    reconstruction = view.of(what)
     pictures = {}
     for name, tensor in (("original", truth), ("observed", observed)):
         if tensor is not None:
-            pictures[name] = as_image(as_dense(tensor), image)
+            pictures[name] = view.of(tensor)
             if pictures[name].shape != reconstruction.shape:
                 raise DataError(
                     f"the {name} picture is {pictures[name].shape}, the reconstruction {reconstruction.shape}"

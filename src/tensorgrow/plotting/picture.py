@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.tensorization import Tensorization
 from ..errors import DataError
 from ..network import TensorNetwork
 from ..results import Result
@@ -25,10 +26,10 @@ ImageMaker = Callable[[NDArray[Any]], Any] | Sequence[int]
 def as_dense(value: Any) -> NDArray[Any]:
     """Convert a result, a network or any array to a NumPy array.
 
-    Of a result, expected values where the run had a loss; masked entries become NaN.
+    Of a result, what it answers in the shape of the user's array; masked entries become NaN.
     """
     if isinstance(value, Result):
-        value = value.expected(value.network.to_dense())
+        value = value.to_array()
     if isinstance(value, TensorNetwork):
         return value.to_dense().cpu().numpy()
     if hasattr(value, "detach"):
@@ -61,6 +62,36 @@ def as_image(dense: NDArray[Any], image: ImageMaker) -> NDArray[np.float64]:
     if is_colour:
         picture = picture[..., :3]
     return np.asarray(np.abs(picture) if np.iscomplexobj(picture) else picture, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class View:
+    """The pictures of a run: of arrays in the user's own shape, and of tensors in that of its network.
+
+    Attributes
+    ----------
+    image
+        A function of the tensor; or the shape of the picture, which the array has, row-major.
+    how
+        How the array became the tensor, if it did.
+    """
+
+    image: ImageMaker
+    how: Tensorization | None = None
+
+    def of(self, value: Any) -> NDArray[np.float64]:
+        """Draw an array, or whatever else `as_dense` takes: what has not its shape is a tensor."""
+        dense = as_dense(value)
+        if self.how is None or dense.shape != self.how.shape:
+            return self.of_tensor(dense)
+        return as_image(self.how.apply(dense) if callable(self.image) else dense, self.image)
+
+    def of_tensor(self, value: Any) -> NDArray[np.float64]:
+        """Draw a tensor in the shape of the network."""
+        dense = as_dense(value)
+        return as_image(
+            dense if self.how is None or callable(self.image) else self.how.invert(dense), self.image
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pictures of the page: the original, what was observed, and what the network gives at each step."""
+"""Pictures of the page: the original, what was observed and filled in, and the network at each step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from ..errors import import_package
 from ..plotting.growth import headline, network_at, pick_evenly
-from ..plotting.picture import ImageMaker, ValueRange, as_dense, as_image, data_address
+from ..plotting.picture import ValueRange, View, data_address
 from ..results import PathPoint, Result
+from .comparison import Comparison
 from .content import finite
-from .quality import dense_of
+from .quality import Array
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,35 +25,48 @@ MOST_BYTES = 1_800_000
 
 
 def collect_images(
-    result: Result, steps: list[dict[str, Any]], image: ImageMaker, truth: Any, observed: Any
-) -> dict[str, Any]:
+    result: Result,
+    steps: list[dict[str, Any]],
+    view: View,
+    truth: Array | None,
+    observed: Array | None,
+    comparison: Comparison | None,
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Draw pictures as data addresses; every step of `steps` gets the number of its frame.
 
     A run stores the networks that no other beats in both size and error, so a step without one of its own
     shows the best stored network of at most its size.
+
+    Returns
+    -------
+    dict, dict
+        What the growth of the network shows; and, where a completion is compared, one picture per name.
     """
-    final = as_image(as_dense(result), image)
-    fixed = {}
-    for shown, name, tensor in (("original", "truth", truth), ("observed", "observed", observed)):
-        if tensor is not None:
-            fixed[shown] = as_image(dense_of(result, tensor, name), image)
+    given = {"original": truth, "observed": observed}
+    fixed = {name: view.of(array) for name, array in given.items() if array is not None}
+    final = view.of(result)
     range_ = ValueRange.of(fixed.get("original", fixed.get("observed", final)))
     points, frames = _frames(result, steps)
-    dense = (as_dense(result.expected(p.network.to_dense())) for p in points)
-    drawn = [_shrink(range_.to_unit(as_image(x, image))) for x in dense]
+    before = [view.of_tensor(result.expected(p.network.to_dense())) for p in points[:-1]]
+    drawn = [_shrink(range_.to_unit(x)) for x in (*before, final)]
     stills = {name: range_.to_unit(picture) for name, picture in fixed.items()}
+    compared: dict[str, NDArray[np.float64]] = {}
     gain = 1.0
-    if "original" in stills:
-        off = np.abs(range_.to_unit(final) - stills["original"])
+    if comparison is not None and comparison.view is not None:  # side by side, with what others make of it
+        filled = comparison.others[0], comparison.ours
+        compared = stills | {f.name: range_.to_unit(comparison.view.of(f.array)) for f in filled}
+        stills = {}
+    if truth is not None:
+        off = np.abs(range_.to_unit(final) - range_.to_unit(fixed["original"]))
         gain = _gain(off)
         stills["difference"] = np.clip(gain * off, 0.0, 1.0)
     # Where data was held out, the errors of stored networks are those on it.
     held_out = any(s.validation_error is not None for s in result.history)
     names = ["held-out error" if held_out else "error"] * (len(points) - 1) + [headline(result)[0]]
-    encoded = _encode_all([*drawn, *(_shrink(p) for p in stills.values())])
+    encoded = _encode_all([*drawn, *(_shrink(p) for p in (*stills.values(), *compared.values()))])
     for step, frame in zip(steps, frames):
         step["frame"] = frame
-    return {
+    images = {
         "frames": [
             {"src": src, "size": p.num_parameters, "error": finite(p.error), "name": name}
             for src, p, name in zip(encoded, points, names)
@@ -62,6 +76,7 @@ def collect_images(
         "width": int(final.shape[1]),
         "height": int(final.shape[0]),
     }
+    return images, dict(zip(compared, encoded[len(points) + len(stills) :]))
 
 
 def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint], list[int]]:
@@ -70,7 +85,7 @@ def _frames(result: Result, steps: list[dict[str, Any]]) -> tuple[list[PathPoint
     wanted = [network_at(result, by_index[s["index"]]) for s in steps]
     before = {p.num_parameters: p for p in wanted if p.network is not result.network}
     stored = pick_evenly([before[size] for size in sorted(before)], MOST_FRAMES - 1)
-    points = [*stored, PathPoint(result.network, headline(result)[1])]
+    points = [*stored, PathPoint(result.network, headline(result)[1], result.num_parameters)]
     sizes = np.array([p.num_parameters for p in stored])
     frames = []
     for point in wanted:

@@ -12,15 +12,18 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+
 from .._version import __version__
 from ..data.atomic_file import check_folder, replacing
 from ..plotting.growth import Rivals
-from ..plotting.picture import ImageMaker
+from ..plotting.picture import ImageMaker, View, as_dense
 from ..results import Result
+from .comparison import Comparison, Filling, compare
 from .content import collect
 from .images import collect_images
 from .numbers import number, shape_text, summary
-from .quality import measure
+from .quality import measure, own_array
 
 
 def write_report(
@@ -33,16 +36,36 @@ def write_report(
     observed: Any = None,
     rivals: Rivals | None = None,
     saved_as: str | None = None,
+    comparison: Comparison | None = None,
 ) -> Path:
-    """Write the page of a result; see `Result.report`."""
+    """Write the page of a result; see `Result.report`. A `comparison` that was made already is taken."""
     path = Path(path)
     check_folder(path)
     content = collect(result, rivals)
     content["name"] = path.stem
-    if image is not None:
-        content["images"] = collect_images(result, content["steps"], image, truth, observed)
-    quality = {} if truth is None else measure(result, truth, image)
-    page = _render(result, content, quality, title=title, file_name=saved_as or f"{path.stem}.safetensors")
+    view = None if image is None else View(image, result.tensorization)
+    exact, seen = (
+        None if tensor is None else own_array(result, tensor, name)
+        for name, tensor in (("truth", truth), ("observed", observed))
+    )
+    if comparison is None:
+        saved = Comparison.from_dict(result.info.get("interpolation"))
+        comparison = saved if seen is None else compare(result, seen, exact, view)
+    pictures: dict[str, str] = {}
+    if view is not None:
+        content["images"], pictures = collect_images(result, content["steps"], view, exact, seen, comparison)
+    quality: dict[str, float] = {}
+    if exact is not None:
+        estimate = as_dense(result)
+        quality = measure(estimate if seen is None else np.where(np.isnan(seen), estimate, seen), exact, view)
+    page = _render(
+        result,
+        content,
+        quality,
+        title=title,
+        filled=_filled(comparison, pictures),
+        file_name=saved_as or f"{path.stem}.safetensors",
+    )
     # A title may hold half a surrogate pair, which cannot be encoded: replace it rather than fail.
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode("utf-8", errors="replace"))
@@ -50,7 +73,13 @@ def write_report(
 
 
 def _render(
-    result: Result, content: dict[str, Any], quality: dict[str, float], *, title: str | None, file_name: str
+    result: Result,
+    content: dict[str, Any],
+    quality: dict[str, float],
+    *,
+    title: str | None,
+    filled: str,
+    file_name: str,
 ) -> str:
     """Write the HTML text; it holds `content` as JSON for ``page.js`` to draw."""
     style, script = (_asset(name) for name in ("page.css", "page.js"))
@@ -68,6 +97,7 @@ def _render(
         subtitle=_describe(result, shape),
         cards=_cards(result, quality),
         stop=f"<b>{escape(result.stop.name)}</b> {escape(result.stop.text)}",
+        filled=filled,
         pictures_hidden="" if "images" in content else " hidden",
         rivals=_rivals(result, content),
         table=_table(content),
@@ -123,6 +153,56 @@ def _cards(result: Result, quality: Mapping[str, float]) -> str:
         f'<div class="{kind}"><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>'
         for kind, (name, value) in zip(kinds, cards)
     )
+
+
+# What the pictures of a completion are called, by their names in `collect_images`.
+_CAPTIONS = {"original": "Original", "observed": "Known entries"}
+
+
+def _filled(comparison: Comparison | None, pictures: Mapping[str, str]) -> str:
+    """Write the panel of a completion beside interpolation: pictures, a table, and who does better."""
+    if comparison is None:
+        return ""
+    fillings = [comparison.ours, *comparison.others]
+    qualities = {f.name: _quality(f) for f in fillings}
+    figures = ""
+    for name, source in pictures.items():
+        caption = " · ".join(t for t in (_CAPTIONS.get(name, _capital(name)), qualities.get(name)) if t)
+        figures += (
+            f'<figure data-name="{escape(name)}"><img src="{source}" alt="{escape(caption)}">'
+            f"<figcaption>{escape(caption)}</figcaption></figure>"
+        )
+    columns = {
+        f"error on {comparison.where} entries": [number(f.error) for f in fillings],
+        "PSNR": ["" if f.psnr is None else f"{f.psnr:.1f} dB" for f in fillings],
+        "SSIM": ["" if f.ssim is None else f"{f.ssim:.3f}" for f in fillings],
+    }
+    columns = {head: cells for head, cells in columns.items() if any(cells)}
+    rows = "".join(
+        f"<tr><th scope=row>{escape(f.name)}</th>{_cells('td', cells)}</tr>"
+        for f, *cells in zip(fillings, *columns.values())
+    )
+    table = f"<thead><tr>{_cells('th', ['method', *columns])}</tr></thead><tbody>{rows}</tbody>"
+    verdict = comparison.verdict
+    return (
+        '<section id="filled" class="panel" aria-labelledby="filled-title">'
+        '<h2 id="filled-title">What was filled in</h2>'
+        + (f'<p class="stop warn">{escape(_capital(verdict))}.</p>' if verdict else "")
+        + (f'<div class="filled">{figures}</div>' if figures else "")
+        + (f'<div class="scroll"><table id="fillings">{table}</table></div>' if columns else "")
+        + '<p class="muted">Known entries keep their values.</p></section>'
+    )
+
+
+def _quality(filling: Filling) -> str:
+    """Peak signal to noise and structural similarity, as far as they are known."""
+    parts = ["" if filling.psnr is None else f"PSNR {filling.psnr:.1f} dB"]
+    parts.append("" if filling.ssim is None else f"SSIM {filling.ssim:.3f}")
+    return ", ".join(p for p in parts if p)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _rivals(result: Result, content: Mapping[str, Any]) -> str:

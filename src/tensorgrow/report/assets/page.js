@@ -123,10 +123,11 @@
     frameLink = savable(figure, frame.src, "reconstruction");
     for (const name of ["original", "observed", "difference"]) still(name);
     box.classList.add(`show-${box.children.length}`);
+    for (const other of document.querySelectorAll("#filled figure")) savable(other, other.querySelector("img").src, other.dataset.name);
   }
   function savable(figure, source, name) {
     const kind = source.slice("data:image/".length, source.indexOf(";"));
-    return add(figure, "a", { href: source, download: `${data.name}-${name}.${kind}`, class: "save" }, "Save");
+    return add(figure, "a", { href: source, download: `${data.name}-${name.replaceAll(" ", "-")}.${kind}`, class: "save" }, "Save");
   }
   function image(figure, source, text) {
     const cls = Math.max(images.width, images.height) < 150 ? "pixels" : "";

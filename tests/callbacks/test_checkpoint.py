@@ -3,10 +3,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from tensorgrow import StopReason as Stop
 from tensorgrow.files import read_file
 from tests.oracles import random_network
 from tests.storage import file_size_limit
+from tests.warm import start
 
 RING = Structure.tensor_ring((5,) * 4, 2)
 
@@ -213,30 +217,36 @@ def test_a_file_of_a_run_with_other_options_names_those_that_differ(tmp_path):
 
 # -- other processes ---------------------------------------------------------------------------------------
 
-CHILD = """
-import json, sys
-import numpy as np, torch
-import tensorgrow as tg
-torch.set_num_threads(1)
-options = json.loads(sys.argv[2])
-say = options.pop("say", None)
-def tell(step):
-    if step.index == say:
-        print("ready", flush=True)
-x = np.load(sys.argv[1])
-r = tg.decompose(x, callbacks=tell, progress=False, **options)
-error = float(np.linalg.norm(x - r.network.to_dense().numpy()) / np.linalg.norm(x))
-print(json.dumps({
-    "structure": r.structure.to_dict(), "error": r.relative_error, "true": error, "stop": r.stop.name,
-    "kinds": [s.kind for s in r.history], "seconds": r.history[-1].seconds,
-}))
-"""
+
+def decompose_and_tell(data: str, options: dict) -> None:
+    """Say when it has made the step `say`, and at the end what came out."""
+    torch.set_num_threads(1)
+    say = options.pop("say", None)
+
+    def tell(step):
+        if step.index == say:
+            print("ready", flush=True)
+
+    x = np.load(data)
+    r = tg.decompose(x, callbacks=tell, progress=False, **options)
+    error = float(np.linalg.norm(x - r.network.to_dense().numpy()) / np.linalg.norm(x))
+    kinds = [s.kind for s in r.history]
+    found = {"error": r.relative_error, "true": error, "stop": r.stop.name, "kinds": kinds}
+    print(json.dumps({"structure": r.structure.to_dict(), **found}))
 
 
-def child(data: Path, **options) -> subprocess.Popen:
-    env = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1])}
-    command = [sys.executable, "-c", CHILD, str(data), json.dumps(options)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+@contextmanager
+def child(data: Path, **options) -> Iterator[tuple[BaseProcess, TextIO]]:
+    """A process of its own, and what it prints."""
+    reader, writer = os.pipe()
+    process = start(decompose_and_tell, str(data), options, folder=data.parent, out=writer)
+    os.close(writer)
+    with open(reader) as printed:
+        try:
+            yield process, printed
+        finally:
+            process.kill()
+            process.join()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
@@ -250,31 +260,28 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path):
     kills, steps = 0, []
     for delay in (0.0, 0.2, 0.05, 0.4):
         before = file.stat().st_mtime_ns if file.exists() else None
-        process = child(data, checkpoint=str(file), **options)
-        try:
+        with child(data, checkpoint=str(file), **options) as (process, _):
             # Killed a little after it has written a checkpoint of its own.
-            while process.poll() is None:
+            while process.is_alive():
                 if file.exists() and file.stat().st_mtime_ns != before:
                     time.sleep(delay)
                     break
                 time.sleep(0.002)
-        finally:
-            process.kill()
-            process.communicate()
-        kills += process.returncode == -signal.SIGKILL
+        kills += process.exitcode == -signal.SIGKILL
         # Whatever the moment, the file is a whole checkpoint.
         header, _ = read_file(file, ("checkpoint",))
         steps.append(len(header["state"]["steps"]))
-        if process.returncode == 0:
+        if process.exitcode == 0:
             break
     assert kills >= 2
     assert steps == sorted(steps)
     assert 0 < steps[0] < len(whole.history)
 
-    process = child(data, checkpoint=str(file), **options)
-    out, err = process.communicate(timeout=120)
+    with child(data, checkpoint=str(file), **options) as (process, printed):
+        out = printed.read()
+        process.join()
     assert sorted(os.listdir(tmp_path)) == ["run.ckpt", "x.npy"]  # no temporary file of any of them
-    assert process.returncode == 0, err
+    assert process.exitcode == 0, out
     report = json.loads(out.splitlines()[-1])
     assert Structure.from_dict(report["structure"]) == whole.structure
     assert report["error"] == pytest.approx(whole.relative_error, rel=1e-9, abs=1e-12)
@@ -288,15 +295,13 @@ def test_ctrl_c_returns_the_best_so_far(tmp_path):
     x = np.random.default_rng(0).standard_normal((5,) * 5)
     data, file = tmp_path / "x.npy", tmp_path / "run.ckpt"
     np.save(data, x)
-    process = child(data, max_error=1e-3, random_state=0, checkpoint=str(file), say=3)
-    try:
-        assert process.stdout.readline().strip() == "ready"
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 0, err
+    options = {"max_error": 1e-3, "random_state": 0, "checkpoint": str(file), "say": 3}
+    with child(data, **options) as (process, printed):
+        assert printed.readline().strip() == "ready"
+        os.kill(process.pid, signal.SIGINT)
+        out = printed.read()
+        process.join()
+    assert process.exitcode == 0, out
     report = json.loads(out.splitlines()[-1])
     assert report["stop"] == "INTERRUPTED"
     assert report["true"] == pytest.approx(report["error"], rel=1e-9)

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import numpy as np
 import pytest
 
 import tensorgrow as tg
-from tests.cli.conftest import HIDDEN, call, document, environment
+from tests.cli.conftest import HIDDEN, call, document
+from tests.warm import start, tensorgrow
 
 pytest.importorskip("typer")
 
@@ -63,22 +63,20 @@ def test_ctrl_c_saves_the_best_so_far(folder):
     np.save("x.npy", np.random.default_rng(0).standard_normal((4,) * 8))
     arguments = ["decompose", "x.npy", "-e", "1e-3", "-o", "n.safetensors", "-o", "y.npy"]
     arguments += ["--checkpoint", "c.safetensors", "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tensorgrow", *arguments],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 100
-    while not Path("c.safetensors").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=100)
-    assert process.returncode == 130, err
-    printed = json.loads(out)
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        process = start(tensorgrow, *arguments, folder=folder, out=out.fileno(), err=err.fileno())
+    try:
+        while not Path("c.safetensors").exists() and process.is_alive():
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        process.join(100)
+    finally:
+        process.kill()
+    errors = Path("err").read_text()
+    assert process.exitcode == 130, errors
+    printed = json.loads(Path("out").read_text())
     assert printed["stop"]["name"] == "INTERRUPTED"
-    assert err.startswith("interrupted: the best network so far is saved (n.safetensors, y.npy)")
+    assert errors.startswith("interrupted: the best network so far is saved (n.safetensors, y.npy)")
     result = tg.load("n.safetensors")
     assert result.num_parameters == printed["num_parameters"]
     assert np.array_equal(np.load("y.npy"), result.to_array())

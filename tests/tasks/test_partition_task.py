@@ -14,12 +14,12 @@ import tensorgrow as tg
 from tensorgrow.data.holdout import draw_by_position
 from tensorgrow.data.partitions.parts import ThreadParts
 from tensorgrow.data.partitions.tables import PartitionedObservations
+from tests.clusters import two_workers
 from tests.oracles import assert_close
 
 pytest.importorskip("pyarrow")
 pandas = pytest.importorskip("pandas")
 dd = pytest.importorskip("dask.dataframe")
-distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -99,12 +99,7 @@ def test_rows_in_single_precision_take_the_same_path(data, frame):
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
+    with two_workers(default=False) as client:
         yield client
 
 

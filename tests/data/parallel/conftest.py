@@ -4,17 +4,12 @@ import numpy as np
 import pytest
 
 import tensorgrow as tg
+from tests.clusters import two_workers
 
 
 @pytest.fixture(scope="module")
 def client():
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with two_workers(default=True) as client:
         yield client
 
 

@@ -310,7 +310,7 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
         experiment
             "decomposition", "images", "completion" or "layers": it fits candidates for 2, 5, 10 and 10
             iterations. "layers" go with ``nn.grow(candidate_epochs=10)``, "completion" with
-            ``complete(validation=False)``: the paper holds nothing out.
+            ``complete(validation=False)``: the paper holds nothing out, and has no ridge.
         """
         check_choice("experiment", experiment, tuple(PAPER_ITERATIONS))
         return cls(
@@ -321,6 +321,7 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
             sweeps=100,
             tolerance=0.0,
             absolute_tolerance=1e-7,
+            ridge=0.0 if experiment == "completion" else None,
             accelerate=False,
             terms=False,
             thicken_costly=False,

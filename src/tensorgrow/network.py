@@ -351,6 +351,19 @@ class TensorNetwork:
         self.structure.check_nodes(target, absorbed)
         return TensorNetwork(*moves.merge(self.structure, self.cores, target, absorbed))
 
+    def take(self, leg: int, slices: Sequence[int]) -> TensorNetwork:
+        """Slices of a leg by their numbers, as of an array; -1 stands for a new one, the mean of the old.
+
+        Examples
+        --------
+        >>> net = TensorNetwork.random(Structure.tensor_ring((4, 5, 6), 2), random_state=0)
+        >>> net.take(1, [1, 2, 3, 4, -1]).structure.dims  # without the first slice, and with a new one
+        (4, 5, 6)
+        """
+        if not 0 <= leg < self.structure.order:
+            raise StructureError(f"leg {leg} does not exist; there are {self.structure.order}")
+        return TensorNetwork(*moves.take(self.structure, self.cores, leg, slices))
+
     def balanced(self) -> TensorNetwork:
         """The same tensor with every edge in the balanced gauge."""
         return TensorNetwork(self.structure, gauge.balance(self.structure, self.cores))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from .structure import Structure
 
 if TYPE_CHECKING:
     import matplotlib.axes
+
+    from .tasks.update import UpdateKeywords
 
 RESULT_KIND = "result"
 
@@ -502,6 +504,59 @@ class Result:
             predicted = table[column].astype(predicted.dtype).where(seen, predicted)
         filled[column] = predicted
         return filled
+
+    def update(self, x: Any, mask: Any = None, **keywords: Unpack[UpdateKeywords]) -> Result:
+        """Return a result that knows new data too: more entries, new slices along an axis, a later window.
+
+        It starts from this network: the slices of before are found by their labels, or by their positions,
+        and new ones begin as the mean of the others. A few sweeps follow, and growths for as long as they
+        lower the error on held-out entries. That takes a small part of the time of a new run.
+
+        Parameters
+        ----------
+        x, mask
+            As for `complete`. Best all data that still counts, old and new: a result does not hold the data
+            it was made from. Arrays grow at the end of their axes; where there are labels, new ones are new
+            slices, and slices whose labels are gone are dropped. A table has the columns of the first one.
+        forget
+            Slices that are gone, by the number or the name of an axis: ``{"day": 1}`` drops the first day.
+            Positions in `x` count from the first slice that is left.
+        only_new
+            Whether `x` lists only what is new. Entries of this network at random positions then stand for the
+            data it was made from, as many as that had (``info["remembered"]``), and no slice is dropped but
+            by `forget`. By default where `x` has less than half as many entries of old slices as were known.
+        loss, bounds
+            By default those of this result. A loss with parameters of its own, or one of yours, must be
+            given again.
+        weights, validation, truth
+            As for `complete`. Only entries of `x` are held out. This network has seen some of them, so that
+            the error on them is a little too good.
+        effort, options
+            Growths in a row that may fail to pay: 1 with "fast", 2 with "balanced"; "thorough" searches as
+            `complete` does. The ridge stays unless the data grew or shrank by more than a quarter.
+        max_error, max_parameters, max_steps, max_seconds, edges, split_nodes
+            As for `complete`; ``max_steps=0`` only fits.
+        random_state, device, dtype, memory_limit, progress, callbacks, checkpoint
+            As for `complete`.
+
+        Returns
+        -------
+        Result
+            Its history is that of the update; ``info["updates"]`` counts updates.
+
+        Examples
+        --------
+        >>> import numpy as np, tensorgrow as tg
+        >>> x = np.einsum("i,j,k->ijk", np.arange(1.0, 7.0), np.linspace(1, 2, 8), np.ones(9))
+        >>> mask = np.random.default_rng(0).random(x.shape) < 0.5
+        >>> week = tg.complete(x[:, :7], mask[:, :7], random_state=0)
+        >>> r = week.update(x, mask)  # one day more
+        >>> r.structure.dims, bool(np.abs(r.fill(x, mask) - x).max() < 1e-6)
+        ((6, 8, 9), True)
+        """
+        from .tasks.update import update
+
+        return update(self, x, mask, **keywords)
 
     def to_array(self) -> Any:
         """Return what the network stands for, in the shape and the kind of the array it was learned from.

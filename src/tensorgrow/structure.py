@@ -245,6 +245,13 @@ class Structure:
         ranks[_edge((i, j))] = rank
         return Structure(self.dims, ranks, num_nodes=self.num_nodes)
 
+    def with_dims(self, dims: Iterable[int]) -> Structure:
+        """Return the same graph and ranks over legs of other sizes."""
+        changed = Structure(dims, dict(self._items), num_nodes=self.num_nodes)
+        if changed.order != self.order:
+            raise StructureError(f"{changed.dims} has {changed.order} legs; {self.order} are needed")
+        return changed
+
     def relabel(self, mapping: Mapping[int, int], num_nodes: int) -> Structure:
         """Rename nodes; legs must keep their numbers."""
         ranks = {(mapping[i], mapping[j]): r for (i, j), r in self._items}

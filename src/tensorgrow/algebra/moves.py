@@ -1,4 +1,4 @@
-"""Moves between structures: grow, shrink, split, merge.
+"""Moves between structures: grow, shrink, split, merge, and other slices of a leg.
 
 Every move takes a structure with its cores and returns another one; inputs are not touched. Growing with zero
 slices, splitting without truncation and merging leave the represented tensor unchanged.
@@ -43,6 +43,19 @@ def grow(
             )
         out[node] = torch.cat([core, new.reshape(shape).to(core)], axis)
     return grown, out
+
+
+def take(structure: Structure, cores: Cores, leg: int, slices: Sequence[int]) -> Move:
+    """Give a leg other slices, each by its number; -1 stands for a new one, which is the mean of the old."""
+    old = torch.as_tensor(slices, device=cores[leg].device)
+    if not len(old) or int(old.min()) < -1 or int(old.max()) >= structure.dims[leg]:
+        raise StructureError(
+            f"leg {leg} has slices 0 to {structure.dims[leg] - 1}; some of them are needed, -1 for new ones"
+        )
+    core = cores[leg][old.clamp_min(0)]
+    core[old < 0] = cores[leg].mean(0)
+    dims = [len(old) if k == leg else d for k, d in enumerate(structure.dims)]
+    return structure.with_dims(dims), [core if k == leg else c for k, c in enumerate(cores)]
 
 
 def grow_many(

@@ -70,6 +70,22 @@ class Split:
         self.warn_of_none(len(seen))
         return None
 
+    def entries_of(
+        self, seen: Observations, beside: Observations, x: Any, generator: torch.Generator
+    ) -> torch.Tensor | None:
+        """Hold out some of `seen` at random, where others are fitted `beside` them in any case."""
+        if self.share is None:
+            return self._read_mask(seen, x)
+        if self.share == 0.0 or len(seen) < self.fewest:
+            return None
+        both = Observations(
+            torch.cat([seen.indices, beside.indices]), torch.cat([seen.values, beside.values]), seen.shape
+        )
+        held = torch.zeros(len(both), dtype=torch.bool, device=seen.values.device)
+        held[: len(seen)] = _draw(len(seen), self._number(len(seen)), generator)
+        _keep_slices(both, held)
+        return held[: len(seen)] if bool(held.any()) else None
+
     def samples(self, count: int, generator: torch.Generator) -> torch.Tensor | None:
         """Hold out some of `count` samples."""
         if self.share is None:

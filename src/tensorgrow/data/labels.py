@@ -67,7 +67,7 @@ def _has_zone(moment: Any) -> bool:
 
 
 def number_labels(
-    values: Any, name: str, *, is_counted: bool = False, is_named: bool = False
+    values: Any, name: str, *, is_counted: bool | None = None, is_named: bool = False
 ) -> tuple[Positions, Labels | None]:
     """Turn a column into positions, and the labels they stand for.
 
@@ -78,7 +78,8 @@ def number_labels(
     Parameters
     ----------
     is_counted
-        Whole numbers are positions in any case: the user says how large the tensor is.
+        Whether whole numbers are positions, where that is known: the user says how large the tensor is, or
+        there was data before. None: by the rule above.
     is_named
         The user named the column as an index: numbers with fractions or below 0 are labels.
 
@@ -104,7 +105,8 @@ def number_labels(
             )
     distinct, codes = np.unique(array, return_inverse=True)
     is_negative = array.dtype.kind == "i" and not is_named and bool((distinct[:1] < 0).any())
-    if array.dtype.kind == "i" and (is_counted or is_negative or _is_counted(distinct)):
+    counted = _is_counted(distinct) if is_counted is None and array.dtype.kind == "i" else is_counted
+    if array.dtype.kind == "i" and (counted or (is_negative and is_counted is None)):
         return array.astype(np.int64), None
     return codes.reshape(-1).astype(np.int64), distinct
 
@@ -180,12 +182,7 @@ def find_labels(name: str, known: Labels | None, wanted: Any) -> Positions:
         return whole
     if len(given) == 0:
         return np.empty(0, np.int64)
-    place, found = np.zeros(len(given), np.int64), np.zeros(len(given), bool)
-    labels = _in_kind(as_labels(given, name), known)
-    if labels is not None:
-        order = np.argsort(known, kind="stable")
-        place = order[np.searchsorted(known, labels, sorter=order).clip(max=len(known) - 1)]
-        found = known[place] == labels
+    place, found = look_up(known, as_labels(given, name))
     if not found.all():
         unknown = given[~found]
         raise DataError(
@@ -195,7 +192,18 @@ def find_labels(name: str, known: Labels | None, wanted: Any) -> Positions:
     return place
 
 
-def _in_kind(labels: Labels, known: Labels) -> Labels | None:
+def look_up(known: Labels, labels: Labels) -> tuple[Positions, npt.NDArray[np.bool_]]:
+    """Return the positions of labels among those that are known, and whether they are; others are at 0."""
+    comparable = in_kind(labels, known)
+    if comparable is None or not len(known):
+        return np.zeros(len(labels), np.int64), np.zeros(len(labels), bool)
+    order = np.argsort(known, kind="stable")
+    place = order[np.searchsorted(known, comparable, sorter=order).clip(max=len(known) - 1)]
+    found = known[place] == comparable
+    return np.where(found, place, 0), found
+
+
+def in_kind(labels: Labels, known: Labels) -> Labels | None:
     """Return labels that can be compared with those that are known; None where they cannot."""
     kinds = known.dtype.kind, labels.dtype.kind
     if kinds[0] == kinds[1] or kinds in (("i", "f"), ("f", "i")):

@@ -86,6 +86,7 @@ class Observations:
         index: Sequence[str] | None = None,
         shape: Sequence[int] | None = None,
         weights: str | None = None,
+        like: Axes | None = None,
     ) -> Observations:
         """Read entries from a pandas data frame with one row each.
 
@@ -104,12 +105,16 @@ class Observations:
             Shape of the tensor, in which whole numbers are positions; by default just large enough.
         weights
             Name of a column of weights.
+        like
+            Axes of data that was read before: the columns are named alike, and the same ones hold labels.
 
         Notes
         -----
         Rows whose value is missing are entries that are not observed: only their labels count.
         """
         names = list(frame.columns)
+        if like is not None:
+            value, index = value or like.value, index or like.names
         value = names[-1] if value is None else value
         is_named = index is not None
         index = [n for n in names if n not in (value, weights)] if index is None else list(index)
@@ -118,9 +123,12 @@ class Observations:
             raise DataError(f"the frame has the columns {names}; {missing or 'index columns'} are missing")
         columns: list[Any] = []
         labels: dict[str, Labels | None] = {}
-        for name in index:
+        for k, name in enumerate(index):
+            is_counted = True if shape is not None else None
+            if like is not None:
+                is_counted = like.labels[k] is None
             positions, labels[str(name)] = number_labels(
-                frame[name].to_numpy(), str(name), is_counted=shape is not None, is_named=is_named
+                frame[name].to_numpy(), str(name), is_counted=is_counted, is_named=is_named
             )
             columns.append(positions)
         where, values = np.stack(columns, 1), frame[value].to_numpy()
@@ -168,12 +176,12 @@ class Observations:
         """
         used = self
         if self.weights is not None and bool((self.weights == 0).any()):
-            used = self._at(self.weights > 0)
+            used = self.at(self.weights > 0)
         if len(used) == 0:
             raise DataError("there are no observations with a positive weight; at least one is needed")
         first, group = _groups(used.indices, used.shape)
         if len(first) == len(used):
-            return used._at(first), 0
+            return used.at(first), 0
         ones = torch.ones(len(used), dtype=torch.float64, device=used.values.device)
         weights = ones if used.weights is None else used.weights
         total = weights.new_zeros(len(first))
@@ -184,11 +192,16 @@ class Observations:
         add_at(mean, group, wide)
         off = (used.values - mean[group]).abs()
         differ = int(torch.unique(group[off > 1e-6 * used.values.abs().max()]).numel())
-        out = used._at(first)
+        out = used.at(first)
         out.values, out.weights = mean.to(used.values.dtype), total
         return out, differ
 
-    def _at(self, rows: torch.Tensor) -> Observations:
+    def like(self, other: Observations) -> Observations:
+        """Return the same entries where, and in the precision in which, others are."""
+        return Observations(self.indices, self.values.to(other.values), self.shape, weights=self.weights)
+
+    def at(self, rows: torch.Tensor) -> Observations:
+        """Return some of the entries, by a mask or their numbers."""
         out = object.__new__(Observations)  # everything was checked before
         out.indices, out.values = self.indices[rows], self.values[rows]
         out.weights = None if self.weights is None else self.weights[rows]

@@ -293,6 +293,14 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
         )
 
     @classmethod
+    def for_update(cls, effort: Effort) -> GreedyOptions:
+        """Options behind ``effort=`` of `Result.update`: a network is known, and may grow a little."""
+        base = cls.for_completion(effort).replace(starts=1)
+        if effort == "thorough":
+            return base
+        return base.replace(patience={"fast": 1, "balanced": 2}[effort], prune=False, overshoot=0.0)
+
+    @classmethod
     def for_learning(cls, effort: Effort) -> GreedyOptions:
         """Options behind ``effort=`` of `learn`: every growth is trained by gradients."""
         check_choice("effort", effort, ("fast", "balanced", "thorough"))

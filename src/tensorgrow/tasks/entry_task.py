@@ -44,7 +44,12 @@ class EntryTask(ObservationTask):
         where, self.home = request.places(seen.values, GPU_OBSERVATIONS)
         for_split, self.generator = request.generators()
         self._split = split = Split.parse(observed.validation)
-        held_out = split.entries(seen, observed.x, for_split)
+        if observed.memory is None:
+            held_out = split.entries(seen, observed.x, for_split)
+        else:
+            memory = observed.memory.like(seen)
+            held_out = split.entries_of(seen, memory, observed.x, for_split)
+            seen, held_out = _remember(seen, held_out, memory)
         warn_of_gaps(seen)
         self.shape = seen.shape
         self.note_axes(observed.x, seen.axes)
@@ -204,3 +209,19 @@ class EntryTask(ObservationTask):
 def _in_digits(positions: torch.Tensor, how: Tensorization) -> torch.Tensor:
     """Positions in an array as those in the tensor that it becomes."""
     return torch.from_numpy(how.positions(positions.cpu().numpy())).to(positions.device)
+
+
+def _remember(
+    seen: Observations, held_out: torch.Tensor | None, memory: Observations
+) -> tuple[Observations, torch.Tensor | None]:
+    """Observations with others beside them, each of the mean weight, that are not held out."""
+    values = torch.cat([seen.values, memory.values])
+    weights = seen.weights
+    if weights is not None:
+        weights = torch.cat([weights, weights.mean().expand(len(memory))])
+    where = torch.cat([seen.indices, memory.indices])
+    both = Observations(where, values, seen.shape, weights=weights)
+    both.axes = seen.axes
+    if held_out is not None:
+        held_out = torch.cat([held_out, held_out.new_zeros(len(memory))])
+    return both, held_out

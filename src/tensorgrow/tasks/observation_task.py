@@ -25,7 +25,10 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Observed:
-    """What the user knows of a tensor; `complete` says what the fields mean."""
+    """What the user knows of a tensor; `complete` says what the fields mean.
+
+    `memory` stands for entries that were known once: it is fitted, and never held out.
+    """
 
     x: Any
     mask: Any = None
@@ -33,6 +36,7 @@ class Observed:
     weights: Any = None
     validation: Any = HELD_OUT
     truth: Any = None
+    memory: Observations | None = None
 
 
 class ObservationTask(HeldOutTask):

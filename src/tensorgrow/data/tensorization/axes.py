@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -143,6 +143,29 @@ class Tensorization:
                 place = place * self.digits[a][k] + digits[a][:, k]
             columns.append(place)
         return np.stack(columns, 1)
+
+    def leg(self, axis: int) -> int | None:
+        """Return the mode that is one axis of the array as it is; None where that is cut, or not alone."""
+        if self.flattened is not None or ((axis, 0),) not in self.modes or len(self.digits[axis]) > 1:
+            return None
+        return self.modes.index(((axis, 0),))
+
+    def resized(self, axis: int, size: int) -> Tensorization:
+        """Return the same for arrays of another size along one axis.
+
+        That is possible along an axis that is a mode as it is, and within the padding of one that is cut.
+        """
+        shape = tuple(size if a == axis else n for a, n in enumerate(self.shape))
+        if self.leg(axis) is not None:
+            digits = tuple((size,) if a == axis else sizes for a, sizes in enumerate(self.digits))
+            return replace(self, shape=shape, digits=digits)
+        fits = self.flattened is None and self.shape[axis] <= size <= self.padded_shape[axis]
+        if not fits or (self.shift and self.shift[axis]):
+            raise DataError(
+                f"axis {axis}, of {self.shape[axis]} slices, is cut into digits or shifted ({self}): it "
+                f"cannot have {size}. Complete the new array, or leave that axis whole from the start"
+            )
+        return replace(self, shape=shape)
 
     @cached_property
     def _permutation(self) -> list[int]:

@@ -38,6 +38,7 @@ JSON_FIELDS = {
     "psnr": float | None,
     "interpolation": dict | None,
     "observed": int | None,
+    "members": list | None,
     "structure": dict,
     "steps": int,
     "stop": dict,

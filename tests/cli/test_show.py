@@ -37,6 +37,20 @@ def test_names_in_a_file_cannot_act_on_the_terminal(capsys, folder):
     assert not set(text) & set("\x1b\x07\x9b\u202e")
 
 
+def test_show_lists_the_members_of_a_committee(capsys, folder):
+    x = np.add.outer(np.sin(np.arange(30)), np.cos(np.arange(32)))
+    known = np.random.default_rng(0).random(x.shape) < 0.6
+    shape = [(5, 6), (4, 8)]
+    options = {"tensorize": shape, "members": 2, "max_steps": 1, "effort": "fast", "random_state": 0}
+    result = tg.complete(x, known, **options)
+    result.save(folder / "c.safetensors")
+    text = call(capsys, "show", "c.safetensors")
+    assert "members" in text and len(re.findall(r"\d, best", text)) == 1 and "moved by" in text
+    listed = document(capsys, "show", "c.safetensors")["members"]
+    assert [m["num_parameters"] for m in listed] == [m.num_parameters for m in result.members]
+    assert [m["dims"] for m in listed] == [list(m.structure.dims) for m in result.members]
+
+
 def test_show_calls_a_loss_a_loss(capsys, folder):
     y = torch.ones(3, 4, dtype=torch.float64)
     result = tg.learn(lambda net: (net.to_dense() - y).abs().mean(), (3, 4), max_steps=0, random_state=0)

@@ -30,6 +30,14 @@ def completed():
     return tg.complete(x, known, truth=x, random_state=0, effort="fast")
 
 
+@pytest.fixture(scope="package")
+def committee():
+    x = photograph(32)
+    known = np.random.default_rng(0).random(x.shape) < 0.6
+    options = {"tensorize": "auto", "members": 2, "max_steps": 2, "effort": "fast", "random_state": 0}
+    return tg.complete(x, known, truth=x, **options)
+
+
 def long_run(count: int) -> Result:
     """A run of many steps over three growths, made up."""
     structures = [Structure((3,) * 6, {(k % 5, k % 5 + 1): 2 + k % 3}) for k in range(15)]

@@ -123,6 +123,29 @@ def test_a_tensor_made_from_an_array_says_so(grown, tmp_path):
     assert "16×16 as 4⁴ = 256 entries" in page
 
 
+def test_a_committee_lists_its_members(committee, tmp_path):
+    committee.save(tmp_path / "c.safetensors")
+    x = photograph(32)
+    known = np.random.default_rng(0).random(x.shape) < 0.6
+    options = {"image": x.shape, "truth": x, "observed": np.where(known, x, np.nan)}
+    for result in (committee, tg.load(tmp_path / "c.safetensors")):
+        page = result.report(tmp_path / "p.html", **options).read_text(encoding="utf-8")
+        assert cards(page)["members"] == "2"
+        heads, *rows = re.findall(r"<tr>(.*?)</tr>", re.search(r'<table id="members">(.*?)</table>', page)[1])
+        assert re.findall(r"<th>(.*?)</th>", heads)[-2:] == ["held-out error", "hidden entries"]
+        for row, member in zip(rows, result.members, strict=True):
+            assert f"{member.num_parameters:,}</td>" in row and f"{member.validation_error:.4g}</td>" in row
+        best = min(result.members, key=lambda m: m.validation_error)
+        assert ", best<" in rows[result.members.index(best)] and page.count(", best<") == 1
+        drawn = content_of(page)
+        assert len(drawn["structures"][drawn["final"]]["nodes"]) == best.structure.num_nodes
+        last = drawn["images"]["frames"][-1]
+        assert (last["size"], last["error"]) == (result.num_parameters, result.test_error)
+        hidden = re.search(r'<table id="fillings">.*?<td>(.*?)</td>', page)[1]
+        assert float(hidden) == pytest.approx(result.test_error, rel=1e-3)
+    assert "Members" not in tg.decompose(np.eye(3), max_steps=0).report(tmp_path / "p.html").read_text()
+
+
 def test_spectra_are_those_of_the_balanced_network(tmp_path):
     """On a chain of two the weights are the singular values."""
     x = np.diag([4.0, 2.0, 1.0])

@@ -21,6 +21,7 @@ from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError, WriteError, counted
 from ..report import write_report as write_page
 from ..report.comparison import Comparison
+from ..report.numbers import members_of
 from ..results import Result
 from ..steps import StopReason
 from ..structure import Structure
@@ -221,6 +222,7 @@ def describe_result(
         "psnr": (quality or {}).get("psnr"),
         "interpolation": result.info.get("interpolation"),
         "observed": None if data is None else data.num_known,
+        "members": members_of(result) or None,
         "structure": result.structure.to_dict(),
         "steps": len(result.history),
         "stop": {"name": result.stop.name, "text": result.stop.text},
@@ -243,6 +245,8 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if d["observed"] is not None:
         entries = int(np.prod(d["shape"]))
         yield "known", f"{d['observed']:,} of {entries:,} entries ({d['observed'] / entries:.1%})"
+    if d["members"]:
+        yield "members", f"{len(d['members'])}; tensor and edges are those of the best"
     if d["tensorization"]:
         yield "tensor", str(Tensorization.from_dict(d["tensorization"]))
     yield (

@@ -33,6 +33,8 @@ def run(network: opt.NetworkFile, as_json: opt.JsonOutput = False) -> None:
         emit_json({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in document.items()})
         return
     print_facts(_facts(result), title=escape(str(network)))
+    if result.members:
+        out.print(_members(result))
     if result.structure.order <= 40:
         out.print(_nodes(result))
     if result.path:
@@ -75,6 +77,18 @@ def _describe_axes(axes: Axes) -> Iterator[str]:
     """Names, with the first and the last label where there are labels."""
     for name, labels in zip(axes.names, axes.labels):
         yield name if labels is None else f"{name} ({len(labels)}: {labels[0]} to {labels[-1]})"
+
+
+def _members(result: Result) -> Table:
+    from ..report.numbers import member_table
+
+    heads, rows = member_table(result)
+    table = Table(title="members; all else is of the best", title_justify="left")
+    for head in heads:
+        table.add_column(head, justify="left" if head == "shape" else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _nodes(result: Result) -> Table:

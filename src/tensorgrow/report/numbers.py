@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 from ..data.sizes import bytes_text
 from ..plotting.growth import error_name, headline
@@ -39,8 +40,47 @@ def summary(result: Result) -> list[tuple[str, str]]:
         ("bytes of the network", bytes_text(result.num_bytes)),
         ("bytes of the data", bytes_text(result.data_bytes)),
     ]
+    if result.members:
+        out.insert(1, ("members", f"{len(result.members)}"))
     if errors.validation is not None:
         rest = {f"held-out {name.removeprefix('relative ')}": errors.validation, "fitted error": errors.train}
         rest[f"{name} on all known data"] = errors.total
         out += [(key, number(v)) for key, v in rest.items() if v is not None and key != lead]
     return out
+
+
+def members_of(result: Result) -> list[dict[str, Any]]:
+    """Each member of a committee in numbers, as for ``--json``; empty where there are none."""
+    best = min(result.members, key=lambda m: m.errors.measure, default=None)
+    return [
+        {
+            "dims": list(m.structure.dims),
+            "shift": [] if m.tensorization is None else list(m.tensorization.shift),
+            "num_parameters": m.num_parameters,
+            "weight": weight,
+            "validation_error": m.validation_error,
+            "test_error": m.test_error,
+            "best": m is best,
+        }
+        for m, weight in zip(result.members, result.member_weights)
+    ]
+
+
+def member_table(result: Result) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows that people read of a committee; columns that would be empty are left out."""
+    columns: dict[str, list[str]] = {"member": [], "shape": [], "moved by": [], "parameters": [], "share": []}
+    columns |= {"held-out error": [], "hidden entries": []}
+    for k, m in enumerate(members_of(result)):
+        values = (
+            f"{k + 1}" + (", best" if m["best"] else ""),
+            shape_text(m["dims"]),
+            ", ".join(map(str, m["shift"])),
+            f"{m['num_parameters']:,}",
+            f"{m['weight']:.0%}",
+            number(m["validation_error"]),
+            number(m["test_error"]),
+        )
+        for column, value in zip(columns.values(), values):
+            column.append(value)
+    shown = {head: cells for head, cells in columns.items() if any(cells)}
+    return list(shown), [list(row) for row in zip(*shown.values())]

@@ -22,7 +22,7 @@ from ..results import Result
 from .comparison import Comparison, Filling, compare
 from .content import collect
 from .images import collect_images
-from .numbers import number, shape_text, summary
+from .numbers import member_table, number, shape_text, summary
 from .quality import measure, own_array
 
 
@@ -99,6 +99,7 @@ def _render(
         stop=f"<b>{escape(result.stop.name)}</b> {escape(result.stop.text)}",
         filled=filled,
         pictures_hidden="" if "images" in content else " hidden",
+        members=_members(result),
         rivals=_rivals(result, content),
         table=_table(content),
         table_note=_note_thinning(content),
@@ -203,6 +204,21 @@ def _quality(filling: Filling) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _members(result: Result) -> str:
+    """Write the panel of a committee; empty for a single network."""
+    if not result.members:
+        return ""
+    heads, rows = member_table(result)
+    body = "".join(f"<tr><th scope=row>{escape(row[0])}</th>{_cells('td', row[1:])}</tr>" for row in rows)
+    return (
+        '<section class="panel" aria-labelledby="members-title"><h2 id="members-title">Members</h2>'
+        '<p class="muted">Answers are the mean of these networks by their shares. The network that is drawn, '
+        "its growth, spectra and steps are those of the best: the one with the least held-out error.</p>"
+        f'<div class="scroll"><table id="members"><thead><tr>{_cells("th", heads)}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div></section>"
+    )
 
 
 def _rivals(result: Result, content: Mapping[str, Any]) -> str:

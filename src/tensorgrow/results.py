@@ -728,9 +728,11 @@ class Result:
         parts = {"train": e.train, "validation": e.validation, "test": e.test}
         more = ", ".join(f"{name} {value:.4g}" for name, value in parts.items() if value is not None)
         committee = f"{len(self.members)} members, " if self.members else ""
+        gaps = self.info.get("gaps", "random")
+        pattern = "" if gaps == "random" else f", gaps: {gaps}"
         return (
             f"Result({committee}{self.num_parameters:,} parameters, {e.name} {e.total:.4g}"
-            f"{f' ({more})' if more else ''}, {self.compression_ratio:.3g}x smaller, "
+            f"{f' ({more})' if more else ''}{pattern}, {self.compression_ratio:.3g}x smaller, "
             f"{counted(len(self.history), 'step')}, stop={self.stop.name})"
         )
 

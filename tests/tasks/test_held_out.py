@@ -138,3 +138,71 @@ def test_ctrl_c_during_the_last_fit_keeps_what_there_is(monkeypatch):
     result = tg.complete(x, mask, random_state=0)
     assert result.stop is tg.StopReason.INTERRUPTED
     assert np.abs(result.fill(x, mask) - x).max() < 1e-3
+
+
+def smooth(rng, shape, length):
+    """A random field that varies over `length` entries."""
+    x = rng.standard_normal(shape)
+    for k, d in enumerate(shape):
+        near = np.exp(-0.5 * (np.subtract.outer(np.arange(d), np.arange(d)) / length) ** 2)
+        x = np.moveaxis(np.tensordot(near / np.linalg.norm(near, axis=1)[:, None], x, (1, k)), 0, k)
+    return x
+
+
+def planted_gaps(pattern: str):
+    """Data whose groups have something of their own, and what is known of it."""
+    rng = np.random.default_rng(0)
+    if pattern in ("random", "whole fibres along mode 2"):
+        x = np.einsum("i,j,k->ijk", *(rng.uniform(1, 2, n) for n in (14, 16, 6)))
+        x = x + 0.6 * rng.standard_normal((14, 16, 1)) * rng.uniform(0.5, 1, 6)
+        x = x + 0.05 * rng.standard_normal(x.shape)
+        known = rng.random(x.shape if pattern == "random" else (14, 16, 1)) < 0.6
+        return x, np.broadcast_to(known, x.shape)
+    if pattern == "tails along mode 1":
+        own = 0.2 * np.cumsum(rng.standard_normal((24, 40)), 1)
+        x = 1 + own + np.outer(rng.uniform(1, 2, 24), np.sin(np.arange(40) / 3))
+        return x, np.arange(40) < 40 - rng.integers(0, 12, 24)[:, None]
+    rng = np.random.default_rng(3)
+    x = 1 + smooth(rng, (40, 40), 3) + 0.03 * rng.standard_normal((40, 40))
+    known = np.ones(x.shape, bool)
+    for i, j in rng.integers(0, 35, (8, 2)):
+        known[i : i + 5, j : j + 5] = False
+    return x, known
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["random", "whole fibres along mode 2", "blocks along mode 0 and mode 1", "tails along mode 1"],
+)
+def test_the_held_out_error_forecasts_the_hidden_one(pattern):
+    """Within a factor of 2.5, where single entries are too hopeful by more than that."""
+    x, known = planted_gaps(pattern)
+    result = tg.complete(x, known, truth=x, effort="fast", random_state=0)
+    assert result.info["gaps"] == pattern
+    assert (pattern in repr(result)) is (pattern != "random")
+    assert 0.4 < result.test_error / result.validation_error < 2.5
+    if pattern != "random":
+        hopeful = tg.complete(x, known, truth=x, effort="fast", random_state=0, validation=0.1)
+        assert "gaps" not in hopeful.info and hopeful.test_error > 2.5 * hopeful.validation_error
+        if "fibres" in pattern:
+            assert result.test_error < 0.5 * hopeful.test_error  # a better network, too
+
+
+def test_gaps_have_the_names_of_the_axes():
+    x, known = planted_gaps("whole fibres along mode 2")
+    result = tg.complete(x, known, names=("place", "day", "hour"), max_steps=0)
+    assert result.info["gaps"] == "whole fibres along hour"
+
+
+def test_slices_of_axes_in_digits_are_held_out_whole():
+    x = 1 + smooth(np.random.default_rng(0), (36, 30, 2), 3)
+    known = np.ones(x.shape, bool)
+    known[[3, 7, 8, 20, 29]] = False
+    with pytest.warns(tg.DataWarning, match="slices without any observation"):
+        plain = tg.complete(x, known, max_steps=0, random_state=0)
+    assert plain.info["gaps"] == "random"  # nothing else is missing
+    for wish in ("auto", ((6, 6), (5, 6), (2,))):
+        with pytest.warns(tg.DataWarning):
+            cut = tg.complete(x, known, tensorize=wish, members=1, max_steps=2, random_state=0)
+        assert cut.info["gaps"] == "whole slices of mode 0"
+        assert cut.info["num_held_out"] % 60 == 0

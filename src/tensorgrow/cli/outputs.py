@@ -218,6 +218,7 @@ def describe_result(
         "error_name": result.errors.name,
         "validation_error": result.validation_error,
         "test_error": result.test_error,
+        "gaps": result.info.get("gaps"),
         "array_error": (quality or {}).get("array_error"),
         "psnr": (quality or {}).get("psnr"),
         "interpolation": result.info.get("interpolation"),
@@ -247,6 +248,8 @@ def _facts(d: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "known", f"{d['observed']:,} of {entries:,} entries ({d['observed'] / entries:.1%})"
     if d["members"]:
         yield "members", f"{len(d['members'])}; tensor and edges are those of the best"
+    if d["gaps"] is not None:
+        yield "gaps", escape(d["gaps"]) + ("" if d["gaps"] == "random" else "; held out alike")
     if d["tensorization"]:
         yield "tensor", str(Tensorization.from_dict(d["tensorization"]))
     yield (

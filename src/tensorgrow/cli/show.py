@@ -56,6 +56,8 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         "parameters",
         describe_size(result.num_parameters, result.compression_ratio, result.num_bytes, result.data_bytes),
     )
+    if "gaps" in result.info:
+        yield "gaps", escape(str(result.info["gaps"]))
     for label, value in (
         ("hidden entries", result.test_error),
         ("held-out error", result.validation_error),

@@ -12,15 +12,20 @@ import torch
 
 from ..errors import DataError, OptionError, counted, warn
 from .fingerprint import position_codes
+from .gaps import Gaps
 from .observations import Observations
 
+# Share of the data held out by default.
+HELD_OUT = 0.1
+# Of entries: that share, in groups such as those that are missing.
+AUTO = "auto"
 # Where 1 % of the values hold this share of the squared deviations, they look like outliers.
 OUTLIER_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class Split:
-    """What a user wants to hold out, as `parse` reads it: a share, a mask, or nothing.
+    """What a user wants to hold out, as `parse` reads it: "auto", a share, a mask, or nothing.
 
     Each method returns a mask with True for what is held out, or None for nothing. It takes numbers from the
     generator only where something is drawn.
@@ -28,6 +33,7 @@ class Split:
 
     share: float | None  # None with a mask
     mask: Any = None  # the user's, as it came
+    alike: bool = False  # hold out entries in groups such as those that are missing
     least: int = 20  # hold out at least this many, though no more than a fifth
     fewest: int = 10  # hold out nothing where there are fewer than this
 
@@ -44,6 +50,13 @@ class Split:
             )
         return cls(float(validation))
 
+    @classmethod
+    def of_entries(cls, validation: Any) -> Split:
+        """Read a user's `validation` of entries, which may also be "auto"."""
+        if isinstance(validation, str) and validation == AUTO:
+            return cls(HELD_OUT, alike=True)
+        return cls.parse(validation)
+
     @property
     def holds_out(self) -> bool:
         """Whether anything should be held out."""
@@ -53,18 +66,34 @@ class Split:
         """The same for some of `count` samples: a mask of all becomes one of these."""
         return self if self.share is not None else replace(self, mask=self._sample_mask(count)[rows])
 
-    def entries(self, seen: Observations, x: Any, generator: torch.Generator) -> torch.Tensor | None:
+    def gaps(self, seen: Observations, filled: tuple[int, ...] = ()) -> Gaps | None:
+        """Find how entries are missing, where others are to be held out alike; `Gaps.find`."""
+        return Gaps.find(seen, filled) if self.alike else None
+
+    def entries(
+        self,
+        seen: Observations,
+        x: Any,
+        generator: torch.Generator,
+        gaps: Gaps | None = None,
+    ) -> torch.Tensor | None:
         """Hold out some of `seen`, which has each position once, in order; every slice keeps one to fit.
 
-        `x` is what the user passed: a mask may go with its entries.
+        `x` is what the user passed: a mask may go with its entries. `gaps` says which entries go together,
+        and which slices need none.
         """
         if self.share is None:
             return self._read_mask(seen, x)
         if self.share == 0.0:
             return None
         if len(seen) >= self.fewest:
-            held = _draw(len(seen), self._number(len(seen)), generator).to(seen.values.device)
-            _keep_slices(seen, held)
+            number = self._number(len(seen))
+            if gaps is None or gaps.are_random:
+                held = _draw(len(seen), number, generator)
+            else:
+                held = gaps.draw(seen, number, generator)
+            held = held.to(seen.values.device)
+            _keep_slices(seen, held, () if gaps is None else gaps.filled)
             if bool(held.any()):
                 return held
         self.warn_of_none(len(seen))
@@ -200,9 +229,11 @@ def _draw(count: int, number: int, generator: torch.Generator) -> torch.Tensor:
     return held
 
 
-def _keep_slices(seen: Observations, held: torch.Tensor) -> None:
-    """Clear the first held-out entry of every slice that has no others."""
+def _keep_slices(seen: Observations, held: torch.Tensor, filled: tuple[int, ...] = ()) -> None:
+    """Clear the first held-out entry of every slice that has no others, but of the modes `filled`."""
     for k, d in enumerate(seen.shape):
+        if k in filled:
+            continue
         column = seen.indices[:, k]
         left = torch.bincount(column[~held], minlength=d)
         bare = held & (left[column] == 0)

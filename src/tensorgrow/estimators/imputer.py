@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.holdout import AUTO
 from ..errors import DataError, DataWarning
 from ..search import Effort, GreedyOptions
 from ..structure import Edge
 from ..tasks.complete import complete
-from ..tasks.held_out import HELD_OUT
 from ._sklearn import (
     MissingIndicator,
     NetworkEstimator,
@@ -61,7 +61,8 @@ class TNImputer(TransformerMixin, NetworkEstimator):  # type: ignore[misc]
     edges
         Edges that may grow: "all", "chain", "ring" or pairs of axes; the rows are axis 0.
     validation
-        Share of the known values to hold out, or False for none; then only a limit says when to stop.
+        Known values to hold out: "auto" or a share, as for `tensorgrow.complete`, or False for none; then
+        only a limit says when to stop.
     effort
         "fast", "balanced" or "thorough".
     device, dtype
@@ -115,7 +116,7 @@ class TNImputer(TransformerMixin, NetworkEstimator):  # type: ignore[misc]
         max_steps: int | None = None,
         max_seconds: float | None = None,
         edges: Literal["all", "chain", "ring"] | Iterable[Edge] = "all",
-        validation: Any = HELD_OUT,
+        validation: Any = AUTO,
         effort: Effort = "fast",
         device: torch.device | str | None = None,
         dtype: Any = None,

@@ -11,10 +11,10 @@ import torch
 
 from ..callbacks.base import Callbacks
 from ..data.arrays import as_dtype
+from ..data.holdout import HELD_OUT
 from ..errors import DataError, OptionError
 from ..search import Effort, GreedyOptions
 from ..structure import Edge, Structure
-from ..tasks.held_out import HELD_OUT
 from ..tasks.regress import regress
 from ._sklearn import (
     MultiOutputMixin,

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..baselines.interpolation import affordable_methods, interpolate
-from ..data.holdout import Split
+from ..data.holdout import AUTO, Split
 from ..data.observations import Observations
 from ..network import as_generator
 from ..plotting.picture import View, as_dense
 from ..results import Result
-from ..tasks.held_out import HELD_OUT
 from .numbers import number
 from .quality import Array, measure, relative_error
 
@@ -142,7 +141,9 @@ def _held_out(result: Result, observed: Array) -> NDArray[np.bool_] | None:
     if result.validation_error is None or result.errors.kind != "relative":
         return None
     seen = Observations.from_dense(observed)
-    held = Split.parse(HELD_OUT).entries(seen, observed, as_generator(result.info.get("seed", 0)))
+    split, how = Split.of_entries(AUTO), result.tensorization
+    gaps = split.gaps(seen, () if how is None else how.cut_axes)
+    held = split.entries(seen, observed, as_generator(result.info.get("seed", 0)), gaps)
     if held is None:
         return None
     out = np.zeros(observed.shape, dtype=bool)

@@ -46,6 +46,8 @@ def summary(result: Result) -> list[tuple[str, str]]:
         rest = {f"held-out {name.removeprefix('relative ')}": errors.validation, "fitted error": errors.train}
         rest[f"{name} on all known data"] = errors.total
         out += [(key, number(v)) for key, v in rest.items() if v is not None and key != lead]
+    if "gaps" in result.info:
+        out.append(("gaps, held out alike", str(result.info["gaps"])))
     return out
 
 

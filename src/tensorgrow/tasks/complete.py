@@ -11,6 +11,7 @@ import torch
 from ..callbacks.base import Callbacks
 from ..data.axes import one_variable
 from ..data.blocks import Blocks
+from ..data.holdout import AUTO
 from ..data.partitions.tables import as_partitions
 from ..data.tensorization import Shape, Tensorization
 from ..errors import DataError
@@ -21,7 +22,6 @@ from ..search import Effort, GreedyOptions, HeldOutSearch
 from ..structure import Edge, Structure
 from .committee import Workers, run_committee
 from .entry_task import EntryTask
-from .held_out import HELD_OUT
 from .observation_task import ObservationTask, Observed
 from .partition_task import PartitionTask
 from .request import Bounds, Request, pick
@@ -35,7 +35,7 @@ def complete(
     *,
     loss: str | EntryLoss = "squared",
     weights: Any = None,
-    validation: Any = HELD_OUT,
+    validation: Any = AUTO,
     truth: Any = None,
     max_error: float | None = None,
     max_parameters: int | None = None,
@@ -83,9 +83,11 @@ def complete(
         Weight of every entry's squared residual, or of its loss: of the shape of a dense `x`, one per listed
         entry, or the name of a column where entries come in partitions.
     validation
-        Entries to hold out: a share, a boolean mask (of the shape of a dense `x`, or one per listed entry;
-        the name of a boolean column where they come in partitions), or False to hold out none; then another
-        limit must say when to stop.
+        Entries to hold out: "auto", a tenth in groups such as those that are missing (single entries, whole
+        fibres or slices, blocks, tails; ``result.info["gaps"]`` says which; always at random where entries
+        come in partitions); a share, at random; a boolean mask (of the shape of a dense `x`, or one per
+        listed entry; the name of a boolean column where they come in partitions); or False to hold out none:
+        then another limit must say when to stop.
     truth
         The full tensor (NaN where unknown), `Observations` of it, or a table where `x` is one: the result
         reports the relative error on entries that are not observed. It is not used otherwise.

@@ -17,7 +17,7 @@ from ..callbacks.base import Callbacks
 from ..data.arrays import add_at
 from ..data.devices import choose_device, free_memory
 from ..data.fingerprint import fingerprint_tensors
-from ..data.holdout import Split
+from ..data.holdout import HELD_OUT, Split
 from ..errors import DataError, OptionError, check_choice, counted
 from ..files import loads
 from ..network import RandomState, TensorNetwork
@@ -28,7 +28,6 @@ from ..search import Effort, GradientSearch, GreedyOptions
 from ..solvers import TrainingOptions
 from ..structure import Edge, Structure
 from .density_model import DensityModel
-from .held_out import HELD_OUT
 from .learn import Guidance, LearnTask
 from .request import Keywords, Request, pick
 from .task import run_task

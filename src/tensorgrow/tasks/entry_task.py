@@ -43,9 +43,10 @@ class EntryTask(ObservationTask):
         request.check_modes(seen.shape)
         where, self.home = request.places(seen.values, GPU_OBSERVATIONS)
         for_split, self.generator = request.generators()
-        self._split = split = Split.parse(observed.validation)
+        self._split = split = Split.of_entries(observed.validation)
         if observed.memory is None:
-            held_out = split.entries(seen, observed.x, for_split)
+            self.gaps = split.gaps(seen, filled=request.cut_modes(seen.shape))
+            held_out = split.entries(seen, observed.x, for_split, self.gaps)
         else:
             memory = observed.memory.like(seen)
             held_out = split.entries_of(seen, memory, observed.x, for_split)
@@ -96,7 +97,7 @@ class EntryTask(ObservationTask):
         other = self.in_shape(None, number)
         if self.held_out is not None and self._split.share is not None:
             seen = Observations(self.indices, self.values.real, self.shape)
-            drawn = self._split.entries(seen, None, other.generator)
+            drawn = self._split.entries(seen, None, other.generator, self.gaps)
             other.held_out = None if drawn is None else drawn.to(self.indices.device)
         return other
 

@@ -13,6 +13,7 @@ import torch
 from ..callbacks.base import Callbacks
 from ..data.axes import is_xarray, one_variable
 from ..data.blocks import is_lazy
+from ..data.holdout import AUTO
 from ..data.observations import is_listed
 from ..data.partitions.tables import is_partitioned
 from ..errors import OptionError, StructureError, check_whole
@@ -23,7 +24,7 @@ from ..search import Context, FitProblem, FitSearch, GreedyOptions, HeldOutSearc
 from ..structure import Structure
 from .complete import as_observation_task
 from .decompose import TensorTask, as_tensor_data
-from .held_out import FIT_SWEEPS, FIT_TOLERANCE, HELD_OUT
+from .held_out import FIT_SWEEPS, FIT_TOLERANCE
 from .observation_task import Observed
 from .request import Bounds, Keywords, Request, pick
 from .task import run_task
@@ -40,7 +41,7 @@ def fit(
     *,
     loss: str | EntryLoss = "squared",
     weights: Any = None,
-    validation: Any = HELD_OUT,
+    validation: Any = AUTO,
     truth: Any = None,
     ridge: float | None = None,
     max_error: float | None = None,

@@ -19,8 +19,6 @@ from ..solvers import ALSFit, ALSSettings, als
 from ..steps import Step, StopReason
 from .task import NetworkTask, deadline_of_last_fit
 
-# Share of the data held out by default.
-HELD_OUT = 0.1
 # For a known structure where data is held out: sweeps at most, and the relative decrease per sweep at which
 # they have converged; more sweeps mostly fit noise.
 FIT_SWEEPS, FIT_TOLERANCE = 100, 1e-4

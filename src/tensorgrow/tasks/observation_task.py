@@ -12,6 +12,8 @@ import torch
 
 from ..data.arrays import scale_out, times_power
 from ..data.axes import Axes, container_of, is_frame
+from ..data.gaps import Gaps
+from ..data.holdout import AUTO
 from ..data.observations import Observations, is_listed
 from ..errors import DataError
 from ..losses import EntryLoss, Squared, squared
@@ -19,7 +21,7 @@ from ..network import TensorNetwork
 from ..results import Errors, Result
 from ..search import HeldOutSearch, Start
 from ..structure import Structure
-from .held_out import HELD_OUT, HeldOutTask
+from .held_out import HeldOutTask
 from .request import Request
 
 
@@ -34,7 +36,7 @@ class Observed:
     mask: Any = None
     loss: EntryLoss = squared
     weights: Any = None
-    validation: Any = HELD_OUT
+    validation: Any = AUTO
     truth: Any = None
     memory: Observations | None = None
 
@@ -52,12 +54,15 @@ class ObservationTask(HeldOutTask):
         The power of two that weights were divided by.
     test
         Positions and true values of entries that were not observed.
+    gaps
+        How entries are missing, where others are held out alike.
     """
 
     loss: EntryLoss
     loss_factor: float = 1.0
     weight_exponent: int = 0
     test: tuple[torch.Tensor, torch.Tensor] | None = None
+    gaps: Gaps | None = None
 
     def __init__(self, observed: Observed, request: Request, structure: Structure | None) -> None:
         self.request = request
@@ -179,4 +184,6 @@ class ObservationTask(HeldOutTask):
         return {**super().identity(search), "loss": repr(self.loss), "norm": norm}
 
     def about(self) -> Mapping[str, object]:
-        return {"num_observations": self.num_observations, "num_held_out": self.num_held_out}
+        names = None if self.axes is None else self.axes.names
+        gaps = {} if self.gaps is None else {"gaps": self.gaps.describe(names)}
+        return {"num_observations": self.num_observations, "num_held_out": self.num_held_out, **gaps}

@@ -12,7 +12,7 @@ import torch
 
 from ..data.axes import Axes
 from ..data.devices import choose_device, one_thread
-from ..data.holdout import Split, positions_in
+from ..data.holdout import AUTO, HELD_OUT, Split, positions_in
 from ..data.observations import Observations
 from ..data.partitions.parts import find_labels
 from ..data.partitions.tables import PartitionedObservations
@@ -44,7 +44,9 @@ class PartitionTask(ObservationTask):
                 f"loss={self.loss.name!r} is not available for observations in partitions; use 'squared', or "
                 "load them into memory"
             )
-        validation = observed.validation
+        # No process sees the pattern of gaps.
+        is_auto = isinstance(observed.validation, str) and observed.validation == AUTO
+        validation = HELD_OUT if is_auto else observed.validation
         columns = data.roles(observed.weights, validation if isinstance(validation, str) else None)
         columns = find_labels(data, columns)
         self.home = choose_device("cpu" if request.device is None else request.device, torch.empty(0))

@@ -12,7 +12,7 @@ import torch
 from ..data.arrays import as_target, floor_exponent, largest, times_power
 from ..data.devices import check_memory
 from ..data.fingerprint import fingerprint_tensors
-from ..data.holdout import Split
+from ..data.holdout import HELD_OUT, Split
 from ..data.sample_weights import SampleWeights
 from ..errors import DataError, OptionError
 from ..network import TensorNetwork
@@ -21,7 +21,7 @@ from ..results import Errors, Result
 from ..search import Edges, GreedyOptions, HeldOutSearch
 from ..solvers import ALSSettings, als
 from ..structure import Structure
-from .held_out import FIT_SWEEPS, FIT_TOLERANCE, HELD_OUT, HeldOutTask
+from .held_out import FIT_SWEEPS, FIT_TOLERANCE, HeldOutTask
 from .request import Request, SearchKeywords
 from .task import GPU_NUMBERS, limit_threads, run_task
 

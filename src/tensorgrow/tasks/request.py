@@ -14,7 +14,8 @@ from ..callbacks.base import Callbacks, as_callbacks
 from ..callbacks.progress import progress_callbacks
 from ..data.arrays import as_dtype
 from ..data.devices import GPU_ENTRIES, check_memory, choose_device, memory_for, parse_memory_limit
-from ..data.tensorization import Shape, Tensorization
+from ..data.tensorization import Shape, Tensorization, plan
+from ..data.tensorization.digits import LONG_AXIS
 from ..errors import check_bounds, check_kind
 from ..network import RandomState, TensorNetwork, as_generator
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
@@ -195,6 +196,15 @@ class Request:
             bounds=check_bounds(keywords.get("bounds")),
             tensorize=keywords.get("tensorize"),
         )
+
+    def cut_modes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the axes of an array that are cut into digits, or may be."""
+        wish = self.tensorize
+        if wish is None:
+            return ()
+        if isinstance(wish, str):
+            return tuple(k for k, d in enumerate(shape) if d >= LONG_AXIS)
+        return (wish if isinstance(wish, Tensorization) else plan(shape, wish)).cut_axes
 
     def policy(self, order: int) -> EdgePolicy:
         """Return the edges that may be used."""

@@ -11,12 +11,10 @@ import numpy as np
 
 from ..callbacks.progress import live_line
 from ..data.tensorization import Tensorization, plan
-from ..data.tensorization.digits import arrange, even_digits
+from ..data.tensorization.digits import LONG_AXIS, arrange, even_digits
 from ..errors import OptionError, check_choice, check_whole
 from .entry_task import EntryTask
 
-# Axes from this size on are cut into digits; shorter ones (colours, months) have no scales to speak of.
-LONG_AXIS = 24
 # From this size on three digits are tried as well: fewer would be as long as an axis that stays whole.
 VERY_LONG_AXIS = 64
 # A short search ends at this share of the fitted entries, or at this many times the size of the array at rank

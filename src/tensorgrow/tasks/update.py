@@ -13,7 +13,7 @@ import torch
 from ..data.alignment import AxisMatch, Before, Forget, draw_kept, relabel
 from ..data.axes import Axes, is_frame, one_variable
 from ..data.blocks import Blocks
-from ..data.holdout import Split, positions_in
+from ..data.holdout import AUTO, Split, positions_in
 from ..data.observations import Observations, as_observations, is_listed
 from ..data.partitions.tables import is_partitioned
 from ..errors import DataError
@@ -23,7 +23,7 @@ from ..search import Edges, GreedyOptions, HeldOutSearch
 from ..search.ridge import TUNE_EVERY
 from .committee import run_committee
 from .entry_task import EntryTask
-from .held_out import FIT_SWEEPS, FIT_TOLERANCE, HELD_OUT
+from .held_out import FIT_SWEEPS, FIT_TOLERANCE
 from .observation_task import Observed
 from .request import Bounds, Request, SearchKeywords, pick
 from .task import run_task
@@ -60,7 +60,7 @@ def update(result: Result, x: Any, mask: Any = None, **keywords: Unpack[UpdateKe
         forget=keywords.get("forget"),
         only_new=keywords.get("only_new"),
     )
-    validation = keywords.get("validation", HELD_OUT if data.count >= LEAST_NEW else False)
+    validation = keywords.get("validation", AUTO if data.count >= LEAST_NEW else False)
     common = pick({"bounds": info.get("bounds"), **keywords})
     request = Request.parse("update", HeldOutSearch, GreedyOptions.for_update, limited=False, **common)
     memory = data.memory(request.generators()[0])
@@ -70,7 +70,7 @@ def update(result: Result, x: Any, mask: Any = None, **keywords: Unpack[UpdateKe
         # The ridge is relative to the data: it stays until there is a good deal more, or less, of that.
         request = replace(request, options=request.options.replace(ridge=info.get("ridge")))
     # Nothing, or too little beside what is only remembered, says whether growth pays.
-    is_blind = not Split.parse(validation).holds_out or (memory is not None and is_alike)
+    is_blind = not Split.of_entries(validation).holds_out or (memory is not None and is_alike)
     may_grow = request.limits.has_any or not is_blind
     if not may_grow:
         options = request.options.replace(sweeps=FIT_SWEEPS, tolerance=FIT_TOLERANCE)

@@ -95,6 +95,12 @@ class Tensorization:
         """Whether the tensor has entries that the array does not have."""
         return self.padded_shape != self._axes
 
+    @property
+    def cut_axes(self) -> tuple[int, ...]:
+        """Axes of the array that are cut into digits; all where it is flattened first."""
+        is_flat = self.flattened is not None
+        return tuple(a for a in range(len(self.shape)) if is_flat or len(self.digits[a]) > 1)
+
     # -- there and back --------------------------------------------------------------------------------
 
     def apply(self, x: A) -> A:

@@ -8,6 +8,9 @@ from functools import lru_cache
 
 from .axes import Digit, Order
 
+# Axes from this size on are cut into digits; shorter ones (colours, months) have no scales to speak of.
+LONG_AXIS = 24
+
 
 @lru_cache(maxsize=1024)
 def even_digits(size: int, base: int) -> tuple[int, ...]:

@@ -86,6 +86,6 @@ def test_a_grey_mask_serves_all_colours(capsys, photo):
     printed = document(capsys, "complete", "photo.png", "--mask", "mask.png", "--max-seconds", "1")
     assert printed["observed"] == 3 * known.sum()
     assert printed["gaps"].startswith("whole fibres along mode")  # pixels
-    options = ("--mask", "mask.png", "--max-parameters", "50", "-o", "p.safetensors")
+    options = ("--mask", "mask.png", "--max-parameters", "90", "-o", "p.safetensors")
     assert "held out alike" in call(capsys, "complete", "photo.png", *options)
     assert "whole fibres" in call(capsys, "show", "p.safetensors")

@@ -144,6 +144,42 @@ def test_robust_losses_have_intervals(fitted):
     assert np.mean((low <= y[~mask]) & (y[~mask] <= high)) == pytest.approx(0.9, abs=0.07)
 
 
+# -- committees --------------------------------------------------------------------------------------------
+
+
+def test_a_committee_that_held_out_the_same_entries_is_measured_as_one(tmp_path):
+    rng = np.random.default_rng(0)
+    picture = np.sin(np.add.outer(np.arange(16) / 3.0, np.arange(16) / 4.0))
+    picture = picture + 0.1 * rng.standard_normal(picture.shape)
+    mask = rng.random(picture.shape) < 0.8
+    digits = ((4, 4), (4, 4))
+    run = {"effort": "fast", "random_state": 0, "max_steps": 4}
+    result = tg.complete(picture, mask, tensorize=digits, members=2, validation=0.4, **run)
+    where, weights = np.argwhere(~mask), result.member_weights
+    values, low, high = result.predict(where, interval=0.8)
+    assert values == pytest.approx(result.predict(where))
+    assert np.mean((low <= picture[~mask]) & (picture[~mask] <= high)) == pytest.approx(0.8, abs=0.15)
+    parts = np.stack([m.predict(where) for m in result.members])
+    spread = np.average((parts - values) ** 2, axis=0, weights=weights)
+    model = np.average([m.std(where) ** 2 for m in result.members], axis=0, weights=weights) + spread
+    ratio = result.std(where) ** 2 / model
+    assert ratio == pytest.approx(np.full(len(ratio), ratio[0]))  # one factor, measured on held-out entries
+    assert result.std()[~mask] == pytest.approx(result.std(where))
+    result.save(tmp_path / "run")
+    assert tg.load(tmp_path / "run").std(where) == pytest.approx(result.std(where))
+
+
+def test_a_committee_whose_members_held_out_others_counts_what_they_differ_by():
+    y, mask = noisy(0)
+    result = tg.complete(y, mask, members=2, effort="fast", random_state=0, max_steps=4)
+    hidden = np.argwhere(~mask)
+    assert result.uncertainty.count == sum(m.uncertainty.count for m in result.members)
+    off = np.sqrt(np.mean((result.predict(hidden) - y[~mask]) ** 2))
+    alone = np.sqrt(np.mean([m.std(hidden) ** 2 for m in result.members]))
+    assert off == pytest.approx(np.sqrt(np.mean(result.std(hidden) ** 2)), rel=0.15)
+    assert np.sqrt(np.mean(result.std(hidden) ** 2)) <= alone * 1.001
+
+
 # -- refused -----------------------------------------------------------------------------------------------
 
 

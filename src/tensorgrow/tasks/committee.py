@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from ..algebra.uncertainty import Uncertainty, combine
 from ..callbacks.progress import describe_step, live_line
 from ..callbacks.signals import Interrupts
 from ..errors import OptionError
@@ -29,6 +30,8 @@ from .task import run_task
 
 # Held-out entries that equal shares of members are worth: so few say little of which mean is best.
 FEW_HELD_OUT = 30
+# Entries at which members are compared with each other: they tell a share of a variance to some percent.
+DRAWN = 2000
 # Seconds between two looks at members in other processes.
 LOOK_EVERY = 0.1
 
@@ -54,11 +57,14 @@ class Member:
         What it ran on.
     judged
         All entries as its network predicted them before the last fit to all of them, in the task's units.
+    doubts
+        The errors to expect of these predictions; None where nothing tells.
     """
 
     task: EntryTask
     result: Result
     judged: torch.Tensor
+    doubts: torch.Tensor | None
 
 
 def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Workers = None) -> Result:
@@ -93,7 +99,8 @@ def run_member(task: EntryTask, audience: Audience) -> Member:
     """Run the task of one member."""
     result = run_task(task, audience)
     network = result.network.times_power(-task.exponent) if task.judged is None else task.judged
-    return Member(task.in_shape(None), result, network.entries(task.indices.to(network.device)))
+    judged = network.entries(task.indices.to(network.device))
+    return Member(task.in_shape(None), result, judged, task.doubts)
 
 
 def _own(audience: Audience, number: int) -> Audience:
@@ -239,17 +246,47 @@ def unite(members: Sequence[Member]) -> Result:
         "num_parameters": sum(r.num_parameters for r in results),
         "member_weights": [float(w) for w in weights],
     }
-    return replace(best, errors=errors, info=info, members=tuple(results), uncertainty=None)
+    known = _uncertainty(weights, members)
+    return replace(best, errors=errors, info=info, members=tuple(results), uncertainty=known)
 
 
 def _mean(weights: np.ndarray[Any, Any], parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return (torch.stack(list(parts), -1) * torch.as_tensor(weights).to(parts[0])).sum(-1)
 
 
-def _entries(member: Member) -> torch.Tensor:
-    """All entries as the member's network predicts them in the end, in the task's units."""
+def _entries(member: Member, where: torch.Tensor | None = None) -> torch.Tensor:
+    """Entries as the member's network predicts them in the end, in the task's units; by default all known."""
     network = member.result.network.times_power(-member.task.exponent)
-    return network.entries(member.task.indices.to(network.device))
+    return network.entries((member.task.indices if where is None else where).to(network.device))
+
+
+def _uncertainty(weights: np.ndarray[Any, Any], members: Sequence[Member]) -> Uncertainty | None:
+    """What errors to expect of the mean; None where no held-out entry tells.
+
+    Where each member held out others, only errors of single members are known. The mean has a smaller squared
+    error by just what its members differ by, on average over entries that none of them knows.
+    """
+    task, values = members[0].task, members[0].task.values
+    doubts = [m.doubts for m in members if m.doubts is not None]
+    if task.held_out is None or len(doubts) < len(members):
+        return None
+    off = [(m.judged.to(values) - values).abs().double() for m in members]
+    if all(_same(m.task.held_out, task.held_out) for m in members):
+        where = task.held_out
+        judged = [m.judged.to(values)[where] for m in members]
+        mean = (_mean(weights, judged) - values[where]).abs().double()
+        return Uncertainty.measured(
+            mean / combine(list(weights), [d[where] for d in doubts], judged), spreads=True
+        )
+    held = [m.task.held_out for m in members]
+    known = Uncertainty.measured(torch.cat([(o / d)[h] for o, d, h in zip(off, doubts, held)]))
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.stack([torch.randint(d, (DRAWN,), generator=generator) for d in task.shape], 1)
+    parts = torch.stack([_entries(m, drawn).to(values) for m in members], -1)
+    apart = (parts - _mean(weights, list(parts.unbind(-1)))[:, None]).abs().double().square().mean(0)
+    alone = np.asarray([float(o[h].square().mean()) for o, h in zip(off, held)])
+    share = 1.0 - float(weights @ apart.cpu().numpy()) / (float(weights @ alone) or 1.0)
+    return replace(known, size=known.size * math.sqrt(max(share, 1.0 / len(members))))
 
 
 def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:

@@ -34,7 +34,16 @@ GPU_OBSERVATIONS = 30_000
 
 
 class EntryTask(ObservationTask):
-    """A run on observations in memory."""
+    """A run on observations in memory.
+
+    Attributes
+    ----------
+    doubts
+        After the run: errors to expect of every entry as `judged` predicts it, in the units computed in; None
+        where nothing tells.
+    """
+
+    doubts: torch.Tensor | None = None
 
     def __init__(self, observed: Observed, request: Request, structure: Structure | None = None) -> None:
         super().__init__(observed, request, structure)
@@ -78,7 +87,7 @@ class EntryTask(ObservationTask):
             Runs with different numbers draw different random numbers.
         """
         other = copy(self)
-        for computed in ("_fitted", "_everything", "begun", "judged"):
+        for computed in ("_fitted", "_everything", "begun", "judged", "doubts"):
             other.__dict__.pop(computed, None)
         other.generator = torch.Generator(self.generator.device)
         other.generator.set_state(self.generator.get_state())
@@ -154,7 +163,7 @@ class EntryTask(ObservationTask):
         if self.held_out is not None and self.loss.in_units(0) is not None:
             final = result.network.times_power(-self.exponent).to(self.values.device)
             squares, of_all = (s.with_ridge(search.ridge) for s in (self._fitted, self._everything))
-            known = assess(squares, answer.network, of_all, final, self.exponent)
+            known, self.doubts = assess(squares, answer.network, of_all, final, self.exponent)
             result = replace(result, uncertainty=known)
         if not self.is_reweighted:
             return result

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from ..algebra.uncertainty import ErrorModel, Uncertainty, fit_factors, slice_factors
 from ..data.arrays import times_power
 from ..network import TensorNetwork
@@ -19,8 +21,8 @@ def assess(
     everything: ObservedLeastSquares,
     final: TensorNetwork,
     exponent: int,
-) -> Uncertainty:
-    """Tell what errors to expect of a network.
+) -> tuple[Uncertainty, torch.Tensor]:
+    """Tell what errors to expect of a network, and what to expect of every entry before the last fit.
 
     Parameters
     ----------
@@ -30,6 +32,13 @@ def assess(
         The same data with nothing held out, and the network fitted to that: the one asked about.
     exponent
         The power of two that the data was divided by.
+
+    Returns
+    -------
+    uncertainty
+        Of the network fitted to everything, in the units of the user.
+    deviations
+        Of every entry as the network fitted to some predicted it, in the units computed in.
     """
     structure, arrays = network.structure, fitted.to_arrays(network)
     off = (fitted.values - fitted.predict(structure, arrays)).abs().double()
@@ -41,7 +50,7 @@ def assess(
     squares = (off[seen] / noise).square() / (1.0 - leverage[seen]).clamp_min(LEAST_LEFT)
     mean = max(float(squares.mean()), 1e-300)
     factors = fit_factors(squares / mean, [c[seen] for c in columns], fitted.dims)
-    expected = mean * slice_factors(factors, [c[held] for c in columns]) * (1.0 + leverage[held])
+    expected = noise * (mean * slice_factors(factors, columns) * (1.0 + leverage)).sqrt()
     precisions, _ = everything.precisions(final.structure, everything.to_arrays(final), noise)
     model = ErrorModel(
         noise=times_power(noise * math.sqrt(mean), exponent),
@@ -49,4 +58,5 @@ def assess(
         factors=tuple(f.cpu() for f in factors),
         precisions=tuple(p.float().cpu() for p in precisions),
     )
-    return Uncertainty.measured(off[held] / noise / expected.sqrt(), model)
+    known = Uncertainty.measured(off[held] / expected[held], model)
+    return known, known.size * expected

@@ -9,7 +9,20 @@ from typing import Annotated, Any
 import typer
 
 from .._version import __version__
-from . import ExitCode, compare, complete, decompose, demo, fit, reconstruct, report, reproduce, show, version
+from . import (
+    ExitCode,
+    compare,
+    complete,
+    decompose,
+    demo,
+    fit,
+    reconstruct,
+    report,
+    reproduce,
+    show,
+    update,
+    version,
+)
 from .console import fail, out
 from .interruption import LOST
 from .options import spread
@@ -38,7 +51,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (demo, decompose, complete, fit, reconstruct, show, compare, report, reproduce, version):
+for _module in (
+    demo,
+    decompose,
+    complete,
+    update,
+    fit,
+    reconstruct,
+    show,
+    compare,
+    report,
+    reproduce,
+    version,
+):
     app.command(_module.NAME)(_interruptible(spread(_module.run)))
 
 

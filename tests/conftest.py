@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from tensorgrow.algebra import linalg
 from tensorgrow.contraction import clear_plans, paths
+from tensorgrow.tasks import linear_classifier
 from tests.optional import missing
 
 torch.set_num_threads(1)
@@ -80,6 +81,12 @@ def fresh_plans():
     clear_plans()
     yield
     clear_plans()
+
+
+@pytest.fixture
+def one_ridge(monkeypatch):
+    """Classifiers start from one ridge instead of the best of five, whose fits are most of a short run."""
+    monkeypatch.setattr(linear_classifier, "RIDGES", (0.1,))
 
 
 @pytest.fixture(params=["rust", "python"])

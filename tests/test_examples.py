@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import tensorgrow as tg
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What must hold after a script, by the names it leaves behind.
@@ -48,24 +43,10 @@ def test_examples_run_and_find_something(name, capsys, tmp_path, monkeypatch):
     finally:
         pyplot.close("all")
     assert capsys.readouterr().out.strip()
+    assert list(tmp_path.iterdir()) == []  # examples write to temporary folders only
     assert OUTCOMES[name](values)
 
 
 def test_every_example_is_tested():
     assert len(OUTCOMES) >= 12
     assert {p.stem for p in EXAMPLES.glob("*.py")} == {*OUTCOMES, "growth_picture"}
-
-
-def test_an_example_runs_as_a_script(tmp_path):
-    env = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "resume_run.py")],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=env,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "resumed:" in done.stdout
-    assert list(tmp_path.iterdir()) == []  # examples write to temporary folders only

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import torch
 import tensorgrow as tg
 from tensorgrow import baselines
 from tensorgrow.baselines import FitOptions
+from tests.warm import forks
 
 from .tensors import RING, demo, planted
 
@@ -65,7 +65,7 @@ def test_one_seed_gives_one_run_and_processes_change_nothing():
     runs = [baselines.tnls(x, **options), baselines.tnls(x, **options)]
     with ThreadPoolExecutor(2) as pool:
         runs.append(baselines.tnls(x, **options, map=pool.map))
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=forks()) as pool:
         runs.append(baselines.tnls(x, **options, map=pool.map))
     rows = [[(s.structure, round(s.relative_error, 8)) for s in r.history] for r in runs]
     assert rows[0] == rows[1] == rows[2] == rows[3]
@@ -100,9 +100,9 @@ def test_the_demo_of_tnga():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), [("tnls", 1), ("tnale", 1)])
-def test_the_demo_of_tnls_and_tnale(name, seed):
+@pytest.mark.parametrize(("name", "fit"), [("tnls", QUICK), ("tnale", FitOptions())])
+def test_the_demo_of_tnls_and_tnale(name, fit):
     x, hidden = demo("tnls_demo_3pow6.npz")
-    r = baselines.run(name, x, max_rank=4, random_state=seed)
+    r = baselines.run(name, x, max_rank=4, random_state=1, fit=fit)
     assert r.structure == hidden
     assert r.relative_error < 1e-6

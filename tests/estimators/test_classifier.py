@@ -99,7 +99,7 @@ def test_where_products_say_nothing_the_linear_classifier_is_kept():
     assert np.allclose(middle, (ends[1:] + ends[:-1]) / 2, atol=1e-4)
 
 
-def test_digits():
+def test_digits(one_ridge):
     x, y = load_digits(return_X_y=True)
     a, b, c, d = train_test_split(x, y, train_size=1000, random_state=0, stratify=y)
     linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(a, c).score(b, d)
@@ -120,7 +120,7 @@ def test_a_fixed_structure_and_other_maps():
     assert own.score(x, y) > 0.9
 
 
-def test_parameters_and_clone():
+def test_parameters_and_clone(one_ridge):
     model = tg.TNClassifier(max_parameters=50, edges="chain", random_state=3, map_size=3)
     assert model.get_params()["edges"] == "chain"
     twin = clone(model)
@@ -132,7 +132,7 @@ def test_parameters_and_clone():
     assert "max_parameters=50" in repr(model)
 
 
-def test_grid_search_and_pipelines():
+def test_grid_search_and_pipelines(one_ridge):
     x, y = load_iris(return_X_y=True)
     search = GridSearchCV(quick(), {"max_steps": [0, 1]}, cv=2).fit(x, y)
     assert search.best_score_ > 0.8
@@ -141,7 +141,7 @@ def test_grid_search_and_pipelines():
     assert model[-1].structure_.dims == (4, 4, 4, 3)
 
 
-def test_random_state():
+def test_random_state(one_ridge):
     x, y = xor(100)
     first = quick(random_state=5, max_steps=1).fit(x, y).predict_proba(x)
     assert np.array_equal(first, quick(random_state=5, max_steps=1).fit(x, y).predict_proba(x))
@@ -150,7 +150,7 @@ def test_random_state():
         assert np.isfinite(quick(random_state=state, max_steps=0).fit(x, y).predict_proba(x)).all()
 
 
-def test_validation_may_be_a_mask_or_nothing():
+def test_validation_may_be_a_mask_or_nothing(one_ridge):
     x, y = xor(100)
     mask = np.arange(100) < 30
     assert quick(validation=mask, max_steps=1).fit(x, y).result_.validation_error is not None
@@ -161,7 +161,7 @@ def test_validation_may_be_a_mask_or_nothing():
         quick().fit(x[:8], np.arange(8) % 2)
 
 
-def test_limits_and_callbacks():
+def test_limits_and_callbacks(one_ridge):
     x, y = xor(100)
     assert quick(max_error=10.0).fit(x, y).result_.stop is tg.StopReason.TARGET_REACHED
     assert quick(callbacks=lambda s: True).fit(x, y).result_.stop is tg.StopReason.CALLBACK
@@ -189,13 +189,13 @@ def test_limits_and_callbacks():
         ({"training": {"epochs": 3}}, "TrainingOptions"),
     ],
 )
-def test_bad_options_are_refused(changes, message):
+def test_bad_options_are_refused(changes, message, one_ridge):
     x, y = xor(60)
     with pytest.raises(tg.TensorgrowError, match=message):
         quick(**changes).fit(x, y)
 
 
-def test_bad_data_is_refused():
+def test_bad_data_is_refused(one_ridge):
     x, y = xor(60)
     with pytest.raises(NotFittedError):
         tg.TNClassifier().predict(x)
@@ -210,7 +210,7 @@ def test_bad_data_is_refused():
         model.predict(np.ones((3, 3)))
 
 
-def test_scikit_learn_agrees():
+def test_scikit_learn_agrees(one_ridge):
     # No check is expected to fail; some are skipped where pandas or array-API support is not installed.
     training = tg.TrainingOptions(learning_rate=0.03, epochs=10, patience=3, patient_steps=0)
     with warnings.catch_warnings():
@@ -239,7 +239,7 @@ def test_two_samples_are_enough_to_fit():
         tg.TNClassifier(validation="half").fit(np.tile(x, (10, 1)), ["a", "b"] * 10)
 
 
-def test_options_go_to_the_search():
+def test_options_go_to_the_search(one_ridge):
     x, y = xor(120)
     wide = quick(max_steps=1, options=tg.GreedyOptions(rank_increment=2)).fit(x, y)
     assert wide.result_.info["options"]["rank_increment"] == 2

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from benchmarks import ROOT
 from benchmarks.__main__ import main
 from benchmarks.benchmark import Benchmark
 from benchmarks.completion.quality import mape, psnr, relative_error, rmse, ssim
@@ -81,14 +78,14 @@ def test_the_state_of_results(tmp_path):
     assert state.day == results.cases["a"]["date"]
 
 
-def test_the_list_names_every_benchmark():
-    command = [sys.executable, "-m", "benchmarks", "--list"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    lines = {line.split(" | ")[0].removeprefix("| "): line for line in done.stdout.splitlines()}
+def test_the_list_names_every_benchmark(capsys):
+    assert main(["--list"]) == 0
+    printed = capsys.readouterr().out
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in printed.splitlines()}
     for name in benchmark_names():
         state = read_state(results_file(name))
         assert lines[name].endswith(f" | {state.rows} | {state.day} | {state.source} |")
-    assert "source now: " in done.stdout
+    assert "source now: " in printed
 
 
 def test_a_benchmark_runs_and_resumes(tmp_path, capsys):

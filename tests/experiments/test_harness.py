@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import time
 
 import torch
@@ -18,6 +19,7 @@ from tensorgrow.experiments.harness import (
     table,
     tidy,
 )
+from tests.warm import forks
 
 
 def test_finished_cases_are_not_run_again(tmp_path):
@@ -78,7 +80,9 @@ def root_of(case):
     return {"root": math.sqrt(case.params["n"])}
 
 
-def test_cases_run_in_processes_but_for_those_that_are_timed(tmp_path):
+def test_cases_run_in_processes_but_for_those_that_are_timed(tmp_path, monkeypatch):
+    quick = forks()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: quick)
     results = Results(tmp_path / "r.json", jobs=2)
     run_cases(
         results, [Case("p/0", {"n": 4}), Case("p/1", {"n": -1}), Case("t", {"n": 9}, alone=True)], root_of

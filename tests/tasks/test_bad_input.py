@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import warnings
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,10 +254,15 @@ def test_a_network_is_no_checkpoint(tmp_path):
         decompose(checkpoint=file)
 
 
-def test_truncated_checkpoints(tmp_path):
-    file = tmp_path / "run.ckpt"
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("run") / "run.ckpt"
     decompose(checkpoint=file, random_state=0)
-    whole = file.read_bytes()
+    return file
+
+
+def test_truncated_checkpoints(checkpoint, tmp_path):
+    file, whole = tmp_path / "run.ckpt", checkpoint.read_bytes()
     for length in (4, 100, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:length])
         with pytest.raises(tg.FileFormatError, match="damaged"):
@@ -279,11 +285,11 @@ def test_truncated_checkpoints(tmp_path):
     ],
     ids=lambda v: "" if isinstance(v, str) else "-".join(v),
 )
-def test_checkpoints_of_another_run(tmp_path, change, word):
-    file = tmp_path / "run.ckpt"
-    decompose(checkpoint=file, random_state=0)
+def test_checkpoints_of_another_run(checkpoint, change, word):
+    file, content = checkpoint, checkpoint.read_bytes()
     with pytest.raises(tg.OptionError, match=f"another run.*{word}"):
         decompose(checkpoint=file, random_state=0, **change)
+    assert file.read_bytes() == content
 
 
 def test_missing_folders(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ import tensorgrow as tg
 from tensorgrow.tasks.classify import classify
 from tests.tasks.cases import LABELS, POINTS
 
+pytestmark = pytest.mark.usefixtures("one_ridge")
 SHORT = {"random_state": 0, "max_steps": 1, "training": tg.TrainingOptions(epochs=10), "dtype": torch.float64}
 
 
@@ -45,6 +48,13 @@ def test_a_given_structure_resumes_from_a_checkpoint(tmp_path):
     assert all(map(torch.equal, again.network.cores, whole.network.cores))
 
 
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("run") / "run.ckpt"
+    classify(POINTS, LABELS, 3, **(SHORT | {"max_steps": 0, "checkpoint": file}))
+    return file
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -57,9 +67,8 @@ def test_a_given_structure_resumes_from_a_checkpoint(tmp_path):
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_checkpoints_of_another_run_are_refused(change, tmp_path):
-    file = tmp_path / "run.ckpt"
-    keywords = SHORT | {"max_steps": 0, "checkpoint": file}
-    classify(POINTS, labels=LABELS, num_classes=3, **keywords)
+def test_checkpoints_of_another_run_are_refused(change, checkpoint):
+    content = checkpoint.read_bytes()
     with pytest.raises(tg.OptionError, match="another run"):
-        classify(POINTS, num_classes=3, **({"labels": LABELS} | keywords | change))
+        classify(POINTS, num_classes=3, **({"labels": LABELS} | SHORT | {"checkpoint": checkpoint} | change))
+    assert checkpoint.read_bytes() == content

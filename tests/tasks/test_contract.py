@@ -10,8 +10,17 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow import StopReason as Stop
+from tensorgrow.tasks import linear_classifier
 from tests.tasks.cases import CASES, SHAPE, Case
 from tests.tasks.completions import StopAfter
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ridge():
+    """As for single tests, for the run that they share as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_classifier, "RIDGES", (0.1,))
+        yield
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 # A ridge for which rows are in double precision.
-FAST = tg.GreedyOptions.for_completion("fast").replace(ridge=1e-5)
-RUN = {"random_state": 0, "max_steps": 4, "options": FAST}
+FAST = tg.GreedyOptions.for_completion("fast").replace(ridge=1e-5, final_sweeps=5)
+RUN = {"random_state": 0, "max_steps": 3, "options": FAST}
 
 
 def path(result: tg.Result) -> list:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import tensorgrow as tg
 from tensorgrow.data.parallel.many import map_runs
+from tests.warm import forks
 
 FAST = tg.GreedyOptions.for_effort("fast").replace(sweeps=2, tolerance=0.05)
 # Closing clusters leaves sockets to the garbage collector.
@@ -30,7 +32,9 @@ def test_seeds_on_a_cluster(client, tensor):
     assert [r.relative_error for r in remote] == [r.relative_error for r in map_runs(tg.decompose, cases)]
 
 
-def test_failing_cases_are_named():
+def test_failing_cases_are_named(monkeypatch):
+    quick = forks()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: quick)
     for where in (None, 1):
         with pytest.raises(ZeroDivisionError) as caught:
             map_runs(divmod_by, [{"x": 1, "y": 2}, {"x": 1, "y": 0}], map=where)

@@ -138,6 +138,26 @@ def test_no_width_scrolls_sideways(browser, page, width):
     assert browser.problems() == []
 
 
+@pytest.mark.parametrize("width", [320, 1100])
+def test_a_committee_beside_interpolation_fits(browser, committee, tmp_path, width):
+    pytest.importorskip("PIL")
+    pytest.importorskip("scipy")
+    x = photograph(32)
+    holes = np.where(np.random.default_rng(0).random(x.shape) < 0.6, x, np.nan)
+    path = committee.report(tmp_path / "run.html", image=x.shape, truth=x, observed=holes)
+    browser.open(path, width=width)
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    tops = browser.run(
+        "return ['#filled', '#members', '#growth'].map(s => document.querySelector(s).offsetTop)"
+    )
+    assert tops == sorted(tops)
+    table = "document.querySelector('#fillings')"
+    assert browser.run(f"return {table}.scrollWidth <= {table}.parentElement.clientWidth")
+    links = browser.run("return [...document.querySelectorAll('#filled a')].map(a => a.download)")
+    assert links == [f"run-{n}.png" for n in ("original", "observed", "linear-interpolation", "tensorgrow")]
+    assert browser.problems() == [] and browser.requests() == []
+
+
 def test_it_redraws_when_the_window_changes(browser, page):
     browser.open(page, width=1200)
     wide = browser.run("return document.querySelector('#curve svg').clientWidth")

@@ -132,7 +132,7 @@ def test_a_committee_lists_its_members(committee, tmp_path):
         page = result.report(tmp_path / "p.html", **options).read_text(encoding="utf-8")
         assert cards(page)["members"] == "2"
         heads, *rows = re.findall(r"<tr>(.*?)</tr>", re.search(r'<table id="members">(.*?)</table>', page)[1])
-        assert re.findall(r"<th>(.*?)</th>", heads)[-2:] == ["held-out error", "hidden entries"]
+        assert re.findall(r"<th>(.*?)</th>", heads)[-2:] == ["held-out", "hidden"]
         for row, member in zip(rows, result.members, strict=True):
             assert f"{member.num_parameters:,}</td>" in row and f"{member.validation_error:.4g}</td>" in row
         best = min(result.members, key=lambda m: m.validation_error)

@@ -71,7 +71,7 @@ def members_of(result: Result) -> list[dict[str, Any]]:
 def member_table(result: Result) -> tuple[list[str], list[list[str]]]:
     """Heads and rows that people read of a committee; columns that would be empty are left out."""
     columns: dict[str, list[str]] = {"member": [], "shape": [], "moved by": [], "parameters": [], "share": []}
-    columns |= {"held-out error": [], "hidden entries": []}
+    columns |= {"held-out": [], "hidden": []}
     for k, m in enumerate(members_of(result)):
         values = (
             f"{k + 1}" + (", best" if m["best"] else ""),

@@ -84,7 +84,8 @@ def _render(
     """Write the HTML text; it holds `content` as JSON for ``page.js`` to draw."""
     style, script = (_asset(name) for name in ("page.css", "page.js"))
     shape = shape_text(result.structure.dims)
-    heading = title or f"A {shape} tensor in {result.num_parameters:,} numbers"
+    own = shape if result.tensorization is None else shape_text(result.tensorization.shape)
+    heading = title or f"A {own} tensor in {result.num_parameters:,} numbers"
     return Template(_asset("page.html")).substitute(
         title=escape(heading),
         style=style,

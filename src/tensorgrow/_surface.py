@@ -1,6 +1,6 @@
 """The public names; `tensorgrow` passes them on when one of them is first used."""
 
-from . import baselines, callbacks, interop, losses, nn, plotting
+from . import baselines, callbacks, interop, losses, nn, plotting, priors
 from ._version import __version__
 from .callbacks import trackers as tracking
 from .data import parallel as distributed
@@ -77,6 +77,7 @@ __all__ = [
     "losses",
     "nn",
     "plotting",
+    "priors",
     "read",
     "tensorize",
     "tracking",

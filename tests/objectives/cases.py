@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from tensorgrow import priors
 from tensorgrow.data.blocks import ArraySource, Form, ThreadReducer
 from tensorgrow.data.partitions.parts import ThreadParts
 from tensorgrow.losses import as_loss
@@ -21,6 +22,7 @@ from tensorgrow.objectives import (
     LeastSquares,
     ObservedLeastSquares,
     PartitionedLeastSquares,
+    Penalties,
     RegressionLeastSquares,
     ReweightedLeastSquares,
 )
@@ -162,6 +164,16 @@ def samples(dtype: torch.dtype, *, hold_out: bool, use_numpy: bool, count: int) 
     return Case(objective, side(~held), side(held) if hold_out else None)
 
 
+def with_priors(case: Case) -> Case:
+    """With priors as weak as the ridge: a fit lowers the loss of the data, as every objective must."""
+    known = {
+        0: (priors.smooth(RIDGE),),
+        1: (priors.periodic(), priors.smooth(order=2)),
+        2: (priors.graph(1 - np.eye(3)),),
+    }
+    return replace(case, objective=case.objective.with_penalties(Penalties(known, DIMS, RIDGE)))
+
+
 CASES: dict[str, Callable[[torch.dtype], Case]] = {
     "dense, NumPy": lambda d: dense(d, True),
     "dense, torch": lambda d: dense(d, False),
@@ -170,10 +182,12 @@ CASES: dict[str, Callable[[torch.dtype], Case]] = {
     "compressed": compressed,
     "entries": lambda d: entries(d, hold_out=False),
     "entries, held out": lambda d: entries(d, hold_out=True),
+    "entries, priors": lambda d: with_priors(entries(d, hold_out=True)),
     "entry losses": lambda d: reweighted(d, hold_out=False),
     "entry losses, held out": lambda d: reweighted(d, hold_out=True),
     "partitions": lambda d: partitioned(d, hold_out=False),
     "partitions, held out": lambda d: partitioned(d, hold_out=True),
+    "partitions, priors": lambda d: with_priors(partitioned(d, hold_out=True)),
     "samples": lambda d: samples(d, hold_out=False, use_numpy=True, count=200),
     "samples, held out": lambda d: samples(d, hold_out=True, use_numpy=True, count=200),
     "few samples, torch": lambda d: samples(d, hold_out=True, use_numpy=False, count=40),

@@ -12,10 +12,12 @@ from .entry_losses import ReweightedLeastSquares
 from .loss import LossFunction
 from .partition_tasks import EntryPart
 from .partitions import Census, PartitionedLeastSquares
+from .penalties import NO_PRIORS, Penalties
 from .samples import RegressionLeastSquares
 from .slices import PairProblem, SliceFit
 
 __all__ = [
+    "NO_PRIORS",
     "BlockedLeastSquares",
     "Census",
     "Classification",
@@ -32,6 +34,7 @@ __all__ = [
     "ObservedLeastSquares",
     "PairProblem",
     "PartitionedLeastSquares",
+    "Penalties",
     "RegressionLeastSquares",
     "ReweightedLeastSquares",
     "Samples",

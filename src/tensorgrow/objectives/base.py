@@ -19,6 +19,7 @@ from ..algebra.linalg import solve_normal
 from ..contraction import Array, Update
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
+from .penalties import NO_PRIORS, Penalties
 from .slices import PairProblem
 
 # Below this share of the squared norm, a loss computed as ``||T||^2 - <X, rhs>`` is mostly rounding, in
@@ -146,6 +147,7 @@ class HeldOut(LeastSquares):
     """Data of which a part may be held out of the fit, with a ridge that the held-out part decides on."""
 
     ridge: float  # weight of the penalty on every core, relative to the mean diagonal of its Gram matrices
+    penalties: Penalties = NO_PRIORS  # what priors add
 
     @property
     @abstractmethod
@@ -160,6 +162,10 @@ class HeldOut(LeastSquares):
     def with_ridge(self, ridge: float) -> Self:
         """The same data with another ridge."""
         return self._variant(ridge=ridge)
+
+    def with_penalties(self, penalties: Penalties) -> Self:
+        """The same data with other priors, or others of their strengths."""
+        return self._variant(penalties=penalties)
 
     @abstractmethod
     def losses(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -45,20 +45,21 @@ class ListedLeastSquares(HeldOut):
         """Solve for every node once; by how much the last core lowers the squared residual."""
 
     def sweep_flops(self, structure: Structure) -> float:
-        """Gram matrices of all nodes, and their environment rows.
+        """Gram matrices of all nodes, their environment rows, and what priors take to solve.
 
         Gathering a row and handling its entry costs about as much as 200 flops.
         """
         widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
         per_entry = sum(2.0 * m * m + 200.0 * (1.0 + m / 4.0) for m in widths)
-        return (4.0 if self.dtype.is_complex else 1.0) * self.num_fitted * per_entry
+        flops = self.num_fitted * per_entry + self.penalties.flops(structure)
+        return (4.0 if self.dtype.is_complex else 1.0) * flops
 
 
 class ObservedLeastSquares(ListedLeastSquares):
     """``||values - network at the entries||``, weighted, with a ridge.
 
     The ridge of a core is relative to the mean diagonal of its Gram matrices, in whatever gauge the cores
-    come. A slice without entries becomes the mean of the others.
+    come. A slice without entries becomes what its prior says, or the mean of the others.
 
     Parameters
     ----------
@@ -174,7 +175,23 @@ class ObservedLeastSquares(ListedLeastSquares):
     ) -> tuple[torch.Tensor, float]:
         """Best core for an environment, and by how much it lowers the squared residual."""
         equations = self.index.table(node).equations(source, self.values)
-        return solve_core(equations, edges, core, self.ridge, numerical)
+        return solve_core(equations, edges, core, self.ridge, numerical, self.penalties.of(node))
+
+    def penalty(self, node: int, source: RowSource) -> Callable[[torch.Tensor], float] | None:
+        """What ridge and prior add for a core, as a function of it; None where it has no prior."""
+        known = self.penalties.of(node)
+        coupling = None if known is None else known.coupling
+        if coupling is None:
+            return None
+        table = self.index.table(node)
+        unit = table.squared_norm(source) / (table.size * source.width)
+
+        def penalty(core: torch.Tensor) -> float:
+            flat = core.reshape(len(core), -1)
+            size = self.ridge * float(torch.linalg.vector_norm(flat)) ** 2
+            return unit * (size + float((flat.conj() * coupling.times(flat)).sum().real))
+
+        return penalty
 
     def apply(
         self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor, where: torch.Tensor
@@ -235,7 +252,8 @@ class ObservedLeastSquares(ListedLeastSquares):
         count, item, device = len(self.values), self.dtype.itemsize, self.values.device.type
         rows = entries_needed(structure, count, self.index.entries.rows)
         # Gram matrices: added up, each part of the sum, and solved.
-        held = 3 * gram_bytes(structure, item, device) + rows_bytes(structure, count, item, device)
+        grams = max(3 * gram_bytes(structure, item, device), self.penalties.solve_bytes(structure, item))
+        held = grams + rows_bytes(structure, count, item, device)
         return index_bytes(structure, count) + rows * item + held
 
 

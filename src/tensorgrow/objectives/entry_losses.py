@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
@@ -13,6 +13,7 @@ from ..losses import EntryLoss
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .entries import VALUE_ENTRIES, ObservedLeastSquares
+from .penalties import Penalties
 from .slices import ChangedPairProblem, PairProblem, SliceFit
 
 
@@ -33,10 +34,14 @@ class ReweightedLeastSquares(ObservedLeastSquares):
 
     def __init__(self, squares: ObservedLeastSquares, loss: EntryLoss) -> None:
         self._set(squares.index, squares.values, squares.ridge)
+        self.penalties = squares.penalties
         self.squares, self.entry_loss = squares, loss
 
     def with_ridge(self, ridge: float) -> ReweightedLeastSquares:
         return ReweightedLeastSquares(self.squares.with_ridge(ridge), self.entry_loss)
+
+    def with_penalties(self, penalties: Penalties) -> ReweightedLeastSquares:
+        return ReweightedLeastSquares(self.squares.with_penalties(penalties), self.entry_loss)
 
     def with_everything(self) -> ReweightedLeastSquares:
         return ReweightedLeastSquares(self.squares.with_everything(), self.entry_loss)
@@ -58,14 +63,16 @@ class ReweightedLeastSquares(ObservedLeastSquares):
 
     def linearise(self, structure: Structure, arrays: Sequence[Array]) -> ObservedLeastSquares:
         """Weighted least squares that agrees with the loss to second order at a network."""
-        return self._parabola(self.predict(structure, arrays))
+        return self._parabola(self.predict(structure, arrays))[0]
 
-    def _parabola(self, predicted: torch.Tensor) -> ObservedLeastSquares:
+    def _parabola(self, predicted: torch.Tensor) -> tuple[ObservedLeastSquares, float]:
+        """Least squares that agree with the loss at predictions, and the deviance per squared residual."""
         weight, step = self.entry_loss.working(predicted, self.values)
         scale = weight.sqrt() if self.index.scale is None else weight.sqrt() * self.index.scale
         # In units in which the weights are of order one: ridges are relative, but rounding is not.
-        scale = scale / scale[self.index.fitted].square().mean().sqrt().clamp_min(1e-150)
-        return self.squares._variant(index=self.index.with_scale(scale), values=predicted + step)
+        unit = scale[self.index.fitted].square().mean().sqrt().clamp_min(1e-150)
+        index = self.index.with_scale(scale / unit)
+        return self.squares._variant(index=index, values=predicted + step), float(unit) ** 2
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         """Solve for every node once, each on the parabola at the present network; returns the deviance.
@@ -78,16 +85,18 @@ class ReweightedLeastSquares(ObservedLeastSquares):
         for node in tree.order:
             source, edges = tree.environment(node), structure.edges_of(node)
             now = self._at_all(node, source, edges, arrays[node])
-            near = self._parabola(now)
+            near, unit = self._parabola(now)
             core, _ = near.solve(node, source, edges, arrays[node], ridge)
             change = self._at_all(node, source, edges, core) - now
             now, change = now[fitted], change[fitted]
+            judge = _judge(near.penalty(node, source), unit, arrays[node], core)
             start, share = self.loss_at(now, fitted), 1.0
+            before = judge(start, 0.0)
             reached = self.loss_at(now + change, fitted)
-            while reached > start and share > 1e-2:  # halve a step that does not lower the loss
+            while judge(reached, share) > before and share > 1e-2:  # halve a step that does not pay
                 share *= 0.5
                 reached = self.loss_at(now + share * change, fitted)
-            if reached > start:
+            if judge(reached, share) > before:
                 reached = start
                 continue
             arrays[node] = arrays[node] + share * (core - arrays[node])
@@ -124,3 +133,19 @@ class ReweightedLeastSquares(ObservedLeastSquares):
             for fitted, held_out in (o.losses(structure, arrays) for o in (self, near))
         )
         return (mine / max(theirs, 1e-150)) ** 2
+
+
+def _judge(
+    penalty: Callable[[torch.Tensor], float] | None, unit: float, old: torch.Tensor, new: torch.Tensor
+) -> Callable[[float, float], float]:
+    """What decides on a share of a step, beside the loss there: that with what a prior adds.
+
+    The loss of the data alone would forbid steps towards the prior.
+    """
+
+    def judge(loss: float, share: float) -> float:
+        if penalty is None:
+            return loss
+        return math.hypot(loss, math.sqrt(max(unit * penalty(old + share * (new - old)), 0.0)))
+
+    return judge

@@ -26,6 +26,7 @@ from .slices import (
 )
 
 if TYPE_CHECKING:
+    from .base import HeldOut
     from .entries import ObservedLeastSquares
 
 
@@ -80,8 +81,7 @@ class EntryPairProblem(PairProblem):
     def _improve(self, side: int, other: torch.Tensor) -> tuple[torch.Tensor, float]:
         table = self._objective.index.table(self.edge[side])
         equations = table.equations(self.source(side, other), self.residual)
-        dtype, ridge = self.residual.dtype, self._objective.ridge
-        return solve_slice(equations, self._tree.structure, self.edge, side, dtype, ridge)
+        return solve_slice(equations, self._tree.structure, self.edge, side, self._objective)
 
     def gain(self, left: torch.Tensor, right: torch.Tensor, entries: torch.Tensor) -> float:
         """By how much the slices lower the squared residual of some entries."""
@@ -94,11 +94,14 @@ class EntryPairProblem(PairProblem):
 
 
 def solve_slice(
-    equations: SliceSums, structure: Structure, edge: Edge, side: int, dtype: torch.dtype, ridge: float
+    equations: SliceSums, structure: Structure, edge: Edge, side: int, objective: HeldOut
 ) -> tuple[torch.Tensor, float]:
     """Best slice on one side of an edge, and by how much it lowers the squared residual."""
-    zero = torch.zeros(slice_shape(structure, edge, side), dtype=dtype, device=equations.empty.device)
-    return solve_core(equations, slice_edges(structure, edge, side), zero, ridge, SLICE_RIDGE)
+    shape, penalty = slice_shape(structure, edge, side), objective.penalties.of(edge[side])
+    zero = torch.zeros(shape, dtype=objective.dtype, device=equations.empty.device)
+    return solve_core(
+        equations, slice_edges(structure, edge, side), zero, objective.ridge, SLICE_RIDGE, penalty
+    )
 
 
 def in_core_order(

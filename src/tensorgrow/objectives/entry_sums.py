@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..algebra.coupled import Coupling, solve_coupled
 from ..algebra.linalg import LEAST_RIDGE, solve_slices, wide_dtype
 from ..contraction import RowSource
 from ..data.arrays import add_at
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge, Structure
+from .penalties import Penalty
 
 Equations = tuple[torch.Tensor, torch.Tensor]
 """Gram matrices and right-hand sides of some slices."""
@@ -284,7 +286,12 @@ class SliceSums:
 
 
 def solve_core(
-    equations: SliceSums, edges: Sequence[Edge], core: torch.Tensor, ridge: float, numerical: float
+    equations: SliceSums,
+    edges: Sequence[Edge],
+    core: torch.Tensor,
+    ridge: float,
+    numerical: float,
+    penalty: Penalty | None = None,
 ) -> tuple[torch.Tensor, float]:
     """Best core for its normal equations, and by how much it lowers the squared residual.
 
@@ -293,13 +300,18 @@ def solve_core(
     edges
         Bonds in the order of the axes of the core.
     core
-        The core that is replaced; only its form matters.
+        The core that is replaced; iterations start from it.
     ridge
         Relative to the mean diagonal of the Gram matrices.
     numerical
         Against rounding, relative to each diagonal entry.
+    penalty
+        What the prior of the core's leg adds.
     """
+    coupling = None if penalty is None else penalty.coupling
     width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
+    if coupling is not None:  # slices that are tied are solved for together
+        ranges = [(0, equations.size)]
     mean = equations.squared_norm() / (equations.size * width) if len(ranges) > 1 else None
     solved, explained = [], torch.zeros((), dtype=torch.float64, device=core.device)
     for first, last in ranges:
@@ -307,6 +319,12 @@ def solve_core(
         if mean is None:
             mean = float(grams.diagonal(dim1=1, dim2=2).real.double().mean())
         weight = max(ridge, LEAST_RIDGE) * mean + 1e-300
+        if coupling is not None:
+            start = core.permute(0, *(1 + edges.index(e) for e in columns)).reshape(len(core), -1)
+            x, gain = _solve_tied(equations, grams, sides, weight, numerical, coupling, mean, start)
+            solved.append(x)
+            explained = explained + gain
+            continue
         # A few slices at a time: copies of all their matrices would cost more than the solves.
         step = max(1, CHUNK_BYTES[grams.device.type] // (8 * width * width))
         for a in range(0, last - first, step):
@@ -314,12 +332,41 @@ def solve_core(
             penalised = gram.clone()
             penalised.diagonal(dim1=1, dim2=2).add_(weight)
             x = solve_slices(penalised, rhs, numerical)
-            fit = (x.conj() * (gram @ x[:, :, None])[:, :, 0]).sum().real
-            explained = explained + (2.0 * (x.conj() * rhs).sum().real - fit)
+            explained = explained + _explained(gram, rhs, x)
             solved.append(x)
     x = torch.cat(solved)
-    if len(equations.empty):
-        x[equations.empty] = x[equations.filled].mean(0)
+    empty = equations.empty
+    if len(empty) and coupling is not None:
+        empty = empty[~coupling.reached(equations.filled)[empty]]
+    if len(empty):
+        x[empty] = x[equations.filled].mean(0)
     sizes = (core.shape[1 + edges.index(e)] for e in columns)
     x = x.to(core.dtype).reshape(len(x), *sizes).permute(0, *(1 + columns.index(e) for e in edges))
     return x.contiguous(), float(explained)
+
+
+def _explained(gram: torch.Tensor, rhs: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """By how much slices lower the squared residual, whatever penalty they were found with."""
+    fit = (x.conj() * (gram @ x[:, :, None])[:, :, 0]).sum().real
+    return 2.0 * (x.conj() * rhs).sum().real - fit
+
+
+def _solve_tied(
+    equations: SliceSums,
+    grams: torch.Tensor,
+    sides: torch.Tensor,
+    weight: float,
+    numerical: float,
+    coupling: Coupling,
+    unit: float,
+    start: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Best slices where a prior ties them to each other, and by how much they lower the squared residual."""
+    gram, rhs, start = (t.to(wide_dtype(t.dtype)) for t in (grams, sides, start))
+    penalised = gram.clone()
+    diagonal = penalised.diagonal(dim1=1, dim2=2)
+    diagonal.mul_(1.0 + numerical).add_(weight)
+    # Slices without entries come from the prior alone: a ridge would pull them to zero.
+    diagonal[equations.empty] = LEAST_RIDGE * unit + 1e-300
+    x = solve_coupled(penalised, rhs, coupling, unit, start)
+    return x, _explained(gram, rhs, x)

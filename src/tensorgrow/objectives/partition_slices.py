@@ -91,7 +91,7 @@ class PairBatch:
         for group in self._groups(edges, side):
             new = _new_slices([edges[k] for k in group], side, [others[k] for k in group])
             for k, equations in zip(group, self._equations(new)):
-                x, gain = solve_slice(equations, structure, edges[k], side, objective.dtype, objective.ridge)
+                x, gain = solve_slice(equations, structure, edges[k], side, objective)
                 slices.append(x)
                 explained.append(gain)
         return slices, explained

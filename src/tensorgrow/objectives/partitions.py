@@ -138,7 +138,9 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
         for node in leaves(best_tree(structure, rows=self.num_fitted + self.num_held_out)):
             equations = self._equations(structure, arrays, node)
             edges = structure.edges_of(node)
-            arrays[node], explained = solve_core(equations, edges, arrays[node], self.ridge, ridge)
+            arrays[node], explained = solve_core(
+                equations, edges, arrays[node], self.ridge, ridge, self.penalties.of(node)
+            )
         return explained
 
     def _equations(self, structure: Structure, arrays: Sequence[Array], node: int) -> SliceSums:
@@ -175,4 +177,5 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
         held = sorted(self.census.parts, reverse=True)[: self.parts.in_memory]
         needed = sum(index_bytes(structure, n) + item * entries_needed(structure, n, total) for n in held)
         working = sum(rows_bytes(structure, n, item, "cpu") for n in held[: self.parts.at_once])
-        return needed + working + (2 + self.parts.at_once) * gram_bytes(structure, item, "cpu")
+        grams = (2 + self.parts.at_once) * gram_bytes(structure, item, "cpu")
+        return needed + working + max(grams, self.penalties.solve_bytes(structure, item))

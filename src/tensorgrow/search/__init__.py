@@ -6,10 +6,10 @@ from .fixed_structure import FitProblem, FitSearch
 from .gradient import GradientProblem, GradientSearch, fit_by_gradient
 from .greedy import GreedySearch
 from .held_out import HeldOutSearch
+from .knobs import HeldOutProblem
 from .limits import Limits
 from .options import Effort, GreedyOptions
 from .problem import Problem
-from .ridge import HeldOutProblem
 from .run import Listener, run
 from .search import AnySearch, Context, NetworkSearch, Search, Start
 from .state import Fitted, NetworkState, SearchState, packable

@@ -21,19 +21,19 @@ from typing import ClassVar
 
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
-from ..objectives import DenseLeastSquares
+from ..objectives import DenseLeastSquares, HeldOut
 from ..results import best_on_path
 from ..steps import StopReason
 from .cuts import SVD_COPIES, CutBounds
 from .greedy import GreedySearch
 from .grow import Care, grow_once, measure, refit
+from .knobs import KNOB_GAIN, KNOBS, RIDGE, TUNE_EVERY, HeldOutProblem, Knob, KnobChooser
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
 from .limits import Limits
 from .options import GreedyOptions
 from .problem import Problem
 from .reduce import prune_once, split_closely, split_exactly, split_freely
 from .regrow import exchange, regrow
-from .ridge import RIDGE_GAIN, HeldOutProblem, RidgeChooser
 from .score import Gains, ScoreMemory
 from .search import LEAST_GAIN, Context, Start
 from .state import Fitted, NetworkState
@@ -47,21 +47,22 @@ class HeldOutState(NetworkState):
     ----------
     cycles, stalls
         Regrow cycles, and those of them since the last gain.
-    ridge, tuned_size
-        The ridge in use, None for the first one, and the size of the network that it was last chosen for.
+    ridge, strength, tuned_size
+        The ridge and the strength of priors in use, None for the first ones, and the size of the network that
+        they were last chosen for.
     stale
         Growths since the held-out error fell.
     gains
         The last known gains of edges.
     outcome
         Why the growth ended.
-    earlier, earlier_ridge
-        The best network of earlier starts and its ridge.
+    earlier, earlier_ridge, earlier_strength
+        The best network of earlier starts, its ridge and its strength.
     unsplit, unsplit_ridge
         Held-out loss of the best network, and the ridge, when a node was last split within a budget.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"unsplit", "unsplit_ridge"})
+    later: ClassVar[frozenset[str]] = frozenset({"unsplit", "unsplit_ridge", "strength", "earlier_strength"})
 
     cycles: int = 0
     stalls: int = 0
@@ -74,6 +75,8 @@ class HeldOutState(NetworkState):
     earlier_ridge: float | None = None
     unsplit: float | None = None
     unsplit_ridge: float | None = None
+    strength: float | None = None
+    earlier_strength: float | None = None
 
 
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
@@ -83,7 +86,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, HeldOutState(), problem.context, start)
-        self._ridges = RidgeChooser(problem)
+        self._first = {knob.name: knob.read(problem.objective) for knob in KNOBS}
 
     @property
     def answer(self) -> Fitted | None:
@@ -91,11 +94,17 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         return earlier if earlier is not None and (now is None or self._prefers(earlier, now)) else now
 
     @property
-    def ridge(self) -> float:
-        """The ridge of the answer."""
+    def tuned(self) -> HeldOut:
+        """The data with the ridge and the strength of priors of the answer."""
         state = self.state
         is_earlier = state.earlier is not None and self.answer is state.earlier
-        return state.earlier_ridge if is_earlier and state.earlier_ridge is not None else self._ridge
+        earlier = (state.earlier_ridge, state.earlier_strength)
+        return self._at(*(earlier if is_earlier else (state.ridge, state.strength))).objective
+
+    @property
+    def ridge(self) -> float:
+        """The ridge of the answer."""
+        return self.tuned.ridge
 
     @property
     def patience(self) -> int | None:
@@ -103,8 +112,15 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     @property
     def _now(self) -> HeldOutProblem:
-        """The problem with the ridge in use."""
-        return self.problem if self.state.ridge is None else self._ridges.at(self.state.ridge)
+        """The problem with the ridge and the strength in use."""
+        return self._at(self.state.ridge, self.state.strength)
+
+    def _at(self, *values: float | None) -> HeldOutProblem:
+        """The problem with other values of the knobs; None for the first ones."""
+        objective = self.problem.objective
+        for knob, value in zip(KNOBS, values, strict=True):
+            objective = objective if value is None else knob.turn(objective, value)
+        return replace(self.problem, objective=objective)
 
     @property
     def _phases(self) -> Mapping[str, Callable[[], None]]:
@@ -255,9 +271,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         The ridge shrinks every core: one that suits a network is too strong once a node is split in two.
         """
         fitted = refit(self._now, network)
-        if not self._ridges.is_free:
+        if RIDGE not in self._free_knobs:
             return fitted, self.state.ridge
-        return self._ridges.choose(fitted, self._ridge)
+        return self._chooser(RIDGE).choose(fitted)
 
     @property
     def _leaves_room(self) -> bool:
@@ -280,7 +296,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             return
         state.cycles += 1
         is_better = self._improve_on_best(
-            "regrow", lambda p, best, care: regrow(p, best, best, care), gain=RIDGE_GAIN
+            "regrow", lambda p, best, care: regrow(p, best, best, care), gain=KNOB_GAIN
         )
         state.stalls = 0 if is_better else state.stalls + 1
 
@@ -330,8 +346,8 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             if smaller is not None:
                 (state.current, state.ridge), state.best = smaller, smaller[0]
                 self._record("decompose")
-        if self._ridges.is_free:
-            state.current, state.ridge = self._ridges.choose_finely(self.current, self._ridge)
+        for knob in self._free_knobs:
+            self._turn(knob, self._chooser(knob).choose_finely)
         state.best = state.current
         if self._another_start_pays:
             self._start_again()
@@ -355,8 +371,10 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _start_again(self) -> None:
         """Keep the best of all starts, and begin with another one."""
         state = self.state
-        state.earlier, state.earlier_ridge = self.answer, self.ridge
-        state.current = state.best = state.ridge = state.unsplit = None
+        tuned = self.tuned
+        state.earlier, state.earlier_ridge = self.answer, tuned.ridge
+        state.earlier_strength = tuned.penalties.strength
+        state.current = state.best = state.ridge = state.strength = state.unsplit = None
         state.tuned_size = state.stale = state.cycles = state.stalls = 0
         state.gains = {}
         state.start += 1
@@ -443,13 +461,24 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         return measure(problem, point.network)
 
     @property
-    def _ridge(self) -> float:
-        """The ridge in use."""
-        return self._ridges.default if self.state.ridge is None else self.state.ridge
+    def _free_knobs(self) -> list[Knob]:
+        """What held-out data chooses."""
+        return [knob for knob in KNOBS if self.problem.holds_out and knob.is_free(self.problem)]
+
+    def _chooser(self, knob: Knob) -> KnobChooser:
+        return KnobChooser(knob, self._now, self._first[knob.name])
+
+    def _turn(self, knob: Knob, choose: Callable[[Fitted], tuple[Fitted, float]]) -> None:
+        """Take what a choice comes to."""
+        self.state.current, value = choose(self.current)
+        setattr(self.state, knob.name, value)
 
     def _tune(self) -> None:
-        """Choose the ridge again where the network has outgrown the last choice."""
-        state = self.state
-        if self._ridges.is_due(self.current, state.tuned_size):
-            state.tuned_size = self.current.size
-            state.current, state.ridge = self._ridges.choose(self.current, self._ridge)
+        """Choose the ridge and the strength again where the network has outgrown the last choice."""
+        state, problem = self.state, self.problem
+        is_cheap = problem.refits_fully(self.current.network.structure)
+        if is_cheap or self.current.size >= TUNE_EVERY * state.tuned_size:
+            size = self.current.size
+            for knob in self._free_knobs:
+                self._turn(knob, self._chooser(knob).choose)
+                state.tuned_size = size

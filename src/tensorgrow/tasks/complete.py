@@ -17,6 +17,7 @@ from ..data.tensorization import Shape, Tensorization
 from ..errors import DataError
 from ..losses import EntryLoss, as_loss
 from ..network import RandomState, TensorNetwork
+from ..priors import Priors
 from ..results import Result
 from ..search import Effort, GreedyOptions, HeldOutSearch
 from ..structure import Edge, Structure
@@ -37,6 +38,7 @@ def complete(
     weights: Any = None,
     validation: Any = AUTO,
     truth: Any = None,
+    priors: Priors | None = None,
     max_error: float | None = None,
     max_parameters: int | None = None,
     max_steps: int | None = None,
@@ -91,6 +93,11 @@ def complete(
     truth
         The full tensor (NaN where unknown), `Observations` of it, or a table where `x` is one: the result
         reports the relative error on entries that are not observed. It is not used otherwise.
+    priors
+        What is known of the axes, by their numbers or names: ``{"day": tensorgrow.priors.smooth(), "sensor":
+        tensorgrow.priors.graph(adjacency)}``, several for one axis in a list; or "nonnegative" for all of
+        them. Places of an axis without any entry are filled by what its prior says. Strengths that are left
+        open are chosen on the held-out entries, as the ridge is.
     max_error
         Stop at this relative error on the held-out entries.
     max_parameters, max_steps, max_seconds

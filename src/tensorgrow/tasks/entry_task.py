@@ -87,7 +87,7 @@ class EntryTask(ObservationTask):
             Runs with different numbers draw different random numbers.
         """
         other = copy(self)
-        for computed in ("_fitted", "_everything", "begun", "judged", "doubts"):
+        for computed in ("_fitted", "_everything", "begun", "judged", "doubts", "penalties"):
             other.__dict__.pop(computed, None)
         other.generator = torch.Generator(self.generator.device)
         other.generator.set_state(self.generator.get_state())

@@ -19,6 +19,7 @@ from ..data.partitions.tables import is_partitioned
 from ..errors import OptionError, StructureError, check_whole
 from ..losses import EntryLoss, Squared, as_loss
 from ..network import RandomState, TensorNetwork
+from ..priors import Priors
 from ..results import PathPoint, Result
 from ..search import Context, FitProblem, FitSearch, GreedyOptions, HeldOutSearch
 from ..structure import Structure
@@ -43,6 +44,7 @@ def fit(
     weights: Any = None,
     validation: Any = AUTO,
     truth: Any = None,
+    priors: Priors | None = None,
     ridge: float | None = None,
     max_error: float | None = None,
     max_sweeps: int | None = None,
@@ -72,6 +74,8 @@ def fit(
         ``Structure.tensor_ring`` TR-ALS.
     mask, weights, validation, truth
         Where entries are missing: as for `complete`. Held-out entries choose the ridge.
+    priors
+        What is known of the axes, as for `complete`.
     loss
         As for `complete`; other losses than "squared" treat all of `x` as observed where nothing is missing.
     ridge
@@ -116,6 +120,8 @@ def fit(
         return run_task(as_observation_task(observed, request, structure), request.audience)
     if weights is not None or ridge is not None or truth is not None:
         raise OptionError("weights, ridge and truth go with a mask or listed entries; all of x is known here")
+    if priors is not None:
+        raise OptionError("priors go with a mask or listed entries; all of x is known here")
     return run_task(FitTask(as_tensor_data(x, request), structure, sweeps, drop), request.audience)
 
 

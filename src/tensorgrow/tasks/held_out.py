@@ -12,7 +12,7 @@ from ..callbacks.signals import interruptible
 from ..data.devices import check_memory
 from ..losses import squared
 from ..network import TensorNetwork
-from ..objectives import HeldOut
+from ..objectives import NO_PRIORS, HeldOut, Penalties
 from ..results import Errors, Result
 from ..search import Context, Fitted, HeldOutProblem, HeldOutSearch
 from ..solvers import ALSFit, ALSSettings, als
@@ -43,6 +43,11 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
     draws_split = True
 
     @property
+    def penalties(self) -> Penalties:
+        """What priors add, at the strength to start with."""
+        return NO_PRIORS
+
+    @property
     def num_held_out(self) -> int:
         """Entries or samples that are not fitted before the last fit."""
         return 0 if self.held_out is None else int(self.held_out.sum())
@@ -71,6 +76,7 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         request, policy = self.request, self.policy
         ridge = request.options.ridge
         objective = self.objective(self.default_ridge if ridge is None else ridge)
+        objective = objective.with_penalties(self.penalties)
         limits, memory = request.limits, request.memory(self.probe.device)
         check_memory(objective.memory_needed(self.first), memory, self.what)
         most = limits.max_parameters
@@ -93,7 +99,8 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
 
     def finish(self, search: HeldOutSearch) -> Result:
         begin, history, options = time.perf_counter(), self.history(search), search.problem.options
-        objective = self.objective(search.ridge, everything=True)
+        tuned = search.tuned
+        objective = self.objective(tuned.ridge, everything=True).with_penalties(tuned.penalties)
         answer = search.answer
         assert answer is not None
         self.judged = answer.network
@@ -123,9 +130,10 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             converged = search.context.is_converged if fit is None else fit.num_sweeps < options.final_sweeps
             stop = StopReason.CONVERGED if converged else StopReason.MAX_STEPS
             stop = StopReason.MAX_SECONDS if is_late else stop
-        return self.result(
-            search, network, errors, history=history, stop=stop, seconds=seconds, ridge=search.ridge
-        )
+        chosen = {"ridge": tuned.ridge}
+        if tuned.penalties.is_open:
+            chosen["prior_strength"] = tuned.penalties.strength
+        return self.result(search, network, errors, history=history, stop=stop, seconds=seconds, **chosen)
 
     def _may_refit(self, search: HeldOutSearch, answer: Fitted) -> bool:
         """Whether data was held out, and there is time for a last fit or it takes none."""

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,9 +16,12 @@ from ..data.axes import Axes, container_of, is_frame
 from ..data.gaps import Gaps
 from ..data.holdout import AUTO
 from ..data.observations import Observations, is_listed
-from ..errors import DataError
+from ..data.tensorization.mode_priors import along_digits
+from ..errors import DataError, OptionError
 from ..losses import EntryLoss, Squared, squared
 from ..network import TensorNetwork
+from ..objectives import Penalties
+from ..priors import ModePriors, by_axis, describe
 from ..results import Errors, Result
 from ..search import HeldOutSearch, Start
 from ..structure import Structure
@@ -69,6 +73,21 @@ class ObservationTask(HeldOutTask):
         self.loss = observed.loss
         self.structure = structure
         self._exponent = 0
+
+    @property
+    def known(self) -> ModePriors:
+        """What the user knows of the axes of the array."""
+        names = None if self.axes is None else self.axes.names
+        return by_axis(self.request.priors, self.shape if self.how is None else self.how.shape, names)
+
+    @cached_property
+    def penalties(self) -> Penalties:
+        return Penalties(self.known if self.how is None else along_digits(self.known, self.how), self.shape)
+
+    def check(self) -> None:
+        super().check()
+        if self.penalties.nonnegative:
+            raise OptionError("nonnegative() is not available yet")
 
     def use_units(self, exponent: int) -> None:
         """Compute with values divided by a power of two, where the loss lets them have units."""
@@ -168,7 +187,7 @@ class ObservationTask(HeldOutTask):
     def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
         answer = search.answer
         assert answer is not None
-        fitted, structure = search.problem.objective.with_ridge(search.ridge), answer.network.structure
+        fitted, structure = search.tuned, answer.network.structure
         arrays = fitted.to_arrays(answer.network)
         train, validation = fitted.loss(structure, arrays), fitted.validation_loss(structure, arrays)
         return Errors(
@@ -181,9 +200,15 @@ class ObservationTask(HeldOutTask):
 
     def identity(self, search: HeldOutSearch) -> Mapping[str, object]:
         norm = search.problem.objective.norm
-        return {**super().identity(search), "loss": repr(self.loss), "norm": norm}
+        known = [[axis, several] for axis, several in describe(self.known).items()]
+        return {**super().identity(search), "loss": repr(self.loss), "norm": norm, "priors": known}
 
     def about(self) -> Mapping[str, object]:
         names = None if self.axes is None else self.axes.names
-        gaps = {} if self.gaps is None else {"gaps": self.gaps.describe(names)}
-        return {"num_observations": self.num_observations, "num_held_out": self.num_held_out, **gaps}
+        known = describe(self.known)
+        return {
+            "num_observations": self.num_observations,
+            "num_held_out": self.num_held_out,
+            **({} if self.gaps is None else {"gaps": self.gaps.describe(names)}),
+            **({"priors": known} if known else {}),
+        }

@@ -18,6 +18,7 @@ from ..data.tensorization import Shape, Tensorization, plan
 from ..data.tensorization.digits import LONG_AXIS
 from ..errors import check_bounds, check_kind
 from ..network import RandomState, TensorNetwork, as_generator
+from ..priors import Priors
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
 from ..solvers import TrainingOptions
 
@@ -85,6 +86,7 @@ class Keywords(SearchKeywords, total=False):
     names: Sequence[str] | None
     bounds: Bounds | None
     tensorize: Shape | Tensorization | None
+    priors: Priors | None
 
 
 def pick(arguments: Mapping[str, Any]) -> Keywords:
@@ -110,6 +112,8 @@ class Request:
         Least and largest value that predictions may have.
     tensorize
         How the array becomes a tensor of more modes; None where it stays as it is.
+    priors
+        What is known of the axes, as the user says it.
     """
 
     limits: Limits
@@ -127,6 +131,7 @@ class Request:
     names: Sequence[str] | None = None
     bounds: Bounds | None = None
     tensorize: Shape | Tensorization | None = None
+    priors: Priors | None = None
 
     @classmethod
     def parse(
@@ -195,6 +200,7 @@ class Request:
             names=keywords.get("names"),
             bounds=check_bounds(keywords.get("bounds")),
             tensorize=keywords.get("tensorize"),
+            priors=keywords.get("priors"),
         )
 
     def cut_modes(self, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 import numpy as np
@@ -28,16 +28,23 @@ MEMBERS = {"fast": 1, "balanced": 4, "thorough": 7}
 STRIDES = (0.618034, 0.414214, 0.732051)
 
 
-def with_digits(shape: Sequence[int], count: int, *, coarse_first: bool = True) -> Tensorization | None:
+def with_digits(
+    shape: Sequence[int], count: int, *, coarse_first: bool = True, whole: Collection[int] = ()
+) -> Tensorization | None:
     """Cut every long axis into `count` digits, interleaved; None where no axis is long enough.
 
     Parameters
     ----------
     coarse_first
         Whether the most significant digit is the smallest one.
+    whole
+        Axes that are not cut.
     """
     least = LONG_AXIS if count < 3 else VERY_LONG_AXIS
-    digits = tuple(even_digits(n, round(n ** (1.0 / count))) if n >= least else (n,) for n in shape)
+    digits = tuple(
+        even_digits(n, round(n ** (1.0 / count))) if n >= least and axis not in whole else (n,)
+        for axis, n in enumerate(shape)
+    )
     if all(len(sizes) == 1 for sizes in digits):
         return None
     if not coarse_first:
@@ -45,19 +52,21 @@ def with_digits(shape: Sequence[int], count: int, *, coarse_first: bool = True) 
     return Tensorization(tuple(shape), digits, arrange(digits, "interleaved"), "interleaved")
 
 
-def candidates(shape: Sequence[int]) -> list[Tensorization | None]:
+def candidates(shape: Sequence[int], whole: Collection[int] = ()) -> list[Tensorization | None]:
     """Shapes worth trying: the array as it is (None), two and three digits for each long axis."""
-    cut = [with_digits(shape, count) for count in (2, 3)]
+    cut = [with_digits(shape, count, whole=whole) for count in (2, 3)]
     return [None, *(how for how in cut if how is not None)]
 
 
-def member_shapes(shape: Sequence[int], count: int) -> list[Tensorization | None]:
+def member_shapes(
+    shape: Sequence[int], count: int, whole: Collection[int] = ()
+) -> list[Tensorization | None]:
     """Shapes of the members of a committee: other digits, and other places of their borders.
 
     None for every member where no axis is long enough to be cut.
     """
-    coarse, fine = with_digits(shape, 2), with_digits(shape, 2, coarse_first=False)
-    three = with_digits(shape, 3)
+    coarse, fine = (with_digits(shape, 2, coarse_first=first, whole=whole) for first in (True, False))
+    three = with_digits(shape, 3, whole=whole)
     kinds = [how for how in (coarse, fine, coarse, three or coarse) if how is not None]
     if not kinds:
         return [None] * count
@@ -84,10 +93,12 @@ def as_members(task: EntryTask, members: int | None) -> list[EntryTask]:
         return _apart(task, members or 1)
     if isinstance(wish, str):
         check_choice("tensorize", wish, ("auto",))
-        chosen = begin_in_best_shape(task, candidates(shape))
+        whole = {a for a, several in task.known.items() if any(p.needs_whole_axis for p in several)}
+        chosen = begin_in_best_shape(task, candidates(shape, whole))
         if chosen.how is None:
             return [chosen] if members in (None, 1) else _apart(task, members or 1)
-        shapes = member_shapes(shape, members or MEMBERS.get(request.effort, MEMBERS["balanced"]))
+        count = members or MEMBERS.get(request.effort, MEMBERS["balanced"])
+        shapes = member_shapes(shape, count, whole)
         rest = [task.in_shape(how, number) for number, how in enumerate(shapes) if how != chosen.how]
         return [chosen, *rest][: len(shapes)]
     how = wish if isinstance(wish, Tensorization) else plan(shape, wish)

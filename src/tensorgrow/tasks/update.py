@@ -20,7 +20,7 @@ from ..errors import DataError
 from ..losses import EntryLoss, as_loss
 from ..results import Result
 from ..search import Edges, GreedyOptions, HeldOutSearch
-from ..search.ridge import TUNE_EVERY
+from ..search.knobs import TUNE_EVERY
 from .committee import run_committee
 from .entry_task import EntryTask
 from .held_out import FIT_SWEEPS, FIT_TOLERANCE

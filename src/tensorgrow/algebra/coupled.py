@@ -1,0 +1,161 @@
+"""Normal equations whose slices are tied to each other: ``G_s x_s + weight * sum_t L_st x_t = m_s``."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..priors import Quadratic
+
+# Where conjugate gradients stop: residual relative to the right-hand side, and rounds. They start from the
+# present core, and the next sweep continues.
+TOLERANCE, ROUNDS = 1e-9, 300
+# Bandwidths up to which a banded factor costs about as much as the conjugate gradients that it saves.
+NARROW = 2
+
+
+class Coupling:
+    """A positive semi-definite matrix between the slices of a core, ready to compute with."""
+
+    def __init__(self, quadratic: Quadratic) -> None:
+        self.quadratic = quadratic
+        self._matrices: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+
+    def matrix(self, like: torch.Tensor) -> torch.Tensor:
+        """The matrix, sparse, of the dtype and on the device of a tensor."""
+        key = str(like.device), like.dtype
+        if key not in self._matrices:
+            q = self.quadratic
+            where = torch.from_numpy(np.stack([q.rows, q.columns]))
+            matrix = torch.sparse_coo_tensor(
+                where, torch.from_numpy(q.values).to(like.dtype), (q.size, q.size), check_invariants=False
+            )
+            self._matrices[key] = matrix.to(like.device).coalesce()
+        return self._matrices[key]
+
+    def times(self, x: torch.Tensor) -> torch.Tensor:
+        """The matrix times slices, ``(d, m)``."""
+        product: torch.Tensor = torch.sparse.mm(self.matrix(x), x)
+        return product
+
+    def diagonal(self, like: torch.Tensor) -> torch.Tensor:
+        """The diagonal, real."""
+        q = self.quadratic
+        on = q.rows == q.columns
+        out = np.zeros(q.size)
+        out[q.rows[on]] = q.values[on]
+        return torch.from_numpy(out).to(like.device)
+
+    def reached(self, filled: torch.Tensor) -> torch.Tensor:
+        """Slices that are tied to filled ones, by however many others."""
+        q = self.quadratic
+        known = np.zeros(q.size, bool)
+        known[filled.cpu().numpy()] = True
+        while True:
+            more = known.copy()
+            more[q.rows[known[q.columns]]] = True
+            if (more == known).all():
+                return torch.from_numpy(known).to(filled.device)
+            known = more
+
+
+def solve_coupled(
+    gram: torch.Tensor, rhs: torch.Tensor, coupling: Coupling, weight: float, start: torch.Tensor
+) -> torch.Tensor:
+    """Solve for all slices at once, in double precision.
+
+    Parameters
+    ----------
+    gram, rhs
+        ``G``, ``(d, m, m)`` Hermitian positive definite, except that slices may be zero that are tied to
+        others; and ``m``, ``(d, m)``.
+    weight
+        Of the coupling.
+    start
+        Slices to start from where the equations are solved iteratively.
+    """
+    quadratic = coupling.quadratic
+    if gram.device.type == "cpu" and quadratic.bandwidth <= NARROW and _banded_module() is not None:
+        solved = _solve_banded(gram, rhs, quadratic, weight)
+        if solved is not None:
+            return solved
+    return _solve_iteratively(gram, rhs, coupling, weight, start)
+
+
+@lru_cache(maxsize=1)
+def _banded_module() -> Any:
+    try:
+        from scipy import linalg
+    except ImportError:
+        return None
+    return linalg
+
+
+def _solve_banded(
+    gram: torch.Tensor, rhs: torch.Tensor, quadratic: Quadratic, weight: float
+) -> torch.Tensor | None:
+    """A banded Cholesky factor; None where the matrix is not positive definite."""
+    matrices = gram.numpy()
+    d, m = rhs.shape
+    # Row k holds what is k below the diagonal, by column.
+    band = np.zeros((max(quadratic.bandwidth * m, m - 1) + 1, d, m), matrices.dtype)
+    for k in range(m):
+        band[k, :, : m - k] = np.diagonal(matrices, -k, 1, 2)
+    below = quadratic.rows - quadratic.columns
+    for k in range(quadratic.bandwidth + 1):
+        mine = below == k
+        band[k * m, quadratic.columns[mine]] += weight * quadratic.values[mine, None]
+    try:
+        x = _banded_module().solveh_banded(
+            band.reshape(len(band), -1),
+            rhs.numpy().reshape(-1),
+            lower=True,
+            overwrite_ab=True,
+            check_finite=False,
+        )
+    except np.linalg.LinAlgError:
+        return None
+    return torch.from_numpy(x.reshape(d, m))
+
+
+def _solve_iteratively(
+    gram: torch.Tensor, rhs: torch.Tensor, coupling: Coupling, weight: float, start: torch.Tensor
+) -> torch.Tensor:
+    """Conjugate gradients, preconditioned by the blocks on the diagonal."""
+    blocks = gram.clone()
+    blocks.diagonal(dim1=1, dim2=2).add_((weight * coupling.diagonal(gram))[:, None])
+    factor, info = torch.linalg.cholesky_ex(blocks)
+    if bool(info.any()):  # rounding: a slightly larger diagonal does, this only preconditions
+        size = blocks.diagonal(dim1=1, dim2=2).real.amax().clamp_min(1e-300)
+        blocks.diagonal(dim1=1, dim2=2).add_(1e-10 * size)
+        factor, _ = torch.linalg.cholesky_ex(blocks)
+    del blocks
+
+    def apply(x: torch.Tensor) -> torch.Tensor:
+        return (gram @ x[:, :, None])[:, :, 0] + weight * coupling.times(x)
+
+    def precondition(r: torch.Tensor) -> torch.Tensor:
+        return torch.cholesky_solve(r[:, :, None], factor)[:, :, 0]
+
+    x = start.clone()
+    r = rhs - apply(x)
+    enough = TOLERANCE * float(torch.linalg.vector_norm(rhs))
+    z = precondition(r)
+    p, rz = z, torch.sum(r.conj() * z).real
+    for _ in range(ROUNDS):
+        if not float(torch.linalg.vector_norm(r)) > enough or not math.isfinite(float(rz)):
+            break
+        q = apply(p)
+        curvature = torch.sum(p.conj() * q).real
+        if not float(curvature) > 0.0:
+            break  # rounding, or nothing but zeros
+        step = rz / curvature
+        x, r = x + step * p, r - step * q
+        z = precondition(r)
+        rz, before = torch.sum(r.conj() * z).real, rz
+        p = z + (rz / before) * p
+    return x

@@ -14,7 +14,7 @@ from tensorgrow.solvers import ALSSettings, TrainingOptions, als, train
 from tensorgrow.solvers.deadline import GRACE, OutOfTime, TimedCores, check_time
 
 # Far more than a run takes after its time, on a machine that others use as well.
-PATIENCE = 4.0
+PATIENCE = 20.0
 
 
 class Slow(DenseLeastSquares):
@@ -60,8 +60,8 @@ def test_a_later_sweep_that_is_too_late_is_undone():
     x = torch.randn(3, 3, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     start = tg.TensorNetwork.random(tg.Structure.tensor_train((3,) * 4, 2), random_state=0)
     begin = time.perf_counter()
-    fit = als(Slow(x), start, ALSSettings(tolerance=0.0), deadline=begin + 0.65)
-    assert time.perf_counter() - begin < 0.65 + GRACE + PATIENCE
+    fit = als(Slow(x), start, ALSSettings(tolerance=0.0), deadline=begin + 1.0)
+    assert time.perf_counter() - begin < 1.0 + GRACE + PATIENCE
     assert 1 <= fit.num_sweeps <= 2
     assert fit.loss == pytest.approx(float((fit.network.to_dense() - x).norm()))
 

@@ -24,7 +24,7 @@ RUNS = {
     "noisy": (noisy(), {"max_steps": 6}),
     "two starts": (noisy(level=0.2), {"effort": "balanced"}),
     "exact": (planted(), {}),
-    "lookahead": (noisy(), {"effort": "thorough", "max_steps": 5}),
+    "lookahead": (noisy(), {"effort": "thorough", "max_steps": 3}),
     "held by a mask": (noisy(), {"validation": some(SMALL.dims, 0.2, seed=4), "max_steps": 3}),
     "nothing held out": (noisy(), {"validation": False, "max_parameters": 40}),
     "complex": (noisy() + 1j * noisy(seed=2), {"effort": "fast", "max_steps": 4}),

@@ -77,18 +77,22 @@ class LogLines:
     """
 
     def __init__(self, say: Callable[[str], object], every: float = 5.0) -> None:
-        self._say, self._every, self._last = say, every, 0.0
+        self._say, self._every, self._last = say, every, time.monotonic()
 
     def on_start(self, search: AnySearch) -> None:
         self._last = time.monotonic()
 
     def on_step(self, search: AnySearch, step: Record) -> bool | None:
+        left = outlook(search.state.steps, search.limits, search.state.elapsed, search.patience)
+        self.note(f"{step.seconds:.0f} s, {describe_step(search, step)}" + (f"; {left}" if left else ""))
+        return None
+
+    def note(self, line: str) -> None:
+        """Say a line, if the last one is long enough ago."""
         now = time.monotonic()
         if now - self._last >= self._every:
             self._last = now
-            left = outlook(search.state.steps, search.limits, search.state.elapsed, search.patience)
-            self._say(f"{step.seconds:.0f} s, {describe_step(search, step)}" + (f"; {left}" if left else ""))
-        return None
+            self._say(line)
 
     def on_end(self, search: AnySearch) -> None:
         """Whoever runs the search tells of its end."""

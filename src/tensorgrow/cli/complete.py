@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -19,6 +20,31 @@ def run(
         str,
         typer.Option(help="squared, absolute, huber, poisson or logistic.", rich_help_panel="Search"),
     ] = "squared",
+    prior: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[AXIS=]PRIOR",
+            help="What is known of an axis: [cyan]day=smooth[/], [cyan]hour=periodic[/], "
+            "[cyan]day=periodic:7[/], [cyan]day=autoregressive:1:7[/], [cyan]place=nonnegative[/]; without "
+            "a name, of every axis, or of rows and columns of a picture. May be given several times. By "
+            "default axes of times are smooth; [cyan]none[/] for nothing.",
+            rich_help_panel="Search",
+        ),
+    ] = None,
+    members: Annotated[
+        int | None,
+        typer.Option(
+            help="Complete in so many shapes, and average. By default 4 where axes are cut into digits "
+            "(1 with --effort fast, 7 with thorough), and 1 elsewhere.",
+            rich_help_panel="Search",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that run the members; by default one for each core.", rich_help_panel="Search"
+        ),
+    ] = None,
     keep_observed: Annotated[
         bool,
         typer.Option(
@@ -31,21 +57,31 @@ def run(
     """Fill in the missing entries of an array, or of a table (.csv, .parquet) of entries.
 
     Structure and ranks are chosen by the error on held-out entries; the search ends when that stops falling.
-    Writes NAME.safetensors and the completed array unless -o says otherwise. A table has index columns and
-    the value last; rows without a value are filled, or, where there are none, all combinations of labels.
+    Pictures and matrices are cut into digits, in the way that the held-out entries prefer, and completed in
+    several such shapes, whose mean is written. Writes NAME.safetensors and the completed array unless -o
+    says otherwise. A table has index columns and the value last; rows without a value are filled, or, where
+    there are none, all combinations of labels.
 
     Example: [cyan]tensorgrow complete photo.png --observed 0.1[/]
     """
     from ..tasks.complete import complete
-    from .inputs import load_known
+    from .inputs import load_in_own_shape
     from .outputs import finish, prepare_outputs
+    from .prior_texts import parse_priors
     from .tables import Table
 
     keywords = search.keywords()
-    source = load_known(data, seed=search.seed)
+    source, shape = load_in_own_shape(data, seed=search.seed)
     output = prepare_outputs(output, source.default_outputs(data.file), data.inputs, source.writable)
     if isinstance(source, Table):
         source.check_length(output.output or [])
-    keywords |= {"loss": loss, "truth": source.truth}
+    keywords |= {"loss": loss, "truth": source.truth, "tensorize": shape, "members": members}
+    keywords |= {"workers": "auto" if workers is None else workers}
+    every = range(2) if source.source.is_picture else range(len(source.dims))  # colours have no neighbours
+    keywords |= {"priors": parse_priors(prior, source.axes, every)}
+    if not isinstance(source, Table) and source.axes is not None:
+        keywords["names"] = source.axes.names
     result = complete(source.tensor, source.mask, **keywords, **output.keywords())
+    if not isinstance(source, Table) and result.tensorization is not None:
+        source = replace(source, how=result.tensorization)
     finish(NAME, result, source, output, seed=search.seed, keep_observed=keep_observed)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +160,25 @@ def load_known(
     some_missing = not known.all()
     how = _tensorization(array, source, options, max_error, some_missing)
     return Input(array, source, how, axes, known if some_missing else None)
+
+
+def load_in_own_shape(
+    options: KnownOptions, *, seed: int
+) -> tuple[Input | Table, Tensorization | Literal["auto"] | None]:
+    """Read an array or a table as it is, and the shape that it is to be completed in.
+
+    "auto" where held-out entries are to choose; None where it stays as it is.
+    """
+    if options.file.suffix.lower() in TABLES:
+        return load_known(options, seed=seed), None
+    source = load_known(replace(options, tensorize="none", order=None), seed=seed)
+    assert isinstance(source, Input)  # tables have been taken above
+    shape = options.tensorize
+    is_chosen = shape == "auto" or (shape is None and (source.source.is_picture or source.array.ndim < 3))
+    if is_chosen and options.order is None:
+        return source, "auto"
+    how = _tensorization(source.array, source.source, options, None, some_missing=True)
+    return source, None if how == source.how else how
 
 
 def load_result(path: Path, *, with_history: bool = False) -> Result:

@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 
 from ..algebra.uncertainty import Uncertainty, combine
-from ..callbacks.progress import describe_step, live_line
+from ..callbacks.base import as_callbacks
+from ..callbacks.progress import LogLines, describe_step, live_line
 from ..callbacks.signals import Interrupts
-from ..errors import OptionError
+from ..data.devices import usable_cores
+from ..errors import OptionError, check_choice
 from ..results import Result
 from ..search import AnySearch
 from ..steps import Record, StopReason
@@ -34,6 +36,8 @@ FEW_HELD_OUT = 30
 DRAWN = 2000
 # Seconds between two looks at members in other processes.
 LOOK_EVERY = 0.1
+# Observations from which a process of its own pays for a member: loading torch there takes about two seconds.
+WORTH_PROCESSES = 2000
 
 
 class Executor(Protocol):
@@ -43,7 +47,7 @@ class Executor(Protocol):
         """Begin a call; the future that is returned has a method `result`."""
 
 
-Workers = int | Executor | None
+Workers = int | Executor | Literal["auto"] | None
 """Who runs the members: this process, one after the other (None); so many processes; an executor."""
 
 
@@ -75,9 +79,10 @@ def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Worke
     """
     if any(task.is_reweighted for task in tasks):
         raise OptionError("a committee needs the squared loss; leave members out, or loss")
-    if isinstance(workers, bool) or (isinstance(workers, int) and workers < 1):
-        raise OptionError(f"workers={workers!r}: a number of processes must be at least 1")
-    if workers not in (None, 1) and audience.callbacks is not None:
+    workers = _as_workers(workers, tasks[0])
+    if workers not in (None, 1) and not all(
+        isinstance(c, LogLines) for c in as_callbacks(audience.callbacks)
+    ):
         raise OptionError("callbacks hear of members that run in this process only; leave workers out")
     with Interrupts() as interrupts:
         if workers is None or workers == 1:
@@ -85,7 +90,7 @@ def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Worke
         elif isinstance(workers, int):
             members = _run_in_processes(tasks, audience, min(workers, len(tasks)), interrupts)
         else:
-            futures = [workers.submit(run_member, t, _own(audience, k)) for k, t in enumerate(tasks)]
+            futures = [workers.submit(run_member, _abroad(t), _own(audience, k)) for k, t in enumerate(tasks)]
             members = [future.result() for future in futures]
         interrupts.hold()
         united = unite(members)
@@ -93,6 +98,17 @@ def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Worke
         stop = StopReason.INTERRUPTED if is_cut else united.stop
         seconds = time.perf_counter() - audience.begin
         return replace(united, stop=stop, info={**united.info, "seconds": seconds})
+
+
+def _as_workers(workers: Workers, task: EntryTask) -> int | Executor | None:
+    """Check who is to run members such as this one, or choose."""
+    if isinstance(workers, str):
+        check_choice("workers", workers, ("auto",))
+        pays = task.values.device.type == "cpu" and task.num_observations >= WORTH_PROCESSES
+        return usable_cores() if pays else None
+    if isinstance(workers, bool) or (isinstance(workers, int) and workers < 1):
+        raise OptionError(f"workers={workers!r}: a number of processes must be at least 1")
+    return workers
 
 
 def run_member(task: EntryTask, audience: Audience) -> Member:
@@ -109,6 +125,13 @@ def _own(audience: Audience, number: int) -> Audience:
     if path is not None:
         path = Path(path).with_suffix(f".{number}{Path(path).suffix}")
     return Audience(False, None, path)
+
+
+def _abroad(task: EntryTask) -> EntryTask:
+    """The task without what only this process knows: who listens, and a search that has begun."""
+    other = task.in_shape(None)
+    other.request = replace(task.request, audience=Audience(False, None))
+    return other
 
 
 def _timed(task: EntryTask, seconds: float) -> EntryTask:
@@ -153,12 +176,13 @@ def _run_in_processes(
     context = multiprocessing.get_context("spawn")  # a fork would inherit the threads of torch
     stop, news = context.Event(), context.SimpleQueue()
     interrupts.hold()  # counted, and looked at below
+    logs = [c for c in as_callbacks(audience.callbacks) if isinstance(c, LogLines)]
     with (
         live_line(audience.progress) as say,
         ProcessPoolExecutor(count, mp_context=context, initializer=_join, initargs=(stop, news)) as pool,
     ):
         futures = [
-            pool.submit(_run_there, number, _timed(task.in_shape(None), seconds), _own(audience, number))
+            pool.submit(_run_there, number, _timed(_abroad(task), seconds), _own(audience, number))
             for number, task in enumerate(tasks)
         ]
         while not all(future.done() for future in futures):
@@ -169,7 +193,10 @@ def _run_in_processes(
             while not news.empty():
                 number, text = news.get()
                 done = sum(future.done() for future in futures)
-                say(f"{done} of {len(tasks)} members done; member {number + 1}, {text}")
+                line = f"{done} of {len(tasks)} members done; member {number + 1}, {text}"
+                say(line)
+                for log in logs:
+                    log.note(f"{time.perf_counter() - audience.begin:.0f} s, {line}")
             time.sleep(LOOK_EVERY)
         answers = [future.result() for future in futures if not future.cancelled()]
     members = [member for member in answers if member is not None]

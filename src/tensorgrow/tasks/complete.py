@@ -109,10 +109,11 @@ def complete(
         Complete in so many shapes, and average: digits of other sizes with borders in other places, or, where
         nothing is cut, other entries held out. Better than the best of them, at so many times the time and
         size; each has the other limits for itself. By default 1; where "auto" cuts axes, 1, 4 or 7 for
-        the effort "fast", "balanced" or "thorough".
+        the effort "fast", "balanced" or "thorough", unless `max_parameters` or another loss is given.
     workers
         Who runs the members: by default this process, one after the other. A number: so many processes (in
-        a script below ``if __name__ == "__main__":``). Or an executor with `submit`, or a dask client.
+        a script below ``if __name__ == "__main__":``); "auto": one for each core where that pays. Or an
+        executor with `submit`, or a dask client.
     names
         Names of the axes; by default the index columns of a table, or as for `decompose`.
     edges, split_nodes, effort, init, random_state, device, dtype, bounds, memory_limit

@@ -35,11 +35,14 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         A search that has taken its first steps, to be continued; None where one is to be built.
     judged
         After the run: the network that the held-out data has judged, before the last fit to all.
+    most_per_entry
+        Parameters per fitted entry at most, where data is held out.
     """
 
     held_out: torch.Tensor | None = None
     begun: HeldOutSearch | None = None
     judged: TensorNetwork | None = None
+    most_per_entry: float = 1.0
     draws_split = True
 
     @property
@@ -82,7 +85,8 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         most = limits.max_parameters
         # No more parameters than numbers that could determine them. Without held-out data twice as many: the
         # gauge takes some, and whoever wants no data held out may want every number met.
-        enough = max((1 if self.num_held_out else 2) * objective.num_fitted, self.first.num_parameters)
+        per_entry = self.most_per_entry if self.num_held_out else 2
+        enough = max(round(per_entry * objective.num_fitted), self.first.num_parameters)
         most = enough if most is None else min(most, enough)
         problem = HeldOutProblem(
             objective,

@@ -146,7 +146,7 @@ BENCHMARK = Benchmark(
         Option("rival_seconds", 120.0, "limit of one run of a rival", quick=2.0),
         Option("video_seconds", 540.0, "limit of ours on the video"),
         Option("image_seconds", None, "limit of ours on an image", kind=float),
-        Option("photo_seconds", 600.0, "photos: limit of one run of a rival", quick=2.0),
+        Option("photo_seconds", 300.0, "photos: limit of one run of a rival", quick=2.0),
         Option("traffic_seconds", 300.0, "limit of ours on traffic"),
         Option("budget", 5.0, "scaling: seconds per measurement, about"),
         Option("pictures", None, "folder of the pictures the figures are made of", kind=Path),

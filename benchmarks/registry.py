@@ -23,6 +23,8 @@ MODULES = (
     "images",
     "scaling",
     "completion",
+    "traffic",
+    "uncertainty",
     "losses",
     "imputation",
     "regression",

@@ -6,6 +6,10 @@ Claims measured, default options apart from what is named:
   most 9.0 % with 21,375 parameters and 10.3 % with 10,096; under 60 s on a GPU, 10 minutes on two CPU cores.
 * images: four test images as 4^8 x 3 and a video at 10, 20 and 30 %: error, PSNR, SSIM; house at 20 % at most
   0.064 with 20,000 parameters; a second tensorisation of each.
+* photos: the four test images with tensorize="auto" beside interpolation, biharmonic functions, HaLRTC,
+  TR-ALS and CP: ahead in every cell, by 1.5 dB on the mean.
+* command: `tensorgrow complete` without options on pictures: below linear interpolation on hidden entries, in
+  under 30 s on two cores at 128x128.
 * traffic: parking and taxi counts, 30, 50 and 70 % more entries or whole days removed: MAPE and RMSE.
 * update: a day more of these, by `Result.update` at least 10 times faster than from scratch and at most 2 %
   worse, medians over some days.
@@ -29,7 +33,8 @@ from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row
 
 from ..benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
-from . import pictures, planted, scaling, stream, traffic
+from . import command, photos, pictures, planted, scaling, stream, traffic
+from .runs import report_claims
 
 __all__ = ["BENCHMARK"]
 
@@ -40,11 +45,20 @@ PARTS: dict[str, tuple[Cases, Work]] = {
     "degenerate": (planted.degenerate_cases, planted.endure),
     "einstein": (pictures.einstein_cases, pictures.run),
     "images": (pictures.image_cases, pictures.run),
+    "photos": (photos.cases, pictures.run),
+    "command": (command.cases, command.run),
     "traffic": (traffic.cases, traffic.run),
     "update": (stream.cases, stream.run),
     "scaling": (scaling.cases, scaling.run),
 }
-NEED_DATA = {"einstein": "einstein", "images": "testimages", "traffic": "traffic", "update": "traffic"}
+NEED_DATA = {
+    "einstein": "einstein",
+    "images": "testimages",
+    "photos": "testimages",
+    "command": "testimages",
+    "traffic": "traffic",
+    "update": "traffic",
+}
 
 
 def cases(settings: BenchmarkSettings) -> list[Case]:
@@ -67,6 +81,9 @@ def tables(results: Results) -> dict[str, list[Row]]:
     return {
         "einstein": pictures.table(results, "einstein"),
         "images": pictures.table(results, "images"),
+        "photos: PSNR": photos.table(results, "psnr_filled"),
+        "photos: SSIM": photos.table(results, "ssim_filled"),
+        "command": command.table(results),
         "traffic": traffic.table(results),
         "update": stream.table(results),
         "scaling": scaling.table(results),
@@ -82,6 +99,8 @@ def all_claims(results: Results) -> list[Row]:
     claims = [
         *pictures.einstein_claims(results),
         *pictures.image_claims(results),
+        *photos.claims(results),
+        *command.claims(results),
         *traffic.claims(results),
         *stream.claims(results),
         *scaling.claims(results),
@@ -98,12 +117,7 @@ def report(results: Results) -> Report:
     out.summary = {"claims": claims, **parts}
     for name, rows in parts.items():
         out.tabulate_rows(name, rows)
-    columns = ("claim", "limit", "measured", "cases")
-    out.tabulate(
-        "claims",
-        (*columns, ""),
-        [[*(c[n] for n in columns), "met" if c["met"] else "NOT MET"] for c in claims],
-    )
+    report_claims(out, claims)
     if without := [k for k, r in results.cases.items() if "failed" in r or "skipped" in r]:
         out.say(f"without a result: {', '.join(without)}")
     return out
@@ -132,6 +146,7 @@ BENCHMARK = Benchmark(
         Option("rival_seconds", 120.0, "limit of one run of a rival", quick=2.0),
         Option("video_seconds", 540.0, "limit of ours on the video"),
         Option("image_seconds", None, "limit of ours on an image", kind=float),
+        Option("photo_seconds", 300.0, "photos: limit of one run of a rival", quick=2.0),
         Option("traffic_seconds", 300.0, "limit of ours on traffic"),
         Option("budget", 5.0, "scaling: seconds per measurement, about"),
         Option("pictures", None, "folder of the pictures the figures are made of", kind=Path),

@@ -26,10 +26,23 @@ from tensorgrow.experiments.methods import random_mask
 
 from ..benchmark import BenchmarkSettings
 from .quality import picture_quality
-from .rivals import LABELS, ladder, run_rival
+from .rivals import FILLINGS, LABELS, fill, ladder, run_rival
 from .runs import at_most, best_rows, claim, compare, count_wins, items_of, time_complete, time_rival
 
-__all__ = ["draw", "einstein_cases", "einstein_claims", "image_cases", "image_claims", "run", "table"]
+__all__ = [
+    "IMAGES",
+    "RATES",
+    "draw",
+    "einstein_cases",
+    "einstein_claims",
+    "image_cases",
+    "image_claims",
+    "load",
+    "picture_case",
+    "rival_cases",
+    "run",
+    "table",
+]
 
 IMAGES = ("airplane", "baboon", "facade", "house")
 VIDEO = "carphone"
@@ -94,39 +107,39 @@ def view_of(source: str, name: str) -> View:
     return View(BASE4) if name == "stored" else View(BASE4, (0, 4, 1, 5, 2, 6, 3, 7, 8), (16,) * 4 + (3,))
 
 
-def _data(settings: BenchmarkSettings) -> Path:
-    return settings.folder("einstein").parent
-
-
 def _pictures(settings: BenchmarkSettings) -> Path:
     """Those of quick runs lie apart."""
     return settings["pictures"] or settings.scratch / ("completion-quick" if settings.quick else "completion")
 
 
-@functools.lru_cache(maxsize=4)
-def load(data: Path, source: str) -> np.ndarray:
+def load(settings: BenchmarkSettings, source: str) -> np.ndarray:
     """Values from 0 to 1."""
+    folder = {VIDEO: "video", "einstein": "einstein"}.get(source, "testimages")
+    return _read(settings.folder(folder), source)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(folder: Path, source: str) -> np.ndarray:
     from PIL import Image
 
     if source == VIDEO:
-        return np.asarray(np.load(data / "video" / "carphone_qcif_50.npz")["video"] / 255.0)
-    folder = "einstein" if source == "einstein" else "testimages"
-    return np.asarray(Image.open(data / folder / f"{source}.png")) / 255.0
+        return np.asarray(np.load(folder / "carphone_qcif_50.npz")["video"] / 255.0)
+    return np.asarray(Image.open(folder / f"{source}.png")) / 255.0
 
 
 # -- cases ---------------------------------------------------------------------------------------------
 
 
-def _case(
+def picture_case(
     settings: BenchmarkSettings, part: str, item: str, method: str, variant: str, **params: Any
 ) -> Case:
-    device = "cpu" if method in ("cp", "tucker") else settings["device"]
+    device = settings["device"] if method in ("ours", "tt", "tr") else "cpu"
     limit = {} if method == "ours" else {"max_seconds": settings["rival_seconds"]}
     values = {"method": method, "device": device, **limit, **params}
     return Case(f"{part}/{device}/{item}/{method}/{variant}", values)
 
 
-def _rival_cases(
+def rival_cases(
     settings: BenchmarkSettings,
     part: str,
     item: str,
@@ -141,7 +154,7 @@ def _rival_cases(
         ranks = ladder(method, dims, most) if rungs is None else ladder(method, dims, most, rungs)
         for rank in ranks[:1] if settings.quick else ranks:
             params = {**common, "view": view, "rank": rank}
-            yield _case(settings, part, item, method, f"{view}-rank{rank:03}", **params)
+            yield picture_case(settings, part, item, method, f"{view}-rank{rank:03}", **params)
 
 
 def einstein_cases(settings: BenchmarkSettings) -> list[Case]:
@@ -153,7 +166,7 @@ def einstein_cases(settings: BenchmarkSettings) -> list[Case]:
         common = {"source": "einstein", "rate": 10, "seed": seed}
         for size in sizes:
             params = {**common, "view": "stored", "max_parameters": size}
-            cases.append(_case(settings, "einstein", f"seed{seed}", "ours", f"{size:05}", **params))
+            cases.append(picture_case(settings, "einstein", f"seed{seed}", "ours", f"{size:05}", **params))
     for seed in seeds if settings["all_seeds"] else (0,):
         common = {"source": "einstein", "rate": 10, "seed": seed}
         ladders = [
@@ -164,7 +177,7 @@ def einstein_cases(settings: BenchmarkSettings) -> list[Case]:
             ("tucker", "stored", TUCKER_RUNGS),
             ("tucker", "plain", TUCKER_RUNGS),
         ]
-        cases += _rival_cases(settings, "einstein", f"seed{seed}", ladders, EINSTEIN_LIMIT, common)
+        cases += rival_cases(settings, "einstein", f"seed{seed}", ladders, EINSTEIN_LIMIT, common)
     return cases
 
 
@@ -189,7 +202,7 @@ def _image_cases(settings: BenchmarkSettings, item: str, common: Row, is_video: 
         options = {"max_parameters": 600, "max_seconds": 5.0}
     views = ("plain", "split") if is_video else ("stored", "paired")
     main = "split" if is_video else "stored"
-    ours = [_case(settings, "images", item, "ours", v, **common, view=v, **options) for v in views]
+    ours = [picture_case(settings, "images", item, "ours", v, **common, view=v, **options) for v in views]
     ladders = [
         ("tt", main, FEWER if is_video else FEW),
         ("tr", main, FEWER if is_video else FEW),
@@ -199,22 +212,27 @@ def _image_cases(settings: BenchmarkSettings, item: str, common: Row, is_video: 
     ]
     if not is_video:  # an iteration of CP of order 6 on the video takes a minute
         ladders.append(("cp", main, CP_RUNGS[-1:]))
-    return [*ours, *_rival_cases(settings, "images", item, ladders, size, common)]
+    return [*ours, *rival_cases(settings, "images", item, ladders, size, common)]
 
 
 def run(params: Row, settings: BenchmarkSettings) -> Row:
     """Complete one picture with one method; a copy is stored for the figure."""
-    plain = load(_data(settings), params["source"])
+    plain = load(settings, params["source"])
     mask = random_mask(plain.shape, params["rate"] / 100, params["seed"])
     view = view_of(params["source"], params["view"])
     x, seen = view.of(plain), view.of(mask)
     known = np.where(seen, x, 0.0)  # what is not observed is not even handed over
     if params["method"] == "ours":
-        limits = {k: params[k] for k in ("max_parameters", "max_seconds") if k in params}
+        names = ("max_parameters", "max_seconds", "tensorize", "members")
+        options = {k: params[k] for k in names if k in params}
         result, row = time_complete(
-            known, seen, device=params["device"], random_state=params["seed"], **limits
+            known, seen, device=params["device"], random_state=params["seed"], **options
         )
         found = result.fill(known, seen, keep_observed=False)
+    elif params["method"] in FILLINGS:
+        options = {k: params[k] for k in ("max_seconds", "truncation") if k in params}
+        rival = functools.partial(fill, params["method"], known, seen, **options)
+        found, row = time_rival(params["device"], rival, params["max_seconds"])
     else:
         options = {k: params[k] for k in ("rank", "max_seconds", "seed", "device")}
         rival = functools.partial(run_rival, params["method"], known, seen, **options)
@@ -269,7 +287,8 @@ def table(results: Results, part: str) -> list[Row]:
 
 
 def _picture_file(settings: BenchmarkSettings, params: Row) -> Path:
-    names = ("source", "rate", "seed", "method", "view", "rank", "max_parameters", "device")
+    names = ("source", "rate", "seed", "method", "view", "rank", "max_parameters", "members", "truncation")
+    names += ("device",)
     return _pictures(settings) / ("-".join(str(params[n]) for n in names if n in params) + ".png")
 
 
@@ -300,7 +319,7 @@ def _panels(results: Results, settings: BenchmarkSettings, part: str, item: str)
     if not ours:
         return []
     params = next(iter(ours.values()))["params"]
-    plain = load(_data(settings), params["source"])
+    plain = load(settings, params["source"])
     mask = random_mask(plain.shape, params["rate"] / 100, params["seed"])
     if plain.ndim == 4:
         plain, mask = plain[..., FRAME], mask[..., FRAME]

@@ -1,8 +1,9 @@
-"""What completion is compared with: TT-ALS, TR-ALS, CP and Tucker at one rank, historical means.
+"""What completion is compared with: TT-ALS, TR-ALS, CP and Tucker at one rank, historical means, fillings.
 
 They are those of `tensorgrow.baselines` at one rank each: TT-ALS and TR-ALS (Wang, Aggarwal and Aeron 2017)
 from random cores with the ridge chosen on held-out entries, CP and Tucker by TensorLy with imputed entries.
-Iterations end at a time limit; the row says so.
+Iterations end at a time limit; the row says so. Fillings keep what is known and have no parameters:
+interpolation between neighbours, biharmonic functions (scikit-image), HaLRTC and its truncated form.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 import tensorgrow as tg
+from tensorgrow import baselines
 from tensorgrow.baselines.formats import capped_train, cp_size, tucker_ranks
 from tensorgrow.experiments import methods
 from tensorgrow.experiments.harness import Row
 
-__all__ = ["LABELS", "ladder", "predict_means", "run_rival", "size_of"]
+__all__ = ["FILLINGS", "LABELS", "fill", "ladder", "predict_means", "run_rival", "size_of"]
 
 LABELS = {
     "ours": methods.LABELS["ours"],
@@ -26,7 +28,14 @@ LABELS = {
     "cp": methods.LABELS["cp"],
     "tucker": methods.LABELS["tucker"],
     "means": "means",
+    "linear": "linear interpolation",
+    "cubic": "cubic interpolation",
+    "biharmonic": "biharmonic inpainting",
+    "halrtc": "HaLRTC",
+    "tnn": "truncated HaLRTC",
+    "bcp": "Bayesian CP (smurff)",
 }
+FILLINGS = ("linear", "cubic", "biharmonic", "halrtc", "tnn")
 # Ranks tried, apart from the largest that a limit of the size allows.
 RUNGS = (2, 3, 4, 6, 8, 10, 12, 15, 18, 21, 25, 30, 40, 60, 100, 150, 200, 300)
 
@@ -73,6 +82,21 @@ def run_rival(
     if result.validation_error is not None:
         row["validation_error"] = result.validation_error
     return result.fill(x, mask, keep_observed=False), row
+
+
+def fill(
+    method: str, x: np.ndarray, mask: np.ndarray, max_seconds: float, truncation: float = 0.0
+) -> Estimate:
+    """The array with its gaps filled, and an empty size."""
+    if method in ("linear", "cubic"):
+        return baselines.interpolate(x, mask, method=method), {"size": None}
+    if method == "biharmonic":
+        from skimage.restoration import inpaint_biharmonic
+
+        # Colours miss different pixels, and scikit-image takes one mask for all of them.
+        colours = [inpaint_biharmonic(x[..., c], ~mask[..., c]) for c in range(x.shape[-1])]
+        return np.stack(colours, -1), {"size": None}
+    return baselines.halrtc(x, mask, truncation=truncation, max_seconds=max_seconds), {"size": None}
 
 
 def predict_means(x: np.ndarray, mask: np.ndarray, day_axis: int) -> Estimate:

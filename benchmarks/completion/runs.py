@@ -16,6 +16,7 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow.contraction import clear_plans
+from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Results, Row, stopwatch
 
 from ..timing import synchronize
@@ -30,6 +31,7 @@ __all__ = [
     "in_fresh_process",
     "items_of",
     "peak_bytes",
+    "report_claims",
     "time_complete",
     "time_rival",
 ]
@@ -136,6 +138,13 @@ def items_of(results: Results, part: str) -> list[str]:
 def claim(text: str, limit: Any, measured: Any, met: bool | None, cases: int) -> Row:
     """A line of the list of claims; None where nothing was measured."""
     return {"claim": text, "limit": limit, "measured": measured, "cases": cases, "met": met}
+
+
+def report_claims(report: Report, claims: Iterable[Row]) -> None:
+    """Add the list of claims to a report."""
+    columns = ("claim", "limit", "measured", "cases")
+    rows = [[*(c[n] for n in columns), "met" if c["met"] else "NOT MET"] for c in claims]
+    report.tabulate("claims", (*columns, ""), rows)
 
 
 def at_most(text: str, limit: float, values: Iterable[float]) -> Row:

@@ -474,12 +474,12 @@ class Result:
             mask = ~np.ma.getmaskarray(x)
         tensor = as_tensor(np.ma.getdata(x) if isinstance(x, np.ma.MaskedArray) else x, copy=True).detach()
         how, shape = self.tensorization, tuple(tensor.shape)
-        in_array = how is not None and shape == how.shape
+        wanted = self.structure.dims if how is None else how.shape
+        in_array = shape == wanted
         if not in_array and (shape != self.structure.dims or self.members):
-            wanted = self.structure.dims if how is None else how.shape
             raise DataError(f"x has shape {shape}, the network is for {wanted}")
         self.network.check_dense(2 * self.structure.num_entries)  # the copy with what is known, too
-        if how is None or in_array:
+        if in_array:
             dense = self._mean(lambda m: m._dense())
         else:
             dense = self.expected(self.network.to_dense())

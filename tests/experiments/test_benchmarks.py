@@ -121,6 +121,7 @@ def test_every_benchmark_explains_its_options(name, capsys):
         ("gpu", "sweeps/cpu/float32/7^5", {}),
         ("layers", "layers/cpu/1024x1024/train2/rows1", {"budget": 0.001}),
         ("completion", "degenerate/cpu/single-observation", {}),
+        ("uncertainty", "planted/tt@10/ours/default/mask0", {"max_seconds": 0.2}),
         ("regression", "recovery/tt/2/0.1/ridge/0", {}),
         ("classification", "iris/logistic/0.0", {}),
         ("mnist", "tt/cpu/0/rank1/1", {"baseline_epochs": 1, "train_images": 60}),

@@ -53,6 +53,17 @@ def test_answers_are_the_weighted_mean_of_the_members_in_the_users_shape(data, c
     assert "3 members" in repr(committee)
 
 
+def test_a_committee_that_cuts_nothing_fills_the_array():
+    rng = np.random.default_rng(0)
+    x, mask = rng.random((5, 6, 4)), rng.random((5, 6, 4)) < 0.7
+    united = tg.complete(x, mask, members=2, **QUICK)
+    assert united.tensorization is None
+    assert len(united.members) == 2
+    assert np.allclose(united.fill(x, mask), np.where(mask, x, united.to_array()))
+    with pytest.raises(tg.DataError, match="x has shape"):
+        united.fill(x[:4])
+
+
 def test_errors_are_those_of_the_mean(data, committee):
     x, mask = data
     mean = committee.to_array()

@@ -1,7 +1,8 @@
 """What tensorgrow is compared with: fixed formats, and other searches for structures.
 
 Every baseline takes a tensor and the common keywords of `tensorgrow.decompose` (or `complete`), and gives a
-`Result`. `run` calls one by its name. `interpolate` is none of them: it fills an array and has no network.
+`Result`. `run` calls one by its name. `interpolate` and `halrtc` are none of them: they fill an array and
+have no network.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..errors import OptionError
 from ..results import Result
 from .als_completion import tr_als, tt_als
 from .greedy import greedy, random_walk
+from .halrtc import halrtc
 from .inner_fit import FitOptions
 from .interpolation import interpolate
 from .svd import hosvd, tt_svd
@@ -33,6 +35,7 @@ __all__ = [
     "cp_completion",
     "genetic",
     "greedy",
+    "halrtc",
     "hosvd",
     "interpolate",
     "random_walk",

@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from ..errors import OptionError, check_positive, check_whole, import_package
+from ..errors import DataError, OptionError, check_positive, check_whole, import_package
 from ..network import TensorNetwork
 from ..results import Errors, PathPoint, Result
 from ..search import Context, GreedyOptions, GreedySearch
@@ -181,6 +182,18 @@ class ExplorationTask(TensorTask[Exploration]):
             tuple(PathPoint(self.bring_home(p.network), p.error, p.counted) for p in state.path),
             info,
         )
+
+
+def copy_known(x: Any, mask: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return a copy of an array in double precision, and which of its entries are known and not NaN."""
+    filled = np.array(x, dtype=np.complex128 if np.iscomplexobj(x) else np.float64)
+    known = np.ones(filled.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+    if known.shape != filled.shape:
+        raise DataError(f"mask has shape {known.shape}, x has {filled.shape}")
+    known = known & ~np.isnan(filled)
+    if not known.any():
+        raise DataError(f"none of the {filled.size:,} entries of x is known; at least one is needed")
+    return filled, known
 
 
 def refuse_vectors(method: str, dims: Sequence[int]) -> None:

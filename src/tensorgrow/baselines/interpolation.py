@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, OptionError, check_choice, import_package
+from ..errors import OptionError, check_choice, import_package
+from .common import copy_known
 
 Method = Literal["linear", "cubic"]
 Array = NDArray[Any]
@@ -52,13 +53,7 @@ def interpolate(x: Any, mask: Any = None, *, method: Method = "linear") -> Array
     array([0., 1., 2., 3., 4., 4.])
     """
     check_choice("method", method, ("linear", "cubic"))
-    filled = np.array(x, dtype=np.complex128 if np.iscomplexobj(x) else np.float64)
-    known = np.ones(filled.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
-    if known.shape != filled.shape:
-        raise DataError(f"mask has shape {known.shape}, x has {filled.shape}")
-    known = known & ~np.isnan(filled)
-    if not known.any():
-        raise DataError(f"none of the {filled.size:,} entries of x is known; at least one is needed")
+    filled, known = copy_known(x, mask)
     if len(directions(filled.shape)) not in reaches(method):
         raise OptionError(
             f"{method} interpolation runs along {reaches(method)[0]} to {reaches(method)[-1]} axes of more "

@@ -15,7 +15,7 @@ pillow = pytest.importorskip("PIL.Image")
 
 def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo):
     options = ("--observed", "0.6", "--seed", "3", "--effort", "fast")
-    printed = document(capsys, "complete", "photo.png", *options)
+    printed = document(capsys, "complete", "photo.png", *options, "--max-seconds", "3")
     known = np.random.default_rng(3).random(photo.shape) < 0.6
     assert printed["observed"] == known.sum()
     assert printed["files"] == ["photo.safetensors", "photo-completed.png"]
@@ -85,7 +85,49 @@ def test_a_grey_mask_serves_all_colours(capsys, photo):
     pillow.fromarray(np.where(known, 255, 0).astype(np.uint8)).save("mask.png")
     printed = document(capsys, "complete", "photo.png", "--mask", "mask.png", "--max-seconds", "1")
     assert printed["observed"] == 3 * known.sum()
-    assert printed["gaps"].startswith("whole fibres along mode")  # pixels
-    options = ("--mask", "mask.png", "--max-parameters", "90", "-o", "p.safetensors")
+    assert printed["gaps"].startswith("whole fibres along colour")  # pixels
+    options = ("--mask", "mask.png", "--max-parameters", "90", "--max-seconds", "1", "-o", "p.safetensors")
     assert "held out alike" in call(capsys, "complete", "photo.png", *options)
     assert "whole fibres" in call(capsys, "show", "p.safetensors")
+
+
+def test_a_committee_is_the_default_of_pictures_and_says_who_is_in_it(capsys, photo):
+    options = ("complete", "photo.png", "--observed", "0.3", "--max-seconds", "4")
+    printed = document(capsys, *options)
+    assert len(printed["members"]) == 4
+    assert len({tuple(m["dims"]) for m in printed["members"]}) > 1
+    assert printed["shape"] == [32, 32, 3]
+    loaded = tg.load("photo.safetensors")
+    hidden = np.random.default_rng(0).random(photo.shape) >= 0.3
+    error = np.linalg.norm((loaded.to_array() - photo)[hidden]) / np.linalg.norm(photo[hidden])
+    assert printed["test_error"] == pytest.approx(error)
+    # A size is that of one network, and losses other than squares have no mean.
+    for single in (("--max-parameters", "100"), ("--loss", "huber")):
+        assert document(capsys, *options, *single)["members"] is None
+
+
+def test_members_run_in_processes_that_tell_where_they_are(photo, monkeypatch):
+    """Without a terminal in plain lines; the result is that of one process."""
+    from tensorgrow.callbacks.progress import LogLines
+
+    known = np.random.default_rng(0).random(photo.shape) < 0.3
+    lines: list[str] = []
+    alike = {"tensorize": ((4, 8), (4, 8), (3,)), "members": 2, "max_steps": 4, "random_state": 0}
+    beside = tg.complete(photo, known, workers=2, callbacks=LogLines(lines.append, every=0.0), **alike)
+    alone = tg.complete(photo, known, **alike)
+    assert lines and all("of 2 members done" in line for line in lines)
+    assert beside.validation_error == pytest.approx(alone.validation_error, rel=1e-6)
+
+
+def test_what_is_known_of_axes(capsys, folder):
+    """A ramp whose last fifth of columns has no entry at all: smooth continues it, nothing does not."""
+    x = np.outer(np.linspace(1, 2, 12), np.linspace(1, 2, 20))[:, :, None] * np.ones(3)
+    gaps = x + 0.01 * np.random.default_rng(0).standard_normal(x.shape)
+    gaps[:, 17:] = np.nan
+    np.save("gaps.npy", gaps)
+
+    def error(*options: str) -> float:
+        call(capsys, "complete", "gaps.npy", "-o", "out.npy", "--max-seconds", "20", *options)
+        return float(np.linalg.norm(np.load("out.npy")[:, 17:] - x[:, 17:]))
+
+    assert error("--prior", "1=smooth:2") < 0.5 * error("--prior", "none")

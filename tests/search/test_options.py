@@ -30,6 +30,8 @@ LEAST = {
     "slice_sweeps": 1,
     "lookahead": 1,
     "lookahead_sweeps": 1,
+    "second_looks": 0,
+    "tune_every": 1,
     "sweeps": 1,
     "tolerance": 0,
     "absolute_tolerance": 0,
@@ -213,7 +215,7 @@ def test_every_option_is_in_one_group_and_documented():
 
 
 IGNORED = {
-    GreedySearch: {"ridge": 0.1, "patience": 3, "overshoot": 0.2},
+    GreedySearch: {"ridge": 0.1, "patience": 3, "overshoot": 0.2, "second_looks": 0, "tune_every": 2.0},
     HeldOutSearch: {"after_target": 1.0},
     GradientSearch: {"sweeps": 3, "ridge": 0.1, "regrow_cycles": None, "starts": 2, "lookahead": 4},
 }

@@ -60,7 +60,7 @@ class GreedyState(NetworkState):
 class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     """Greedy-TN on a least-squares problem; see `Search`."""
 
-    uses = GreedyOptions.names() - {"ridge", "patience", "overshoot"}
+    uses = GreedyOptions.names() - {"ridge", "patience", "overshoot", "second_looks", "tune_every"}
 
     def __init__(self, problem: Problem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, GreedyState(), problem.context, start)

@@ -192,7 +192,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         doubts = not few and (not lazy or len(state.steps) % 3 == 0)  # in slow networks seldom
         return Care(
             randomise=randomise,
-            doubt=2 if doubts else 0,
+            doubt=problem.options.second_looks if doubts else 0,
             memory=ScoreMemory(state.gains, problem.options.least_growth) if lazy else None,
         )
 
@@ -476,8 +476,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _tune(self) -> None:
         """Choose the ridge and the strength again where the network has outgrown the last choice."""
         state, problem = self.state, self.problem
-        is_cheap = problem.refits_fully(self.current.network.structure)
-        if is_cheap or self.current.size >= TUNE_EVERY * state.tuned_size:
+        factor = problem.options.tune_every
+        always = factor == 1.0 and problem.refits_fully(self.current.network.structure)
+        if always or self.current.size >= max(factor, TUNE_EVERY) * state.tuned_size:
             size = self.current.size
             for knob in self._free_knobs:
                 self._turn(knob, self._chooser(knob).choose)

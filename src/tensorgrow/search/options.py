@@ -93,6 +93,9 @@ class ScoreOptions(_Options):
         `exact_below`, a second growth uses 8 and the better result is returned.
     lookahead_sweeps
         Full sweeps of a refit during lookahead.
+    second_looks
+        Where data is held out: so many of the edges with the largest gains, whatever they cost, are refitted
+        beside the best-scored one.
     """
 
     edge_score: EdgeScore = "per_parameter"
@@ -103,6 +106,7 @@ class ScoreOptions(_Options):
     slice_sweeps: int = _number(2, 1)
     lookahead: int | None = _number(None, 1, off=1, none=True)
     lookahead_sweeps: int = _number(6, 1)
+    second_looks: int = _number(2, 0)
 
     def __post_init__(self) -> None:
         if not callable(self.edge_score):
@@ -128,6 +132,9 @@ class FitOptions(_Options):
     ridge
         Of a completion: the ridge, relative to the mean diagonal of the Gram matrices in the balanced gauge.
         None: chosen on the held-out entries.
+    tune_every
+        Where data is held out: choose the ridge again when the network has grown by this factor; where sweeps
+        are costly, by 1.25 at least.
     rounding_ridge
         Added to the unit diagonal of every scaled Gram matrix, against rounding.
     patience
@@ -144,6 +151,7 @@ class FitOptions(_Options):
     final_sweeps: int = _number(60, 1)
     final_tolerance: float = _number(1e-5, 0.0)
     ridge: float | None = _number(None, 0.0, none=True)
+    tune_every: float = _number(1.0, 1.0)
     rounding_ridge: float = _number(1e-14, 0.0)
     patience: int = _number(8, 1)
     balance_every: int = _number(5, 1)

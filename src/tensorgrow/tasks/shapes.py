@@ -29,6 +29,8 @@ MEMBERS = {"fast": 1, "balanced": 4, "thorough": 7}
 # Parameters per fitted entry of these at most: beyond, a tenth of its error takes a member twice the time (a
 # 128x128 photograph from 30 %: held-out error .0835 at a quarter, .0744 at 0.44, .0695 at 0.56).
 MEMBER_SHARE = 1.0 / 3.0
+# What such a committee may take in all: half a minute for a small picture, two for one of 512x512 from 10 %.
+LEAST_SECONDS, SECONDS_PER_ENTRY = 20.0, 1.5e-3
 # Shifts of members: multiples of these along the axes spread evenly, however many there are.
 STRIDES = (0.618034, 0.414214, 0.732051)
 
@@ -118,8 +120,12 @@ def as_members(task: EntryTask, members: int | None) -> list[EntryTask]:
 def _in_haste(task: EntryTask) -> EntryTask:
     """The task of a member whose errors others average out: it ends sooner, and in larger steps."""
     other = task.in_shape(None)
-    hasty = GreedyOptions.for_completion("fast").replace(rank_increment=2, final_sweeps=15)
-    other.request = replace(task.request, options=hasty)
+    fast, limits = GreedyOptions.for_completion("fast"), task.request.limits
+    hasty = fast.replace(rank_increment=2, second_looks=0, tune_every=1.5, final_sweeps=15)
+    seconds = max(LEAST_SECONDS, SECONDS_PER_ENTRY * task.num_observations)
+    if limits.max_seconds is None:
+        limits = replace(limits, max_seconds=seconds)
+    other.request = replace(task.request, options=hasty, limits=limits)
     other.most_per_entry = MEMBER_SHARE
     return other
 

@@ -138,8 +138,8 @@ def _decompose_entries(x: Any, keywords: Keywords) -> Result:
     request = Request.parse("decompose", HeldOutSearch, GreedyOptions.for_completion, **keywords)
     if isinstance(request.tensorize, str):
         raise OptionError(
-            'tensorize="auto" goes by the error alone, not by priors; say how to cut the axes, or leave one of '
-            "them out"
+            'tensorize="auto" goes by the error alone, not by priors; say how to cut the axes, or leave one '
+            "of them out"
         )
     if request.options.ridge is None:  # the error on x itself counts, and nothing could choose a ridge
         request = replace(request, options=request.options.replace(ridge=0.0))

@@ -103,7 +103,7 @@ def test_nonnegativity_is_no_matrix_and_the_same_along_digits():
     known = priors.nonnegative()
     assert known.matrix(5) is None and known.strength is None
     assert known.along_digit(3, 4) == known and not known.needs_whole_axis
-    assert by_axis("nonnegative", (2, 3, 4)) == by_axis({k: known for k in range(3)}, (2, 3, 4))
+    assert by_axis("nonnegative", (2, 3, 4)) == by_axis(dict.fromkeys(range(3), known), (2, 3, 4))
     both = by_axis({1: [priors.smooth(), known]}, (2, 3))
     assert both == {1: (priors.smooth(), known)}
 

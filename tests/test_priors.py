@@ -99,6 +99,15 @@ def test_axes_by_number_and_name():
     assert by_axis("nonnegative", (3, 4)) == {k: (priors.nonnegative(),) for k in range(2)}
 
 
+def test_nonnegativity_is_no_matrix_and_the_same_along_digits():
+    known = priors.nonnegative()
+    assert known.matrix(5) is None and known.strength is None
+    assert known.along_digit(3, 4) == known and not known.needs_whole_axis
+    assert by_axis("nonnegative", (2, 3, 4)) == by_axis(dict.fromkeys(range(3), known), (2, 3, 4))
+    both = by_axis({1: [priors.smooth(), known]}, (2, 3))
+    assert both == {1: (priors.smooth(), known)}
+
+
 def test_descriptions_tell_priors_apart():
     some = [
         priors.smooth(),

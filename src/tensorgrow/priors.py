@@ -419,8 +419,10 @@ def autoregressive(
 def nonnegative() -> Nonnegative:
     """The core that holds an axis has no negative entries.
 
-    With all axes the whole tensor is not negative, and every rank adds something: parts instead of
-    differences. ``priors="nonnegative"`` says so of all axes.
+    With all axes no core has any, nor has the tensor, and every rank adds something: parts instead of
+    differences. ``priors="nonnegative"`` says so of all axes. Negative values are refused then. With some
+    axes the others carry the signs. Complex values, and losses under which the network stands for logarithms
+    or log-odds, are refused.
     """
     return Nonnegative()
 

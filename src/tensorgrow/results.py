@@ -528,6 +528,8 @@ class Result:
         loss, bounds
             By default those of this result. A loss with parameters of its own, or one of yours, must be
             given again.
+        priors
+            As for `complete`; those of this result must be given again.
         weights, validation, truth
             As for `complete`. Only entries of `x` are held out. This network has seen some of them, so that
             the error on them is a little too good.

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorgrow.algebra.gauge import balance, balance_edge, edge_spectra, equalise_norms
+from tensorgrow.algebra.gauge import balance, balance_edge, edge_spectra, equalise_norms, scale_edge
 from tensorgrow.structure import Structure
 from tests.oracles import TOLERANCE, assert_close, dense, random_network, to_numpy
 from tests.strategies import networks, structures
@@ -175,3 +175,33 @@ def test_equalise_norms_uses_the_geometric_mean(exponents):
         assert float(torch.linalg.vector_norm(core)) == pytest.approx(mean, rel=1e-9)
     product = math.prod(float(c[0]) for c in scaled)
     assert product == pytest.approx(math.prod(float(c[0]) for c in cores), rel=1e-9)
+
+
+# -- signs -------------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_balancing_keeps_signs_where_it_must(data):
+    net = data.draw(networks(torch.float64))
+    s = net.structure
+    kept = data.draw(st.sets(st.sampled_from(range(s.num_nodes))))
+    cores = [c.abs() if k in kept else c for k, c in enumerate(net.cores)]
+    balanced = balance(s, cores, kept)
+    assert all((balanced[k] >= 0).all() for k in kept)
+    assert_close(dense(s, balanced), dense(s, cores), 1e-11)
+    norms = [np.linalg.norm(to_numpy(c)) for c in balanced]
+    np.testing.assert_allclose(norms, norms[0], rtol=1e-12)
+
+
+def test_components_are_scaled_and_sorted():
+    s = Structure.tensor_train((3, 4), 3)
+    one, two = (torch.rand(shape, dtype=torch.float64) for shape in s.core_shapes)
+    one = one * torch.tensor([1e-3, 1e5, 0.0])
+    left, right = scale_edge(s, [one, two], (0, 1))
+    weights = (torch.linalg.vector_norm(one, dim=0) * torch.linalg.vector_norm(two, dim=0)).sort(
+        descending=True
+    )[0]
+    np.testing.assert_allclose(torch.linalg.vector_norm(left, dim=0), weights.sqrt())
+    np.testing.assert_allclose(torch.linalg.vector_norm(right, dim=0)[:2], weights.sqrt()[:2])
+    assert (left[:, 2] == 0).all()  # what is zero at one end is the last
+    assert_close(to_numpy(left @ right.T), to_numpy(one @ two.T), 1e-12)

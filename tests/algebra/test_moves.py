@@ -462,3 +462,39 @@ def test_slices_that_do_not_exist():
         network.take(4, [0])
     with pytest.raises(StructureError, match="4 are needed"):
         RING.with_dims((2, 3))
+
+
+@given(st.data())
+def test_parting_a_component_gives_the_tensor_of_growing(double, data):
+    net = data.draw(networks(double, min_order=2))
+    s = net.structure
+    i, j = data.draw(st.sampled_from(pairs_of(s)))
+    rng = np.random.default_rng(data.draw(seeds))
+    slices = [random_array(rng, z.shape, double) for z in zero_slices(s, i, j)]
+    grown, cores = moves.grow(s, net.cores, i, j, *slices)
+    parted, others = moves.part(s, net.cores, i, j, *slices)
+    assert parted == grown
+    expected = dense(grown, cores)
+    assert_close(dense(parted, others), expected, 1e-10, scale=np.linalg.norm(expected) + 1.0)
+
+
+def test_small_slices_leave_positive_cores_positive():
+    s = Structure.tensor_ring((4, 3, 5), 2)
+    cores = [c.abs() + 0.1 for c in random_network(s, 0).cores]
+    slices = [
+        1e-3 * random_array(np.random.default_rng(0), z.shape, torch.float64) for z in zero_slices(s, 0, 1)
+    ]
+    assert any((x < 0).any() for x in slices)
+    _, parted = moves.part(s, cores, 0, 1, *slices)
+    assert all((c > 0).all() for c in parted)
+
+
+def test_zeros_cannot_be_parted():
+    s = Structure.tensor_train((3, 4), 2)
+    zero = [torch.zeros(shape, dtype=torch.float64) for shape in s.core_shapes]
+    slices = [torch.ones(3), torch.ones(4)]
+    grown, cores = moves.grow(s, zero, 0, 1, *slices)
+    assert all(map(torch.equal, moves.part(s, zero, 0, 1, *slices)[1], cores))
+    one = random_network(s, 0).cores
+    parted = moves.part(s, one, 0, 1, torch.zeros(3), torch.ones(4))[1]
+    assert_close(dense(grown, parted), dense(s, one), 1e-12)

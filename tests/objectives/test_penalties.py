@@ -6,7 +6,8 @@ import torch
 
 from tensorgrow import priors
 from tensorgrow.contraction import RowTree
-from tensorgrow.objectives import Penalties
+from tensorgrow.objectives import NO_PRIORS, ObservedLeastSquares, Penalties
+from tensorgrow.structure import Structure
 from tests.objectives.entry_data import RING, Data
 from tests.oracles import random_network, to_numpy
 
@@ -86,3 +87,69 @@ def test_priors_take_memory_and_time():
     assert tied.sweep_flops(RING) > data.objective.sweep_flops(RING)
     wide = RING.tensor_ring(RING.dims, 60)
     assert tied.memory_needed(wide) > data.objective.memory_needed(wide)
+
+
+# -- signs -------------------------------------------------------------------------------------------------
+
+
+def test_inner_nodes_have_no_negative_entries_where_no_leg_has():
+    every = {k: (priors.nonnegative(),) for k in range(len(RING.dims))}
+    inner = Structure(RING.dims, {(k, len(RING.dims)): 2 for k in range(len(RING.dims))})
+    whole, some = Penalties(every, RING.dims), Penalties({1: every[1]}, RING.dims)
+    assert whole.is_nonnegative and whole.of(len(RING.dims)).nonnegative
+    assert whole.nonnegative_nodes(inner) == set(range(inner.num_nodes))
+    assert not some.is_nonnegative and some.of(len(RING.dims)) is None
+    assert some.nonnegative_nodes(inner) == {1}
+    assert not NO_PRIORS.is_nonnegative and not NO_PRIORS.nonnegative_nodes(inner)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["alone", "tied"])
+def test_a_core_without_negative_entries_is_the_best_of_them(tied):
+    nnls = pytest.importorskip("scipy.optimize").nnls
+    data = Data(RING.dims, 0, hold_out=0.0, ridge=0.1, share=0.8)
+    known = {k: (*KNOWN[k], priors.nonnegative()) if tied else (priors.nonnegative(),) for k in KNOWN}
+    objective = data.objective.with_penalties(Penalties(known, RING.dims, 0.3))
+    network = random_network(RING, 1)
+    arrays = [c.abs() for c in objective.to_arrays(network)]
+    network = type(network)(RING, arrays)
+    tree = RowTree(objective.index.entries, RING, arrays)
+    for node in KNOWN:
+        design = data.design(network, node)
+        size, width = RING.leg_dim(node), RING.bond_product(node)
+        mean = sum(np.linalg.norm(a) ** 2 for a, _ in design) / (size * width)
+        full = 0.1 * mean * np.eye(size * width)
+        if tied:
+            matrix = objective.penalties.of(node).coupling.quadratic.to_dense()
+            full += mean * np.kron(matrix, np.eye(width))
+        for s, (a, _) in enumerate(design):
+            here = slice(s * width, (s + 1) * width)
+            full[here, here] += a.T @ a
+        factor = np.linalg.cholesky(full)
+        right = np.concatenate([a.T @ y for a, y in design])
+        expected = nnls(factor.T, np.linalg.solve(factor, right))[0].reshape(size, width)
+        assert (expected == 0).any() and (expected > 0).any()
+        source, edges = tree.environment(node), RING.edges_of(node)
+        core, explained = objective.solve(node, source, edges, arrays[node], 1e-14)
+        found = to_numpy(core).reshape(size, width)
+        np.testing.assert_allclose(found, expected, atol=1e-6 * expected.max())
+        before = sum(np.linalg.norm(y) ** 2 for _, y in design)
+        after = sum(np.linalg.norm(y - a @ x) ** 2 for x, (a, y) in zip(found, design))
+        assert explained == pytest.approx(before - after, rel=1e-9)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["alone", "tied"])
+def test_a_core_of_zeros_stays_as_it_is(tied):
+    """Where the other core has the wrong sign, zero is best, and would be the end of the fit."""
+    indices = torch.tensor([[i, j] for i in range(4) for j in range(3)])
+    values = torch.ones(12, dtype=torch.float64)
+    known = {0: (priors.nonnegative(), priors.smooth(0.1)) if tied else (priors.nonnegative(),)}
+    objective = ObservedLeastSquares(indices, values, (4, 3)).with_penalties(Penalties(known, (4, 3)))
+    structure = Structure.rank_one((4, 3))
+    arrays = [torch.ones(4, dtype=torch.float64), -torch.ones(3, dtype=torch.float64)]
+    source = RowTree(objective.index.entries, structure, arrays).environment(0)
+    core, explained = objective.solve(0, source, (), arrays[0], 1e-14)
+    assert torch.equal(core, arrays[0])
+    assert explained == pytest.approx(12 - 12 * 2**2)
+    objective.sweep(structure, arrays, 1e-14)
+    objective.sweep(structure, arrays, 1e-14)
+    torch.testing.assert_close(torch.outer(*arrays), values.reshape(4, 3), atol=0.05, rtol=0)

@@ -8,6 +8,7 @@ import torch
 import tensorgrow as tg
 from tensorgrow import Structure
 from tensorgrow.algebra.spectra import split_weak
+from tensorgrow.search.reduce import merge_internal
 from tests.oracles import dense, random_network
 from tests.search.factories import GROWTH, make_search, noisy, true_error
 
@@ -48,3 +49,19 @@ def test_splits_by_the_rule_of_the_paper():
     matrix = cores[0].reshape(18, 9)
     assert (np.linalg.svd(matrix, compute_uv=False) >= 1e-5).sum() == 1
     assert not list(split_weak(hub, [torch.from_numpy(c) for c in cores], 0, 1e-9))
+
+
+def test_merging_keeps_cores_without_negative_entries():
+    """A node that must not be negative takes in no node that may be, unless that must not be either."""
+    hub = Structure((3, 3, 3), {(0, 3): 2, (1, 3): 2, (2, 3): 2})  # the inner node is worth merging
+    network = random_network(hub, 0)
+    assert merge_internal(network).structure.num_nodes == 3
+    for kept in ({0}, {0, 1, 2}):
+        merged = merge_internal(network, kept)
+        assert merged.structure.num_nodes == (3 if kept == {0} else 4)
+        assert np.allclose(dense(merged.structure, merged.cores), dense(hub, network.cores))
+        changed = {k for k in range(3) if not np.array_equal(merged.cores[k].abs(), network.cores[k].abs())}
+        assert len(changed) <= 1 and not changed & kept
+    everywhere = type(network)(network.structure, [c.abs() for c in network.cores])
+    merged = merge_internal(everywhere, set(range(4)))
+    assert merged.structure.num_nodes == 3 and all((c >= 0).all() for c in merged.cores)

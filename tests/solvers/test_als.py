@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import tensorgrow as tg
 from tensorgrow.algebra.linalg import is_single
 from tensorgrow.contraction import sweep_plan
 from tensorgrow.network import TensorNetwork
-from tensorgrow.objectives import DenseLeastSquares
+from tensorgrow.objectives import DenseLeastSquares, ObservedLeastSquares, Penalties
 from tensorgrow.solvers import ALSSettings, als
 from tensorgrow.solvers.als import Extrapolation
 from tensorgrow.structure import Structure
@@ -431,3 +432,37 @@ def test_ctrl_c_keeps_the_last_whole_sweep_of_a_fit(monkeypatch):
     calls[:] = [1, 1]  # before the first sweep there is nothing to keep
     with pytest.raises(KeyboardInterrupt):
         tg.fit(x, structure, random_state=0)
+
+
+# -- signs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accelerate", [False, True], ids=["plain", "accelerated"])
+@pytest.mark.parametrize("nodes", [(0, 2), (0, 1, 2)], ids=["some", "all"])
+def test_cores_without_negative_entries_stay_so(nodes, accelerate):
+    rng = np.random.default_rng(0)
+    x = random_array(rng, (5, 4, 6), torch.float64)
+    indices = torch.from_numpy(np.argwhere(np.ones(x.shape)))
+    known = Penalties({k: (tg.priors.nonnegative(),) for k in nodes}, (5, 4, 6))
+    values = x.reshape(-1).abs() if len(nodes) == 3 else x.reshape(-1)
+    objective = ObservedLeastSquares(indices, values, (5, 4, 6)).with_penalties(known)
+    inner = Structure((5, 4, 6), {(0, 3): 2, (1, 3): 3, (2, 3): 2})
+    for structure in (Structure.tensor_ring((5, 4, 6), 2), inner):
+        start = random_network(structure, 1)  # of any sign
+        settings = ALSSettings(max_sweeps=12, tolerance=NEVER, accelerate=accelerate, momentum=0.95)
+        fit = als(objective, start, settings)
+        kept = objective.nonnegative(structure)
+        assert kept == (set(nodes) if len(nodes) < 3 else set(range(structure.num_nodes)))
+        assert all((fit.network.cores[k] >= 0).all() for k in kept)
+        assert len(nodes) == 3 or (fit.network.cores[1] < 0).any()
+        assert all(b <= a * (1 + 1e-3) for a, b in pairwise(fit.losses))  # the ridge is what never rises
+        assert fit.loss < 0.95 * objective.norm
+
+
+def test_extrapolation_ends_at_zero():
+    step = Extrapolation(1.0, nonnegative={0})
+    step.before = [torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0])]
+    here = [torch.tensor([0.4, 3.0]), torch.tensor([0.4, 3.0])]
+    (one, two), _ = step.sweep(here, 1.0, lambda arrays: 0.5)
+    assert one.tolist() == [0.0, 4.0]
+    torch.testing.assert_close(two, torch.tensor([-0.2, 4.0]))

@@ -160,3 +160,209 @@ def test_bad_priors_are_refused():
         complete(x, x > 0, {7: priors.smooth()})
     with pytest.raises(tg.DataError, match="3 nodes"):
         complete(x, x > 0, {0: priors.graph(np.ones((3, 3)))})
+
+
+# -- non-negativity ------------------------------------------------------------------------------------------
+
+
+def parts_of(shape=(9, 8, 7), rank=3, seed=0) -> np.ndarray:
+    """A sum of a few parts, none of them negative and each of them zero here and there."""
+    rng = np.random.default_rng(seed)
+    factors = [rng.random((n, rank)) * (rng.random((n, rank)) < 0.6) for n in shape]
+    return np.einsum("ar,br,cr->abc", *factors)
+
+
+def noisy(x: np.ndarray, share: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    y, mask = observed(x, share, seed)
+    return y.clip(0), mask
+
+
+def assert_nonnegative(result: tg.Result, nodes=None) -> None:
+    """No core has a negative entry, on the way as at the end; nor has the tensor where no core has."""
+    for one in result.members or (result,):
+        for network in (one.network, *(p.network for p in one.path)):
+            every = range(network.structure.num_nodes) if nodes is None else nodes
+            assert all((network.cores[k] >= 0).all() for k in every)
+    if nodes is None:
+        assert (np.asarray(result.to_array()) >= 0).all()
+
+
+SOME = {0: priors.nonnegative(), 2: priors.nonnegative()}
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+def test_completed_tensors_have_no_negative_entries(effort):
+    y, mask = noisy(parts_of(), 0.5)
+    assert_nonnegative(complete(y, mask, "nonnegative", effort=effort, max_steps=3))
+
+
+def test_some_axes_may_keep_their_signs():
+    x = parts_of() * np.where(np.arange(8) % 2, 1.0, -1.0)[:, None]
+    y, mask = observed(x, 0.5)
+    result = complete(y, mask, SOME, max_steps=6)
+    assert_nonnegative(result, SOME)
+    assert (result.network.cores[1] < 0).any()
+    assert result.relative_error < 0.2
+
+
+def test_parts_are_found_better_without_negative_entries():
+    logs = []
+    for seed in range(4):  # a single fit may end anywhere
+        x = parts_of((12, 11, 10), 2, seed)
+        y, mask = noisy(x, 0.2)
+        structure = tg.Structure.tensor_train(x.shape, 2)
+        plain = tg.fit(y, structure, mask, random_state=0)
+        parts = tg.fit(y, structure, mask, priors="nonnegative", random_state=0)
+        assert (plain.to_array() < 0).any()
+        assert_nonnegative(parts)
+        logs.append(np.log([error(parts, x, ~mask), error(plain, x, ~mask)]))
+    parts, plain = np.exp(np.mean(logs, 0))
+    assert parts < 0.6 * plain
+
+
+def test_growth_finds_the_parts():
+    x = parts_of()
+    y, mask = noisy(x, 0.5)
+    result = complete(y, mask, "nonnegative", max_steps=8)
+    assert_nonnegative(result)
+    assert error(result, x, ~mask) < 0.25
+
+
+def test_other_priors_go_with_it():
+    x = parts_of((24, 8, 7))
+    y, mask = noisy(x, 0.4)
+    mask[5] = False
+    both = {0: [priors.smooth(), priors.nonnegative()], 1: priors.nonnegative(), 2: priors.nonnegative()}
+    with pytest.warns(tg.DataWarning):  # a slice without entries
+        assert_nonnegative(complete(y, mask, both))
+
+
+@pytest.mark.parametrize("loss", ["absolute", "huber"])
+def test_other_losses_have_no_negative_entries(loss):
+    y, mask = noisy(parts_of(), 0.5)
+    assert_nonnegative(complete(y, mask, "nonnegative", loss=loss, max_steps=1))
+
+
+def test_inner_nodes_have_no_negative_entries():
+    y, mask = noisy(parts_of(), 0.6)
+    hub = tg.Structure(y.shape, {(k, 3): 2 for k in range(3)})
+    assert_nonnegative(tg.fit(y, hub, mask, priors="nonnegative", random_state=0))
+    some = tg.fit(y, hub, mask, priors=SOME, random_state=0)
+    assert_nonnegative(some, SOME)
+
+
+def test_any_network_may_be_the_start():
+    y, mask = noisy(parts_of(), 0.5)
+    init = tg.TensorNetwork.random(tg.Structure.tensor_ring(y.shape, 2), random_state=1)
+    assert_nonnegative(complete(y, mask, "nonnegative", init=init, max_steps=0))
+
+
+def test_resumed_runs_have_no_negative_entries(tmp_path):
+    y, mask = noisy(parts_of(), 0.5)
+    file = tmp_path / "run"
+    whole = complete(y, mask, "nonnegative", max_steps=2)
+    complete(y, mask, "nonnegative", max_steps=1, checkpoint=file)
+    resumed = complete(y, mask, "nonnegative", max_steps=2, checkpoint=file)
+    assert_nonnegative(resumed)
+    assert [(s.kind, s.edge) for s in resumed.history] == [(s.kind, s.edge) for s in whole.history]
+
+
+def test_committees_have_no_negative_entries():
+    y, mask = noisy(parts_of(), 0.5)
+    assert_nonnegative(complete(y, mask, "nonnegative", members=2, max_steps=2))
+
+
+def test_digits_have_no_negative_entries():
+    y, mask = noisy(parts_of((12, 8, 7)), 0.5)
+    assert_nonnegative(complete(y, mask, "nonnegative", tensorize=((3, 4), (8,), (7,)), max_steps=3))
+
+
+def test_updates_take_priors():
+    y, mask = noisy(parts_of(), 0.5)
+    result = complete(y[:-1], mask[:-1], "nonnegative", max_steps=2)
+    updated = result.update(y, mask, priors="nonnegative", max_steps=1)
+    assert updated.structure.dims == y.shape
+    assert_nonnegative(updated)
+
+
+def test_partitions_have_no_negative_entries():
+    pandas, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    y, mask = noisy(parts_of(), 0.5)
+    where = np.argwhere(mask)
+    frame = pandas.DataFrame({n: where[:, k] for k, n in enumerate("abc")} | {"value": y[mask]})
+    parts = dd.from_pandas(frame, npartitions=2)
+    assert_nonnegative(tg.complete(parts, priors="nonnegative", effort="fast", max_steps=1, random_state=0))
+    frame.loc[3, "value"] = -2.0
+    with pytest.raises(tg.DataError, match="smallest value is -2"):
+        tg.complete(dd.from_pandas(frame, npartitions=2), priors="nonnegative")
+
+
+# -- tensors that are known ----------------------------------------------------------------------------------
+
+
+def test_fits_of_known_tensors_take_priors():
+    x = parts_of()
+    structure = tg.Structure.tensor_ring(x.shape, 3)
+    exact = tg.fit(x, structure, priors="nonnegative", random_state=0)
+    assert_nonnegative(exact)
+    assert exact.relative_error < 0.02
+    waved = waves()
+    y, _ = observed(waved, 1.0)
+    everything = np.ones(y.shape, bool)
+    plain = tg.fit(y, tg.Structure.tensor_train(y.shape, 2), random_state=0)
+    smooth = tg.fit(y, tg.Structure.tensor_train(y.shape, 2), priors={0: priors.smooth(1.0)}, random_state=0)
+    assert error(smooth, waved, everything) < error(plain, waved, everything)
+
+
+def test_decompositions_take_priors():
+    x = parts_of()
+    result = tg.decompose(x, priors="nonnegative", max_error=0.05, random_state=0)
+    assert_nonnegative(result)
+    assert result.relative_error <= 0.05
+    assert result.info["num_held_out"] == 0 and result.info["ridge"] == 0.0
+    within = tg.decompose(x, priors=SOME, max_parameters=80, random_state=0, tensorize=((3, 3), (8,), (7,)))
+    assert within.num_parameters <= 80
+    assert (within.network.cores[0] >= 0).all() and (within.network.cores[1] >= 0).all()
+
+
+REFUSED = {
+    "complex": (lambda y, m: complete(y + 1j, m, SOME), tg.DataError, ["real numbers", "complex128"]),
+    "negative": (
+        lambda y, m: complete(y - 3.0 * m, m, "nonnegative"),
+        tg.DataError,
+        ["smallest value is -3", "axis that carries the sign"],
+    ),
+    "counts": (
+        lambda y, m: complete(np.rint(9 * y), m, SOME, loss="poisson"),
+        tg.OptionError,
+        ["'poisson'", "logarithms"],
+    ),
+    "bits": (lambda y, m: complete(y > 0.5, m, SOME, loss="logistic"), tg.OptionError, ["'logistic'"]),
+    "gaps in a decomposition": (
+        lambda y, m: tg.decompose(np.where(m, y, np.nan), priors=SOME, max_error=0.1),
+        tg.DataError,
+        ["every entry", "tensorgrow.complete"],
+    ),
+    "digits that are chosen": (
+        lambda y, m: tg.decompose(y, priors=SOME, max_error=0.1, tensorize="auto"),
+        tg.OptionError,
+        ["auto"],
+    ),
+    "no limit": (lambda y, m: tg.decompose(y, priors=SOME), tg.OptionError, ["max_error"]),
+    "blocks": (
+        lambda y, m: tg.fit(tg.Blocks(y), tg.Structure.tensor_train(y.shape, 2), priors=SOME),
+        tg.DataError,
+        ["Blocks"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_nonnegative_is_refused(case):
+    call, kind, words = REFUSED[case]
+    y, mask = noisy(parts_of(), 0.5)
+    mask[np.unravel_index(np.argmin(y), y.shape)] = True
+    with pytest.raises(kind) as raised:
+        call(y, mask)
+    for word in words:
+        assert word in str(raised.value)

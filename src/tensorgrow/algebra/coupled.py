@@ -64,7 +64,12 @@ class Coupling:
 
 
 def solve_coupled(
-    gram: torch.Tensor, rhs: torch.Tensor, coupling: Coupling, weight: float, start: torch.Tensor
+    gram: torch.Tensor,
+    rhs: torch.Tensor,
+    coupling: Coupling,
+    weight: float,
+    start: torch.Tensor,
+    free: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Solve for all slices at once, in double precision.
 
@@ -77,13 +82,15 @@ def solve_coupled(
         Of the coupling.
     start
         Slices to start from where the equations are solved iteratively.
+    free
+        True for unknowns, ``(d, m)``; the others are zero. By default all are unknown.
     """
     quadratic = coupling.quadratic
     if gram.device.type == "cpu" and quadratic.bandwidth <= NARROW and _banded_module() is not None:
-        solved = _solve_banded(gram, rhs, quadratic, weight)
+        solved = _solve_banded(gram, rhs, quadratic, weight, free)
         if solved is not None:
             return solved
-    return _solve_iteratively(gram, rhs, coupling, weight, start)
+    return _solve_iteratively(gram, rhs, coupling, weight, start, free)
 
 
 @lru_cache(maxsize=1)
@@ -96,7 +103,7 @@ def _banded_module() -> Any:
 
 
 def _solve_banded(
-    gram: torch.Tensor, rhs: torch.Tensor, quadratic: Quadratic, weight: float
+    gram: torch.Tensor, rhs: torch.Tensor, quadratic: Quadratic, weight: float, free: torch.Tensor | None
 ) -> torch.Tensor | None:
     """A banded Cholesky factor; None where the matrix is not positive definite."""
     matrices = gram.numpy()
@@ -109,10 +116,17 @@ def _solve_banded(
     for k in range(quadratic.bandwidth + 1):
         mine = below == k
         band[k * m, quadratic.columns[mine]] += weight * quadratic.values[mine, None]
+    flat, right = band.reshape(len(band), -1), rhs.numpy().reshape(-1)
+    if free is not None:
+        mask = free.numpy().reshape(-1).astype(flat.real.dtype)
+        for k in range(1, len(flat)):
+            flat[k, : d * m - k] *= mask[k:] * mask[: d * m - k]
+        flat[0] = np.where(mask, flat[0], 1.0)
+        right = right * mask
     try:
         x = _banded_module().solveh_banded(
-            band.reshape(len(band), -1),
-            rhs.numpy().reshape(-1),
+            flat,
+            right,
             lower=True,
             overwrite_ab=True,
             check_finite=False,
@@ -123,11 +137,20 @@ def _solve_banded(
 
 
 def _solve_iteratively(
-    gram: torch.Tensor, rhs: torch.Tensor, coupling: Coupling, weight: float, start: torch.Tensor
+    gram: torch.Tensor,
+    rhs: torch.Tensor,
+    coupling: Coupling,
+    weight: float,
+    start: torch.Tensor,
+    free: torch.Tensor | None,
 ) -> torch.Tensor:
     """Conjugate gradients, preconditioned by the blocks on the diagonal."""
     blocks = gram.clone()
     blocks.diagonal(dim1=1, dim2=2).add_((weight * coupling.diagonal(gram))[:, None])
+    mask = None if free is None else free.to(gram.dtype)
+    if mask is not None:
+        rhs, start, own = rhs * mask, start * mask, blocks.diagonal(dim1=1, dim2=2).clone()
+        blocks.mul_(mask[:, :, None]).mul_(mask[:, None, :]).diagonal(dim1=1, dim2=2).copy_(own)
     factor, info = torch.linalg.cholesky_ex(blocks)
     if bool(info.any()):  # rounding: a slightly larger diagonal does, this only preconditions
         size = blocks.diagonal(dim1=1, dim2=2).real.amax().clamp_min(1e-300)
@@ -136,7 +159,8 @@ def _solve_iteratively(
     del blocks
 
     def apply(x: torch.Tensor) -> torch.Tensor:
-        return (gram @ x[:, :, None])[:, :, 0] + weight * coupling.times(x)
+        product = (gram @ x[:, :, None])[:, :, 0] + weight * coupling.times(x)
+        return product if mask is None else product * mask
 
     def precondition(r: torch.Tensor) -> torch.Tensor:
         return torch.cholesky_solve(r[:, :, None], factor)[:, :, 0]

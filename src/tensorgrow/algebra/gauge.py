@@ -7,21 +7,48 @@ edge the square root of the same spectrum, and all cores the same norm.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
 from ..structure import Edge, Structure
 
 
-def balance(structure: Structure, cores: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Cores of the same tensor with every edge balanced and all norms equal."""
+def balance(
+    structure: Structure, cores: Sequence[torch.Tensor], nonnegative: Collection[int] = ()
+) -> list[torch.Tensor]:
+    """Cores of the same tensor with every edge balanced and all norms equal.
+
+    Parameters
+    ----------
+    nonnegative
+        Nodes whose cores keep their signs: components of their edges are scaled and sorted, and not mixed.
+    """
     out = list(cores)
     for i, j in structure.edges:
+        if i in nonnegative or j in nonnegative:
+            out[i], out[j] = scale_edge(structure, out, (i, j))
+            continue
         pair = balance_edge(structure, out, (i, j))
         if pair is not None:
             out[i], out[j], _ = pair
     return equalise_norms(out)
+
+
+def scale_edge(
+    structure: Structure, cores: Sequence[torch.Tensor], edge: Edge
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both cores of an edge with every component of the same norm in both, the largest component first."""
+    i, j = edge
+    axes = structure.axis(i, j), structure.axis(j, i)
+    ends = [cores[k].movedim(axis, -1) for k, axis in zip(edge, axes)]
+    one, two = (torch.linalg.vector_norm(c.reshape(-1, c.shape[-1]), dim=0) for c in ends)
+    # A component that is zero at one end stays: there is nothing to share.
+    ratio = torch.where((one > 0) & (two > 0), (two / one.clamp_min(1e-300)).sqrt(), 1.0).to(one.dtype)
+    order = torch.argsort(one * two, descending=True, stable=True)
+    scaled = [(c * r)[..., order] for c, r in zip(ends, (ratio, 1.0 / ratio))]
+    left, right = (c.movedim(-1, axis).contiguous() for c, axis in zip(scaled, axes))
+    return left, right
 
 
 def edge_spectra(structure: Structure, cores: Sequence[torch.Tensor]) -> dict[Edge, torch.Tensor]:

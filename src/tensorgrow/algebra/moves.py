@@ -45,6 +45,31 @@ def grow(
     return grown, out
 
 
+def part(
+    structure: Structure, cores: Cores, i: int, j: int, slice_i: torch.Tensor, slice_j: torch.Tensor
+) -> Move:
+    """The tensor that `grow` gives, by parting a component in two.
+
+    In place of the strongest component ``a b`` of the edge and the new one ``u v`` come half of ``(a + su)
+    (b + tv)`` and half of ``(a - su) (b - tv)``, with ``st = 1``. Where slices are small, the signs are those
+    of the old component: cores without negative entries can take in a change of any sign.
+    """
+    grown, out = grow(structure, cores, i, j, slice_i, slice_j)
+    axes = grown.axis(i, j), grown.axis(j, i)
+    ends = [out[node].movedim(axis, -1).clone() for node, axis in zip((i, j), axes)]
+    one, two = (torch.linalg.vector_norm(c.reshape(-1, c.shape[-1]), dim=0) for c in ends)
+    sizes = one * two
+    strongest = int(sizes[:-1].argmax())
+    if not (float(sizes[strongest]) > 0.0 and float(sizes[-1]) > 0.0):
+        return grown, out
+    share = (sizes[-1] / sizes[strongest]).sqrt()  # of the norms of a and b, that su and tv have
+    for node, axis, core, norms, factor in zip((i, j), axes, ends, (one, two), (1.0, 0.5)):
+        old, new = core[..., strongest].clone(), core[..., -1] * (share * norms[strongest] / norms[-1])
+        core[..., strongest], core[..., -1] = factor * (old + new), factor * (old - new)
+        out[node] = core.movedim(-1, axis).contiguous()
+    return grown, out
+
+
 def take(structure: Structure, cores: Cores, leg: int, slices: Sequence[int]) -> Move:
     """Give a leg other slices, each by its number; -1 stands for a new one, which is the mean of the old."""
     old = torch.as_tensor(slices, device=cores[leg].device)

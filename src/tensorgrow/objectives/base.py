@@ -58,6 +58,10 @@ class LeastSquares(ABC):
         """Relative rounding error of the numbers computed with."""
         return float(torch.finfo(self.dtype).eps)
 
+    def nonnegative(self, structure: Structure) -> frozenset[int]:
+        """Nodes of a network whose cores must have no negative entries."""
+        return frozenset()
+
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
         """Cores of a network in the form this objective computes in."""
         cores = [
@@ -158,6 +162,9 @@ class HeldOut(LeastSquares):
     @abstractmethod
     def num_held_out(self) -> int:
         """How many numbers are held out."""
+
+    def nonnegative(self, structure: Structure) -> frozenset[int]:
+        return self.penalties.nonnegative_nodes(structure)
 
     def with_ridge(self, ridge: float) -> Self:
         """The same data with another ridge."""

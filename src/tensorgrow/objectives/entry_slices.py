@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -96,8 +97,14 @@ class EntryPairProblem(PairProblem):
 def solve_slice(
     equations: SliceSums, structure: Structure, edge: Edge, side: int, objective: HeldOut
 ) -> tuple[torch.Tensor, float]:
-    """Best slice on one side of an edge, and by how much it lowers the squared residual."""
+    """Best slice on one side of an edge, and by how much it lowers the squared residual.
+
+    It may be negative even where its core may not: whoever adds it changes the core with it (`moves.part`).
+    What must be added to cores that stay as they are hardly lowers the residual, and would say little of
+    what the edge can do.
+    """
     shape, penalty = slice_shape(structure, edge, side), objective.penalties.of(edge[side])
+    penalty = None if penalty is None else replace(penalty, nonnegative=False)
     zero = torch.zeros(shape, dtype=objective.dtype, device=equations.empty.device)
     return solve_core(
         equations, slice_edges(structure, edge, side), zero, objective.ridge, SLICE_RIDGE, penalty

@@ -14,6 +14,7 @@ import torch
 
 from ..algebra.coupled import Coupling, solve_coupled
 from ..algebra.linalg import LEAST_RIDGE, solve_slices, wide_dtype
+from ..algebra.nonnegative import SliceEquations, TiedEquations, solve_nonnegative
 from ..contraction import RowSource
 from ..data.arrays import add_at
 from ..data.devices import usable_cores
@@ -295,6 +296,9 @@ def solve_core(
 ) -> tuple[torch.Tensor, float]:
     """Best core for its normal equations, and by how much it lowers the squared residual.
 
+    A core that must not be negative, and would be zero throughout, stays as it is: the network would be zero
+    from then on, while another core may still change its sign.
+
     Parameters
     ----------
     edges
@@ -308,22 +312,27 @@ def solve_core(
     penalty
         What the prior of the core's leg adds.
     """
-    coupling = None if penalty is None else penalty.coupling
+    coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
     width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
     if coupling is not None:  # slices that are tied are solved for together
         ranges = [(0, equations.size)]
     mean = equations.squared_norm() / (equations.size * width) if len(ranges) > 1 else None
     solved, explained = [], torch.zeros((), dtype=torch.float64, device=core.device)
+    explained_now = explained  # by the present core
     for first, last in ranges:
         columns, grams, sides = equations.sums(first, last)
         if mean is None:
             mean = float(grams.diagonal(dim1=1, dim2=2).real.double().mean())
         weight = max(ridge, LEAST_RIDGE) * mean + 1e-300
+        start = core.permute(0, *(1 + edges.index(e) for e in columns)).reshape(len(core), -1)
         if coupling is not None:
-            start = core.permute(0, *(1 + edges.index(e) for e in columns)).reshape(len(core), -1)
-            x, gain = _solve_tied(equations, grams, sides, weight, numerical, coupling, mean, start)
+            tied = Tied(coupling, mean, equations.empty)
+            x, gain = _solve_tied(grams, sides, weight, numerical, tied, start, nonnegative)
             solved.append(x)
             explained = explained + gain
+            if nonnegative:
+                gram, rhs, present = (t.to(x.dtype) for t in (grams, sides, start))
+                explained_now = explained_now + _explained(gram, rhs, present)
             continue
         # A few slices at a time: copies of all their matrices would cost more than the solves.
         step = max(1, CHUNK_BYTES[grams.device.type] // (8 * width * width))
@@ -331,10 +340,18 @@ def solve_core(
             gram, rhs = (t[a : a + step].to(wide_dtype(t.dtype)) for t in (grams, sides))
             penalised = gram.clone()
             penalised.diagonal(dim1=1, dim2=2).add_(weight)
-            x = solve_slices(penalised, rhs, numerical)
+            if nonnegative:
+                penalised.diagonal(dim1=1, dim2=2).mul_(1.0 + numerical)
+                present = start[first + a : first + a + len(gram)].to(gram.dtype)
+                x = solve_nonnegative(SliceEquations(penalised, rhs), present)
+                explained_now = explained_now + _explained(gram, rhs, present)
+            else:
+                x = solve_slices(penalised, rhs, numerical)
             explained = explained + _explained(gram, rhs, x)
             solved.append(x)
     x = torch.cat(solved)
+    if nonnegative and not bool(x.any()):
+        return core, float(explained_now)
     empty = equations.empty
     if len(empty) and coupling is not None:
         empty = empty[~coupling.reached(equations.filled)[empty]]
@@ -351,15 +368,31 @@ def _explained(gram: torch.Tensor, rhs: torch.Tensor, x: torch.Tensor) -> torch.
     return 2.0 * (x.conj() * rhs).sum().real - fit
 
 
+@dataclass(frozen=True)
+class Tied:
+    """How slices are tied to each other.
+
+    Attributes
+    ----------
+    unit
+        Weight of the coupling: the mean diagonal of the Gram matrices.
+    empty
+        Slices without entries.
+    """
+
+    coupling: Coupling
+    unit: float
+    empty: torch.Tensor
+
+
 def _solve_tied(
-    equations: SliceSums,
     grams: torch.Tensor,
     sides: torch.Tensor,
     weight: float,
     numerical: float,
-    coupling: Coupling,
-    unit: float,
+    tied: Tied,
     start: torch.Tensor,
+    nonnegative: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Best slices where a prior ties them to each other, and by how much they lower the squared residual."""
     gram, rhs, start = (t.to(wide_dtype(t.dtype)) for t in (grams, sides, start))
@@ -367,6 +400,10 @@ def _solve_tied(
     diagonal = penalised.diagonal(dim1=1, dim2=2)
     diagonal.mul_(1.0 + numerical).add_(weight)
     # Slices without entries come from the prior alone: a ridge would pull them to zero.
-    diagonal[equations.empty] = LEAST_RIDGE * unit + 1e-300
-    x = solve_coupled(penalised, rhs, coupling, unit, start)
+    diagonal[tied.empty] = LEAST_RIDGE * tied.unit + 1e-300
+    if nonnegative:
+        equations = TiedEquations(penalised, rhs, tied.coupling, tied.unit)
+        x = solve_nonnegative(equations, start.reshape(1, -1)).reshape(start.shape)
+    else:
+        x = solve_coupled(penalised, rhs, tied.coupling, tied.unit, start)
     return x, _explained(gram, rhs, x)

@@ -51,10 +51,19 @@ class Penalties:
 
     @cached_property
     def nonnegative(self) -> frozenset[int]:
-        """Nodes whose cores have no negative entries."""
+        """Modes whose cores have no negative entries."""
         return frozenset(
             k for k, several in self.priors.items() if any(isinstance(p, Nonnegative) for p in several)
         )
+
+    @property
+    def is_nonnegative(self) -> bool:
+        """Whether no core has negative entries, inner ones included, and so the tensor has none."""
+        return bool(self.dims) and len(self.nonnegative) == len(self.dims)
+
+    def nonnegative_nodes(self, structure: Structure) -> frozenset[int]:
+        """Nodes of a network whose cores have no negative entries."""
+        return frozenset(range(structure.num_nodes)) if self.is_nonnegative else self.nonnegative
 
     def at(self, strength: float) -> Penalties:
         """The same priors at another strength."""
@@ -64,6 +73,8 @@ class Penalties:
 
     def of(self, node: int) -> Penalty | None:
         """What is added for the core of a node; None where nothing is known of it."""
+        if node >= len(self.dims) and self.is_nonnegative:
+            return Penalty(None, nonnegative=True)
         return self._penalties.get(node)
 
     def flops(self, structure: Structure) -> float:

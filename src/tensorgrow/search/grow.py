@@ -176,7 +176,7 @@ def _choose(
         width = care.lookahead or problem.lookahead(current.network.structure)
     if width > 1:
         return _look_ahead(problem, current, candidates[:width], care.randomise)
-    return candidates[0], add_slices(current.network, candidates[0])
+    return candidates[0], _add(problem, current.network, candidates[0])
 
 
 def too_large(problem: Problem, structure: Structure, edges: Sequence[Edge] = ()) -> MemoryLimitError:
@@ -239,7 +239,7 @@ def _look_ahead(
     """Refit the best candidates for a few sweeps and rank them again by the same score."""
     best: tuple[float, Candidate, TensorNetwork] | None = None
     for k, candidate in enumerate(candidates, 1):
-        grown = add_slices(current.network, candidate)
+        grown = _add(problem, current.network, candidate)
         if not problem.fits(grown.structure) and (best is not None or k < len(candidates)):
             continue  # unless none of them fits
         trial = refit(problem, grown, sweeps=problem.options.lookahead_sweeps, tolerance=0.0)
@@ -261,4 +261,8 @@ def _same_edge_again(problem: Problem, grown: TensorNetwork, edge: Edge) -> Tens
     (again,) = _score(problem, now, [edge])
     if problem.holds_out and again.loss >= now.measure:
         return None
-    return add_slices(grown, again)
+    return _add(problem, grown, again)
+
+
+def _add(problem: Problem, network: TensorNetwork, candidate: Candidate) -> TensorNetwork:
+    return add_slices(network, candidate, problem.objective.nonnegative(network.structure))

@@ -387,6 +387,8 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         completed tensor is itself uncertain: by about the noise times the root of parameters per entry.
         """
         problem, structure = self.problem, fitted.network.structure
+        if problem.objective.nonnegative(structure):
+            return None  # that search knows no such cores
         if structure.num_entries > 2_000_000 or self.context.is_out_of_time:
             return None  # more entries take longer than the completion
         if structure.num_entries * fitted.network.dtype.itemsize > problem.memory_limit / SVD_COPIES:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
 from ..algebra import moves
+from ..algebra.gauge import balance
 from ..algebra.spectra import propose_splits, split_weak
 from ..contraction import gram_plan
 from ..network import TensorNetwork
@@ -51,11 +52,11 @@ def _loss(problem: Problem, network: TensorNetwork) -> float:
 def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds | None) -> list[Reduction]:
     """Every edge that `bounds` leave open, with its weakest component dropped in the balanced gauge."""
     structure = network.structure
-    balanced = network.balanced()
+    balanced = balance(structure, network.cores, problem.objective.nonnegative(structure))
     open_edges = None if bounds is None else bounds.reducible_edges(structure)
     edges = [e for e in structure.edges if open_edges is None or e in open_edges]
     smaller = [
-        TensorNetwork(*moves.shrink(structure, balanced.cores, i, j, range(structure.rank(i, j) - 1)))
+        TensorNetwork(*moves.shrink(structure, balanced, i, j, range(structure.rank(i, j) - 1)))
         for i, j in edges
     ]
     size = network.num_parameters
@@ -72,7 +73,10 @@ def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds 
 
 
 def _splittable(problem: Problem, network: TensorNetwork) -> list[int]:
-    """Nodes that may be split, and whose environment Gram, which weighs the error of it, fits in memory."""
+    """Nodes that may be split, and whose environment Gram, which weighs the error of it, fits in memory.
+
+    Singular vectors have both signs: cores that must not be negative stay whole.
+    """
     structure, item = network.structure, network.cores[0].element_size()
     added = structure.num_nodes - structure.order
     if not problem.split_nodes or added >= problem.options.max_internal_nodes + structure.order:
@@ -81,7 +85,8 @@ def _splittable(problem: Problem, network: TensorNetwork) -> list[int]:
         return []
     most = 0.5 * problem.memory_limit / item  # the other half is for the split itself
     plans = (gram_plan(structure, k, network.is_complex).program for k in range(structure.num_nodes))
-    return [k for k, program in enumerate(plans) if program.peak_entries <= most]
+    kept = problem.objective.nonnegative(structure)
+    return [k for k, program in enumerate(plans) if program.peak_entries <= most and k not in kept]
 
 
 def _propose_splits(problem: Problem, current: Fitted) -> list[Reduction]:
@@ -102,7 +107,7 @@ def _propose_splits(problem: Problem, current: Fitted) -> list[Reduction]:
 def split_freely(problem: Problem, current: Fitted) -> Iterator[TensorNetwork]:
     """The network after each of the most promising approximate splits; a refit must tell what they cost."""
     for reduction in _propose_splits(problem, current):
-        network = merge_internal(reduction.make())
+        network = merge_internal(reduction.make(), problem.objective.nonnegative(current.network.structure))
         if _is_smaller(problem, network, current):
             yield network
 
@@ -146,14 +151,22 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
     return None
 
 
-def merge_internal(network: TensorNetwork) -> TensorNetwork:
-    """Contract internal nodes, alone or in sets, wherever that lowers the number of parameters. Exact."""
+def merge_internal(network: TensorNetwork, nonnegative: Collection[int] = ()) -> TensorNetwork:
+    """Contract internal nodes, alone or in sets, wherever that lowers the number of parameters. Exact.
+
+    Nodes that are `nonnegative` take in only such nodes.
+    """
     while True:
         best: tuple[int, int, tuple[tuple[int, int], ...]] | None = None
         structure = network.structure
         added = range(structure.order, structure.num_nodes)
         plans: list[tuple[tuple[int, int], ...]]
-        plans = [((k, q),) for q in added for k in range(structure.num_nodes) if k != q]
+        plans = [
+            ((k, q),)
+            for q in added
+            for k in range(structure.num_nodes)
+            if k != q and (k not in nonnegative or q in nonnegative)
+        ]
         for count in range(3, len(added) + 1):
             for nodes in combinations(added, count):
                 # Absorb the highest first: lower numbers are not renamed by it.
@@ -196,7 +209,7 @@ def prune_once(
 
     ordered = sorted(reductions, key=order)[: o.prune_candidates]
     for reduction in ordered:
-        smaller = merge_internal(reduction.make())
+        smaller = merge_internal(reduction.make(), problem.objective.nonnegative(current.network.structure))
         if not _is_smaller(problem, smaller, current):
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss

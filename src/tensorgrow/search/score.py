@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..algebra import moves
 from ..contraction import Array
 from ..network import TensorNetwork
 from ..objectives import LeastSquares, PairProblem, SliceFit
@@ -132,10 +133,16 @@ def _fit_slices(problem: PairProblem, options: ScoreOptions, generator: torch.Ge
     return problem.fit(right, options.slice_sweeps)
 
 
-def add_slices(network: TensorNetwork, candidate: Candidate) -> TensorNetwork:
-    """The network with the candidate's slices added."""
+def add_slices(
+    network: TensorNetwork, candidate: Candidate, nonnegative: frozenset[int] = frozenset()
+) -> TensorNetwork:
+    """The network with the candidate's slices added; `nonnegative` nodes part one of their components."""
     left, right = (
         torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x
         for x in (candidate.left, candidate.right)
     )
-    return network.grow_edge(*candidate.edge, slices=(left, right))
+    if nonnegative.isdisjoint(candidate.edge):
+        return network.grow_edge(*candidate.edge, slices=(left, right))
+    structure, cores = moves.part(network.structure, network.cores, *candidate.edge, left, right)
+    kept = [c.clamp_min(0.0) if k in nonnegative else c for k, c in enumerate(cores)]
+    return TensorNetwork(structure, kept)

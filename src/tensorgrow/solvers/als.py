@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,17 +75,19 @@ def als(
         Ctrl-C ends the fit after the last whole sweep, instead of being raised.
     """
     structure = network.structure
-    arrays = objective.to_arrays(network)
+    nonnegative = objective.nonnegative(structure)
+    # Signs of a start say nothing where none is allowed, sizes do.
+    arrays = [abs(a) if k in nonnegative else a for k, a in enumerate(objective.to_arrays(network))]
     losses: list[float] = []
     previous = math.inf
     last_drop = math.inf
-    step = Extrapolation(settings.momentum)
+    step = Extrapolation(settings.momentum, nonnegative)
     interrupted = False
     for sweep in range(settings.max_sweeps):
         whole = list(arrays)
         try:
             if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
-                arrays = _balance(structure, arrays)
+                arrays = _balance(structure, arrays, nonnegative)
                 step.forget()
             if settings.accelerate:
                 arrays, loss = step.sweep(
@@ -129,11 +131,13 @@ class Extrapolation:
     """Momentum between sweeps with restart (Nesterov-style, as used for CP by Ang et al.).
 
     From the iterates before and after the last accepted sweep, the next sweep starts ``weight`` of the way
-    beyond. Where that does not lower the loss, the sweep is repeated from the last accepted point.
+    beyond. Where that does not lower the loss, the sweep is repeated from the last accepted point. Cores that
+    are `nonnegative` go as far as zero.
     """
 
-    def __init__(self, weight: float) -> None:
+    def __init__(self, weight: float, nonnegative: Collection[int] = ()) -> None:
         self.weight = weight
+        self.nonnegative = nonnegative
         self.ceiling = 1.0
         self.before: list[Array] | None = None
         self.misses = 0
@@ -155,6 +159,7 @@ class Extrapolation:
         here = list(arrays)
         if self.before is not None:
             trial = [a + self.weight * (a - b) for a, b in zip(here, self.before)]
+            trial = [a.clip(0.0) if k in self.nonnegative else a for k, a in enumerate(trial)]
             loss = plain(trial)
             if loss <= previous:
                 self.weight = min(self.weight * 1.05, self.ceiling)
@@ -196,8 +201,8 @@ def _sweep(
     return math.sqrt(squared)
 
 
-def _balance(structure: Structure, arrays: list[Array]) -> list[Array]:
+def _balance(structure: Structure, arrays: list[Array], nonnegative: Collection[int]) -> list[Array]:
     if isinstance(arrays[0], np.ndarray):
-        cores = balance(structure, [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays])
-        return [c.numpy() for c in cores]
-    return list(balance(structure, arrays))
+        cores = [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays]
+        return [c.numpy() for c in balance(structure, cores, nonnegative)]
+    return list(balance(structure, arrays, nonnegative))

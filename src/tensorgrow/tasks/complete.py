@@ -96,8 +96,8 @@ def complete(
     priors
         What is known of the axes, by their numbers or names: ``{"day": tensorgrow.priors.smooth(), "sensor":
         tensorgrow.priors.graph(adjacency)}``, several for one axis in a list; or "nonnegative" for all of
-        them. Places of an axis without any entry are filled by what its prior says. Strengths that are left
-        open are chosen on the held-out entries, as the ridge is.
+        them, so that no entry is negative. Places of an axis without any entry are filled by what its prior
+        says. Strengths that are left open are chosen on the held-out entries, as the ridge is.
     max_error
         Stop at this relative error on the held-out entries.
     max_parameters, max_steps, max_seconds

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,13 +15,18 @@ from ..callbacks.base import Callbacks
 from ..data.axes import one_variable
 from ..data.blocks import Blocks, as_source, is_lazy
 from ..data.tensorization import Shape, Tensorization
-from ..errors import DataError
+from ..errors import DataError, OptionError
 from ..network import RandomState, TensorNetwork, as_generator
+from ..priors import Priors
 from ..results import Errors, Result
-from ..search import Context, Effort, GreedyOptions, GreedySearch, Problem
+from ..search import Context, Effort, GreedyOptions, GreedySearch, HeldOutSearch, Problem
 from ..structure import Edge
 from .block_tensor import BlockTensor, fits_in_memory
-from .request import Bounds, Request, pick
+from .complete import as_observation_task
+from .entry_task import EntryTask
+from .observation_task import Observed
+from .request import Bounds, Keywords, Request, pick
+from .shapes import as_members
 from .task import N, NetworkTask, run_task
 from .tensor_data import DenseTensor, TensorData
 
@@ -27,6 +34,7 @@ from .tensor_data import DenseTensor, TensorData
 def decompose(
     x: Any,
     *,
+    priors: Priors | None = None,
     max_error: float | None = None,
     max_parameters: int | None = None,
     max_steps: int | None = None,
@@ -56,6 +64,11 @@ def decompose(
         complex. It is not modified, and `Result.to_array` answers in its kind. Arrays that are not in memory
         (zarr, dask, h5py, lazy xarray, `numpy.memmap`) are read block by block where they do not fit;
         `Blocks` says how.
+    priors
+        What is known of the axes, as for `complete`: "nonnegative" for parts that add up, for example. All
+        entries are fitted as those of a completion, in memory, and nothing is held out: strengths that are
+        left open are 0.1. Networks grow without the bounds and the ways back of other decompositions, so
+        that they are larger. To have strengths chosen, use `complete` or `fit`.
     max_error
         Smallest network with ``||x - x_hat|| <= max_error * ||x||``.
     max_parameters
@@ -114,8 +127,26 @@ def decompose(
     >>> decompose(x, max_error=1e-8, random_state=0).num_parameters
     12
     """
+    if priors is not None:
+        return _decompose_entries(x, pick(locals()))
     request = Request.parse("decompose", GreedySearch, GreedyOptions.for_effort, **pick(locals()))
     return run_task(DecomposeTask(as_tensor_data(x, request)), request.audience)
+
+
+def _decompose_entries(x: Any, keywords: Keywords) -> Result:
+    """Decompose by the search that knows priors: all entries are observed, and none is held out."""
+    request = Request.parse("decompose", HeldOutSearch, GreedyOptions.for_completion, **keywords)
+    if isinstance(request.tensorize, str):
+        raise OptionError(
+            'tensorize="auto" goes by the error alone, not by priors; say how to cut the axes, or leave one '
+            "of them out"
+        )
+    if request.options.ridge is None:  # the error on x itself counts, and nothing could choose a ridge
+        request = replace(request, options=request.options.replace(ridge=0.0))
+    task = as_observation_task(Observed(one_variable(x), validation=False), request)
+    if not isinstance(task, EntryTask) or task.num_observations < math.prod(task.shape):
+        raise DataError("decompose needs every entry of x; for some of them there is tensorgrow.complete")
+    return run_task(as_members(task, 1)[0], request.audience)
 
 
 def as_tensor_data(x: Any, request: Request) -> TensorData:

@@ -115,6 +115,10 @@ class EntryTask(ObservationTask):
         return self.values
 
     @property
+    def smallest(self) -> float:
+        return float(self.values.min())
+
+    @property
     def num_observations(self) -> int:
         return len(self.values)
 

@@ -77,7 +77,9 @@ def fit(
     priors
         What is known of the axes, as for `complete`.
     loss
-        As for `complete`; other losses than "squared" treat all of `x` as observed where nothing is missing.
+        As for `complete`. Other losses than "squared", and priors, treat all of `x` as observed where nothing
+        is missing: a tenth of it is held out to choose the ridge and the strength of priors, and all of it is
+        fitted at the end.
     ridge
         Where entries are missing: the ridge, relative to the mean diagonal of the Gram matrices; nothing is
         held out then.
@@ -107,7 +109,7 @@ def fit(
     request = Request.parse("fit", HeldOutSearch, GreedyOptions.for_completion, limited=False, **keywords)
     x, entry_loss = one_variable(x), as_loss(loss)
     has_missing = mask is not None or is_listed(x) or is_partitioned(x) or has_gaps(x)
-    by_entries = has_missing or not isinstance(entry_loss, Squared)
+    by_entries = has_missing or priors is not None or not isinstance(entry_loss, Squared)
     most, least = (FIT_SWEEPS, FIT_TOLERANCE) if by_entries else (SWEEPS, TOLERANCE)
     sweeps = most if max_sweeps is None else int(max_sweeps)
     drop = least if tolerance is None else tolerance
@@ -120,8 +122,6 @@ def fit(
         return run_task(as_observation_task(observed, request, structure), request.audience)
     if weights is not None or ridge is not None or truth is not None:
         raise OptionError("weights, ridge and truth go with a mask or listed entries; all of x is known here")
-    if priors is not None:
-        raise OptionError("priors go with a mask or listed entries; all of x is known here")
     return run_task(FitTask(as_tensor_data(x, request), structure, sweeps, drop), request.audience)
 
 

@@ -87,7 +87,26 @@ class ObservationTask(HeldOutTask):
     def check(self) -> None:
         super().check()
         if self.penalties.nonnegative:
-            raise OptionError("nonnegative() is not available yet")
+            self._check_nonnegative()
+
+    def _check_nonnegative(self) -> None:
+        """Refuse data that networks with cores that are not negative cannot stand for."""
+        if self.probe.is_complex():
+            raise DataError(
+                f"nonnegative() is about real numbers, and the values are {self.probe.dtype}; complete their "
+                "absolute values, or leave it out"
+            )
+        if type(self.loss).mean is not EntryLoss.mean:
+            raise OptionError(
+                f"nonnegative() does not go with loss={self.loss.name!r}: entries of the network are "
+                "logarithms or log-odds there, which may be negative, and its predictions never are"
+            )
+        least = times_power(self.smallest, self.exponent)
+        if self.penalties.is_nonnegative and least < 0.0:
+            raise DataError(
+                f"all axes are nonnegative(), and so is their tensor, but the smallest value is {least:g}. "
+                "Set negative values to zero where they are noise, or leave out an axis that carries the sign"
+            )
 
     def use_units(self, exponent: int) -> None:
         """Compute with values divided by a power of two, where the loss lets them have units."""
@@ -116,6 +135,11 @@ class ObservationTask(HeldOutTask):
     @property
     def what(self) -> str:
         return f"completing a tensor of shape {self.shape} from {self.num_observations:,} entries"
+
+    @property
+    @abstractmethod
+    def smallest(self) -> float:
+        """The smallest value, in the units computed in, where values are real."""
 
     @property
     @abstractmethod

@@ -38,6 +38,8 @@ class Prepared:
         Numbers of fitted entries, and of all.
     codes
         Fingerprints of all entries, and of the positions of held-out ones.
+    smallest
+        The smallest value, or part of a complex one, in the units of the parts.
     """
 
     parts: ThreadParts | ClientParts
@@ -46,6 +48,7 @@ class Prepared:
     census_of_all: Census
     codes: tuple[int, int]
     is_zero: bool
+    smallest: float
 
 
 def prepare_parts(
@@ -99,6 +102,7 @@ def prepare_parts(
         Census(number + number_held, 0, slices, sizes),
         (sum(c.code for c in counts) % 2**64, sum(c.held_out_code for c in counts) % 2**64),
         largest == 0.0,
+        times_power(min(s.smallest for s in full), -plan.exponent),
     )
 
 
@@ -110,6 +114,7 @@ class Survey:
     last: Array = None
     dtype: Any = None
     largest: float = 0.0
+    smallest: float = 0.0
     heaviest: float = 0.0
     differ: int = 0
 
@@ -119,8 +124,8 @@ def _survey(part: Rows) -> Survey:
         return Survey(0)
     parts = part.values.view(part.values.real.dtype)
     heaviest = 0.0 if part.weights is None else float(part.weights.max())
-    largest = float(np.abs(parts).max())
-    return Survey(len(part), part.indices.max(0), part.values.dtype, largest, heaviest, part.differ)
+    extent = float(np.abs(parts).max()), float(parts.min())
+    return Survey(len(part), part.indices.max(0), part.values.dtype, *extent, heaviest, part.differ)
 
 
 @dataclass(frozen=True)

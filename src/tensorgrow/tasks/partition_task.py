@@ -67,6 +67,10 @@ class PartitionTask(ObservationTask):
         return torch.zeros(1, dtype=self.data.plan.dtype)  # this process computes the cores, on the CPU
 
     @property
+    def smallest(self) -> float:
+        return self.data.smallest
+
+    @property
     def num_observations(self) -> int:
         return self.data.census_of_all.fitted
 

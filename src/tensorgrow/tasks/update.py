@@ -18,6 +18,7 @@ from ..data.observations import Observations, as_observations, is_listed
 from ..data.partitions.tables import is_partitioned
 from ..errors import DataError
 from ..losses import EntryLoss, as_loss
+from ..priors import Priors
 from ..results import Result
 from ..search import Edges, GreedyOptions, HeldOutSearch
 from ..search.knobs import TUNE_EVERY
@@ -44,6 +45,7 @@ class UpdateKeywords(SearchKeywords, total=False):
     edges: Edges
     split_nodes: bool | None
     bounds: Bounds | None
+    priors: Priors | None
 
 
 def update(result: Result, x: Any, mask: Any = None, **keywords: Unpack[UpdateKeywords]) -> Result:

@@ -112,8 +112,8 @@ def _as_workers(workers: Workers, task: EntryTask) -> int | Executor | None:
 
 
 def run_member(task: EntryTask, audience: Audience) -> Member:
-    """Run the task of one member."""
-    result = run_task(task, audience)
+    """Run the task of one member; its time counts from now, wherever it had to wait."""
+    result = run_task(task, replace(audience, begin=time.perf_counter()))
     network = result.network.times_power(-task.exponent) if task.judged is None else task.judged
     judged = network.entries(task.indices.to(network.device))
     return Member(task.in_shape(None), result, judged, task.doubts)
@@ -151,8 +151,8 @@ def _run_here(tasks: Sequence[EntryTask], audience: Audience, interrupts: Interr
     end = math.inf if limit is None else audience.begin + limit
     members: list[Member] = []
     for number, task in enumerate(tasks):
-        mine = replace(audience, checkpoint=_own(audience, number).checkpoint, begin=time.perf_counter())
-        seconds = (end - mine.begin) / (len(tasks) - number)
+        mine = replace(audience, checkpoint=_own(audience, number).checkpoint)
+        seconds = (end - time.perf_counter()) / (len(tasks) - number)
         try:
             members.append(run_member(_timed(task, seconds), mine))
         except KeyboardInterrupt:

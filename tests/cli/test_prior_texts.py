@@ -19,7 +19,7 @@ pytest.importorskip("typer")
         (["1=periodic", "1=nonnegative"], {1: [priors.periodic(), priors.nonnegative()]}),
         (["day=periodic:7"], {"day": [priors.periodic(7)]}),
         (["day=autoregressive:1:7"], {"day": [priors.autoregressive((1, 7))]}),
-        (["none"], None),
+        (["none"], {}),
         (None, None),
     ],
 )
@@ -39,4 +39,4 @@ def test_axes_of_times_are_smooth_unless_the_user_says_otherwise():
     days = np.arange("2024-01", "2024-02", dtype="datetime64[D]")
     axes = Axes.of_columns({"place": None, "day": days})
     assert parse_priors(None, axes, range(2)) == {1: [priors.smooth()]}
-    assert parse_priors(["none"], axes, range(2)) is None
+    assert parse_priors(["none"], axes, range(2)) == {}

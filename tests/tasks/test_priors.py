@@ -366,3 +366,19 @@ def test_what_cannot_be_nonnegative_is_refused(case):
         call(y, mask)
     for word in words:
         assert word in str(raised.value)
+
+
+def test_where_days_are_missing_neighbours_speak_for_themselves():
+    """Unless single entries are missing, or the user says that there is nothing to know."""
+    rng = np.random.default_rng(0)
+    level = np.cumsum(rng.standard_normal((6, 30)), axis=1)  # of places, from day to day
+    x = level[:, :, None] + np.sin(np.arange(9)) + 0.05 * rng.standard_normal((6, 30, 9))
+    days = np.broadcast_to(rng.random((6, 30, 1)) < 0.7, x.shape)
+    options = {"truth": x, "random_state": 0, "max_steps": 4, "effort": "fast"}
+    found = tg.complete(x, days, **options)
+    assert found.info["gaps"] == "whole fibres along mode 2" and list(found.info["priors"]) == ["1"]
+    without = tg.complete(x, days, priors={}, **options)
+    assert "priors" not in without.info and found.test_error < without.test_error
+    assert "priors" not in tg.complete(x, rng.random(x.shape) < 0.7, **options).info
+    ring = tg.Structure.tensor_ring(x.shape, 2)
+    assert "priors" not in tg.fit(x, ring, days, random_state=0, max_sweeps=2).info

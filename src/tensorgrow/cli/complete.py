@@ -27,7 +27,8 @@ def run(
             help="What is known of an axis: [cyan]day=smooth[/], [cyan]hour=periodic[/], "
             "[cyan]day=periodic:7[/], [cyan]day=autoregressive:1:7[/], [cyan]place=nonnegative[/]; without "
             "a name, of every axis, or of rows and columns of a picture. May be given several times. By "
-            "default axes of times are smooth; [cyan]none[/] for nothing.",
+            "default axes of times are smooth, and where entries are missing in groups those whose "
+            "neighbours are alike; [cyan]none[/] for nothing.",
             rich_help_panel="Search",
         ),
     ] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rich.markup import escape
 from .._version import __version__
 from ..callbacks.signals import Interrupts
 from ..data.array_files import NETCDF, WRITABLE
+from ..data.devices import one_thread
 from ..data.sizes import bytes_text, stored_bytes
 from ..data.tensorization import Tensorization
 from ..errors import FileFormatError, OptionError, WriteError, counted
@@ -127,7 +129,9 @@ def finish(
 ) -> None:
     """Save everything, print the result, and exit with 130 if the run was interrupted, or is now."""
     result = with_source(result, data, seed)
-    with Interrupts() as interrupts:
+    # Two threads that wait for each other take longer over a small array than one, on busy machines many times.
+    is_small = result.structure.num_entries <= 1_000_000
+    with Interrupts() as interrupts, one_thread() if is_small else nullcontext():
         interrupts.hold()  # until everything is written
         comparison = data.compare(result)
         if comparison is not None:

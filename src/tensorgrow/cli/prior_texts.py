@@ -14,7 +14,7 @@ KNOWN = "smooth, smooth:2, periodic, periodic:7, autoregressive:1:7, nonnegative
 def parse_priors(
     texts: Sequence[str] | None, axes: Axes | None, every: Iterable[int]
 ) -> dict[int | str, list[Prior]] | None:
-    """Read priors by axis; without any, axes of times are smooth.
+    """Read priors by axis; without any, axes of times are smooth, or None: the data tells.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def parse_priors(
     for text in texts:
         axis, equals, name = text.rpartition("=")
         if name == "none" and not equals and len(texts) == 1:
-            return None
+            return {}
         prior = _parse(name)
         places: list[int | str] = list(every)
         if equals:

@@ -97,7 +97,9 @@ def complete(
         What is known of the axes, by their numbers or names: ``{"day": tensorgrow.priors.smooth(), "sensor":
         tensorgrow.priors.graph(adjacency)}``, several for one axis in a list; or "nonnegative" for all of
         them, so that no entry is negative. Places of an axis without any entry are filled by what its prior
-        says. Strengths that are left open are chosen on the held-out entries, as the ridge is.
+        says. Strengths that are left open are chosen on the held-out entries, as the ridge is. None: where
+        entries are missing in groups, axes along which known neighbours are alike are smooth
+        (``result.info["priors"]``); ``{}`` for no prior.
     max_error
         Stop at this relative error on the held-out entries.
     max_parameters, max_steps, max_seconds

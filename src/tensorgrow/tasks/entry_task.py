@@ -14,11 +14,14 @@ import torch
 from ..data.arrays import exponent_for, floor_exponent, largest, scale_out, times_power
 from ..data.devices import one_blas_thread, one_thread
 from ..data.fingerprint import fingerprint_positions, fingerprint_tensors
+from ..data.gaps import Gaps
 from ..data.holdout import Split, positions_in, warn_of_gaps
+from ..data.neighbours import find_alike
 from ..data.observations import Observations, as_observations
 from ..data.tensorization import Tensorization
 from ..network import TensorNetwork
 from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
+from ..priors import smooth
 from ..results import Errors, Result
 from ..search import HeldOutSearch
 from ..structure import Structure
@@ -61,6 +64,8 @@ class EntryTask(ObservationTask):
             held_out = split.entries_of(seen, memory, observed.x, for_split)
             seen, held_out = _remember(seen, held_out, memory)
         warn_of_gaps(seen)
+        if structure is None:
+            self.request = request = _with_neighbours(request, self.gaps, seen)
         self.shape = seen.shape
         self.note_axes(observed.x, seen.axes)
         # Fits of other losses depend on how far from the data they start, so that they always have one unit.
@@ -218,6 +223,18 @@ class EntryTask(ObservationTask):
         everything = [self.indices, self.values, self.weights]
         held_out = 0 if self.held_out is None else fingerprint_positions(self.indices[self.held_out])
         return {"observations": fingerprint_tensors(everything), "held_out": held_out}
+
+
+def _with_neighbours(request: Request, gaps: Gaps | None, seen: Observations) -> Request:
+    """Where entries are missing together and nothing is said of the axes: those are smooth that seem so.
+
+    Single gaps have known entries all around them, which say more. Along fibres that are missing whole there
+    is nothing to continue, and digits have a smoothness of their own.
+    """
+    if request.priors is not None or request.tensorize is not None or gaps is None or gaps.are_random:
+        return request
+    found = find_alike(seen, (k for k in range(seen.order) if k not in gaps.whole))
+    return replace(request, priors={axis: smooth() for axis in found}) if found else request
 
 
 def _in_digits(positions: torch.Tensor, how: Tensorization) -> torch.Tensor:

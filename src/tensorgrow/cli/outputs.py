@@ -129,7 +129,7 @@ def finish(
 ) -> None:
     """Save everything, print the result, and exit with 130 if the run was interrupted, or is now."""
     result = with_source(result, data, seed)
-    # Two threads that wait for each other take longer over a small array than one, on busy machines many times.
+    # Over a small array two threads that wait for each other take longer than one.
     is_small = result.structure.num_entries <= 1_000_000
     with Interrupts() as interrupts, one_thread() if is_small else nullcontext():
         interrupts.hold()  # until everything is written

@@ -49,4 +49,5 @@ def _neighbours(
     order = np.lexsort((places, fibre))
     fibre, places, values = fibre[order], places[order], values[order]
     pairs = (fibre[1:] == fibre[:-1]) & (places[1:] == places[:-1] + 1)
-    return np.square(np.abs(values[1:][pairs] - values[:-1][pairs]), dtype=np.float64)
+    apart: npt.NDArray[np.float64] = np.abs(values[1:][pairs] - values[:-1][pairs]).astype(np.float64)
+    return apart * apart

@@ -10,6 +10,7 @@ import torch
 
 from ..callbacks.signals import interruptible
 from ..data.devices import check_memory
+from ..errors import warn
 from ..losses import squared
 from ..network import TensorNetwork
 from ..objectives import NO_PRIORS, HeldOut, Penalties
@@ -130,6 +131,14 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             converged = search.context.is_converged if fit is None else fit.num_sweeps < options.final_sweeps
             stop = StopReason.CONVERGED if converged else StopReason.MAX_STEPS
             stop = StopReason.MAX_SECONDS if is_late else stop
+        if stop is StopReason.NOTHING_LEARNED:
+            data = search.problem.objective
+            warn(
+                f"nothing was learned: the error on {data.num_held_out:,} held-out entries is "
+                f"{answer.measure / search.problem.scale:.3g} of that of predicting zero, no measurable gain, "
+                f"from {data.num_fitted:,} fitted entries for {answer.size:,} parameters. More entries, priors "
+                "of the axes, edges that are known, or another shape may help"
+            )
         chosen = {"ridge": tuned.ridge}
         if tuned.penalties.is_open:
             chosen["prior_strength"] = tuned.penalties.strength

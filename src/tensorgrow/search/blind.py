@@ -35,8 +35,8 @@ SURE, LIKELY = 3.0, 2.0
 def has_learned(objective: HeldOut, fitted: Fitted, errors: float) -> bool:
     """Whether a network predicts held-out entries better than zero does, by so many standard errors.
 
-    True where that cannot be told. Two tests, as either alone errs: the gain of each entry is dominated by
-    the largest ones where there are few, and the norm of the residuals does not see small gains.
+    True where that cannot be told. Two tests, as either alone errs: where there are few entries, the largest
+    ones dominate the gain and its standard error, and the norm of the residuals does not see small gains.
     """
     structure = fitted.network.structure
     gain = objective.validation_gain(structure, objective.to_arrays(fitted.network))
@@ -46,7 +46,7 @@ def has_learned(objective: HeldOut, fitted: Fitted, errors: float) -> bool:
     mean, error = gain
     if mean > errors * error:
         return True
-    return fitted.validation < norm * (1.0 - SURE / math.sqrt(2.0 * max(objective.num_held_out, 1)))
+    return fitted.validation < norm * (1.0 - 0.5 * errors / math.sqrt(2.0 * max(objective.num_held_out, 1)))
 
 
 def starting_structures(problem: Problem, strengths: Mapping[Edge, float]) -> list[Structure]:

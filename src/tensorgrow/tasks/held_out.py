@@ -132,12 +132,12 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             stop = StopReason.CONVERGED if converged else StopReason.MAX_STEPS
             stop = StopReason.MAX_SECONDS if is_late else stop
         if stop is StopReason.NOTHING_LEARNED:
-            data = search.problem.objective
+            data, share = search.problem.objective, answer.measure / search.problem.scale
             warn(
-                f"nothing was learned: the error on {data.num_held_out:,} held-out entries is "
-                f"{answer.measure / search.problem.scale:.3g} of that of predicting zero, no measurable gain, "
-                f"from {data.num_fitted:,} fitted entries for {answer.size:,} parameters. More entries, priors "
-                "of the axes, edges that are known, or another shape may help"
+                f"nothing was learned: the error on {data.num_held_out:,} held-out entries is {share:.3g} of "
+                "that of predicting zero, no measurable gain. More entries "
+                f"(there are {data.num_fitted:,} for {answer.size:,} parameters), priors of the axes, edges "
+                "that are known, or another shape may help"
             )
         chosen = {"ridge": tuned.ridge}
         if tuned.penalties.is_open:

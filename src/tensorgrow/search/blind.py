@@ -2,9 +2,9 @@
 
 A network whose entries have balanced signs looks like noise to a fit of rank one, and to every edge that is
 scored beside it. What interacts still shows in the magnitudes of entries; along those pairs of modes, ALS
-from random cores of a small rank finds some such networks. How many entries that takes depends on the shape:
-of 16^6 entries, about 100 for each parameter (a train of rank 3: none of 3 seeds with 20, some with 100); of
-8^4 or 6^5, ten (a train of rank 2: nearly all starts).
+from random cores of a small rank finds some such networks. How many entries that takes depends on the shape.
+Trains of rank 2 over 8^4 and 6^5 are found by most starts from ten entries per parameter. Of a train of rank 3
+over 16^6, none of 18 starts found anything from 20, none of 10 from 50, and one of 3 from 100.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..structure import Edge, Structure
 from .problem import Problem
 from .state import Fitted
 
-# Ranks of the starts, in turn. One more than needed finds a network more often than the rank itself: trains
-# of rank 2 over 6^5 from 10 entries per parameter, 17 of 18 starts instead of 12.
+# Ranks of the starts, in turn. One more than needed finds a network more often than the rank itself: of
+# trains of rank 2 over 6^5 from ten entries per parameter, 34 of 36 starts instead of 27.
 RANKS = (3, 2, 4)
 # Random starts of every structure and rank.
 REPEATS = 2
-# A strong ridge keeps the first sweeps from fitting single entries: trains of rank 2 over 8^4 and 6^5, 47 of
-# 48 starts found the network at 0.3, 42 at 0.1 and 40 at 0.01.
+# A strong ridge keeps the first sweeps from fitting single entries: of trains of rank 2 over 8^4 and 6^5, 47
+# of 48 starts found the network at 0.3, 44 at 0.1 and 39 at 0.01.
 START_RIDGE = 0.3
 # Starts that find a network do so within 25 sweeps or so.
 START_SWEEPS, START_TOLERANCE = 40, 1e-3

@@ -3,8 +3,8 @@
 A network whose entries have balanced signs looks like noise to a fit of rank one, and to every edge that is
 scored beside it. What interacts still shows in the magnitudes of entries; along those pairs of modes, ALS
 from random cores of a small rank finds some such networks. How many entries that takes depends on the shape.
-Trains of rank 2 over 8^4 and 6^5 are found by most starts from ten entries per parameter. Of a train of rank 3
-over 16^6, none of 18 starts found anything from 20, none of 10 from 50, and one of 3 from 100.
+Trains of rank 2 over 8^4 and 6^5 are found by most starts from ten entries per parameter. Of a train of rank
+3 over 16^6, none of 18 starts found anything from 20, none of 10 from 50, and one of 3 from 100.
 """
 
 from __future__ import annotations
@@ -27,16 +27,23 @@ REPEATS = 2
 START_RIDGE = 0.3
 # Starts that find a network do so within 25 sweeps or so.
 START_SWEEPS, START_TOLERANCE = 40, 1e-3
-# Standard errors that a gain on held-out entries must have. A start is the best of some twenty, the best
-# network of a growth one of few that were chosen by other entries.
-SURE, LIKELY = 3.0, 2.0
+# Standard errors that a mean gain on held-out entries must have: held-out entries chose the network among some
+# twenty, of which one would be 2 standard errors above zero by chance in a third of all runs.
+SURE = 3.0
+# The same of the norm of residuals, for a network that grew and for a random start.
+GROWN, STARTED = 1.0, 3.0
 
 
 def has_learned(objective: HeldOut, fitted: Fitted, errors: float) -> bool:
-    """Whether a network predicts held-out entries better than zero does, by so many standard errors.
+    """Whether a network predicts held-out entries measurably better than zero does.
 
     True where that cannot be told. Two tests, as either alone errs: where there are few entries, the largest
     ones dominate the gain and its standard error, and the norm of the residuals does not see small gains.
+
+    Parameters
+    ----------
+    errors
+        Standard errors by which the norm of residuals must be smaller than without a network.
     """
     structure = fitted.network.structure
     gain = objective.validation_gain(structure, objective.to_arrays(fitted.network))
@@ -44,9 +51,9 @@ def has_learned(objective: HeldOut, fitted: Fitted, errors: float) -> bool:
     if gain is None or not norm or fitted.validation is None:
         return True
     mean, error = gain
-    if mean > errors * error:
+    if mean > SURE * error:
         return True
-    return fitted.validation < norm * (1.0 - 0.5 * errors / math.sqrt(2.0 * max(objective.num_held_out, 1)))
+    return fitted.validation < norm * (1.0 - errors / math.sqrt(2.0 * max(objective.num_held_out, 1)))
 
 
 def starting_structures(problem: Problem, strengths: Mapping[Edge, float]) -> list[Structure]:

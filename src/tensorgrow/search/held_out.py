@@ -28,11 +28,11 @@ from ..results import best_on_path
 from ..steps import StopReason
 from ..structure import Structure
 from .blind import (
-    LIKELY,
+    GROWN,
     START_RIDGE,
     START_SWEEPS,
     START_TOLERANCE,
-    SURE,
+    STARTED,
     has_learned,
     starting_structures,
 )
@@ -201,7 +201,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         """Whether the growth from rank one has learned nothing, as far as held-out entries tell."""
         if self.start.init is not None or self.state.start > 0 or self._is_reached(self.best):
             return False
-        return not has_learned(self.problem.objective, self.best, LIKELY)
+        return not has_learned(self.problem.objective, self.best, GROWN)
 
     @cached_property
     def _starts(self) -> list[Structure]:
@@ -221,7 +221,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         problem = self._at(ridge, state.strength)
         trial = refit(problem, network, sweeps=START_SWEEPS, tolerance=START_TOLERANCE)
         state.tries += 1
-        if trial.measure < self.best.measure and has_learned(problem.objective, trial, SURE):
+        if trial.measure < self.best.measure and has_learned(problem.objective, trial, STARTED):
             state.current, state.ridge, state.tuned_size, state.gains = trial, ridge, 0, {}
             self._tune()
             self._note_best()

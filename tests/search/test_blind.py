@@ -9,7 +9,7 @@ import torch
 from tensorgrow import GreedyOptions, Structure, TensorNetwork
 from tensorgrow.objectives import ObservedLeastSquares
 from tensorgrow.search import Context, EdgePolicy, HeldOutProblem
-from tensorgrow.search.blind import GROWN, STARTED, has_learned, starting_structures
+from tensorgrow.search.blind import has_learned, starting_structures
 from tensorgrow.search.grow import measure
 
 DIMS = (5,) * 4
@@ -66,7 +66,7 @@ def test_a_network_has_learned_something_where_held_out_entries_agree():
     noise = torch.randn(len(values), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     for share, learned in ((3.0, True), (1.0, True), (0.0, False)):
         problem = _problem(share * values + float(values.std()) * noise)
-        assert has_learned(problem.objective, measure(problem, network), STARTED) is learned
+        assert has_learned(problem.objective, measure(problem, network)) is learned
 
 
 def test_a_gain_on_few_entries_counts_if_it_is_large():
@@ -84,4 +84,4 @@ def test_a_gain_on_few_entries_counts_if_it_is_large():
         EdgePolicy(None),
         Context(torch.Generator().manual_seed(0)),
     )
-    assert has_learned(objective, measure(problem, network), GROWN)
+    assert has_learned(objective, measure(problem, network))

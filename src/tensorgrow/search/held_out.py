@@ -28,11 +28,9 @@ from ..results import best_on_path
 from ..steps import StopReason
 from ..structure import Structure
 from .blind import (
-    GROWN,
     START_RIDGE,
     START_SWEEPS,
     START_TOLERANCE,
-    STARTED,
     has_learned,
     starting_structures,
 )
@@ -201,7 +199,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         """Whether the growth from rank one has learned nothing, as far as held-out entries tell."""
         if self.start.init is not None or self.state.start > 0 or self._is_reached(self.best):
             return False
-        return not has_learned(self.problem.objective, self.best, GROWN)
+        return not has_learned(self.problem.objective, self.best)
 
     @cached_property
     def _starts(self) -> list[Structure]:
@@ -221,7 +219,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         problem = self._at(ridge, state.strength)
         trial = refit(problem, network, sweeps=START_SWEEPS, tolerance=START_TOLERANCE)
         state.tries += 1
-        if trial.measure < self.best.measure and has_learned(problem.objective, trial, STARTED):
+        if trial.measure < self.best.measure and has_learned(problem.objective, trial):
             state.current, state.ridge, state.tuned_size, state.gains = trial, ridge, 0, {}
             self._tune()
             self._note_best()

@@ -17,6 +17,8 @@ Claims measured, default options apart from what is named:
 * scaling: seconds per sweep and memory against observations and ranks; linear in the observations.
 * recovery: planted networks from 10 noiseless entries per parameter: below 1e-6 at the planted size in 18 of
   20 seeds; with 1 % noise within 20 % of that size.
+* blind: planted networks of mean zero, of which a fit of rank one sees nothing, over 16^6 at rank 3 and
+  smaller: recovered, or refused with the reason.
 * degenerate: data that determines too little, or is spoilt: finite results, honest warnings.
 
 Rivals on the same entries: TT-ALS, TR-ALS, CP and Tucker (see rivals.py), each at the rank with the smallest
@@ -34,7 +36,7 @@ from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row
 
 from ..benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
-from . import command, photos, pictures, planted, scaling, stream, traffic
+from . import blind, command, photos, pictures, planted, scaling, stream, traffic
 from .runs import report_claims
 
 __all__ = ["BENCHMARK"]
@@ -43,6 +45,7 @@ Cases = Callable[[BenchmarkSettings], list[Case]]
 Work = Callable[[Row, BenchmarkSettings], Row]
 PARTS: dict[str, tuple[Cases, Work]] = {
     "recovery": (planted.recovery_cases, planted.recover),
+    "blind": (blind.cases, blind.run),
     "degenerate": (planted.degenerate_cases, planted.endure),
     "einstein": (pictures.einstein_cases, pictures.run),
     "images": (pictures.image_cases, pictures.run),
@@ -91,6 +94,7 @@ def tables(results: Results) -> dict[str, list[Row]]:
         "scaling: exponents": scaling.slopes(results),
         "scaling: the whole run": scaling.whole_table(results),
         "recovery": planted.recovery_table(results),
+        "blind": blind.table(results),
         "degenerate": planted.degenerate_table(results),
     }
 
@@ -106,6 +110,7 @@ def all_claims(results: Results) -> list[Row]:
         *stream.claims(results),
         *scaling.claims(results),
         *planted.recovery_claims(results),
+        *blind.claims(results),
         *planted.degenerate_claims(results),
     ]
     return [c for c in claims if c["met"] is not None]

@@ -34,6 +34,11 @@ class StopReason(Enum):
         "The error on held-out entries no longer falls: a larger network would fit noise. More observations, "
         "another tensorisation or more effort may go further."
     )
+    NOTHING_LEARNED = (
+        "No network predicts held-out entries measurably better than zero does, from rank one or from random "
+        "starts of small rank: the entries are noise, or too few to find what is in them. More entries, "
+        "priors of the axes, edges that are known, or another shape may help."
+    )
     CONVERGED = "The fit has converged. A larger structure would fit better."
     FINISHED = (
         "The search made all its rounds. More rounds, another seed, or another weight of size against error "
@@ -110,7 +115,8 @@ class Step(Record):
         "start", "grow" (an edge), "term" (a rank more along a spanning tree), "shrink", "split", "tree" (the
         smallest tree that bounds on ranks allow), "decompose" (a smaller network for the completed tensor),
         "regrow" (ranks given up and others grown), "exchange" (the same within what a budget leaves over),
-        "refit"; of a baseline "fit", one per structure.
+        "try" (a random start of small rank, where rank one is blind), "refit"; of a baseline "fit", one per
+        structure.
     start
         Number of the growth from scratch this step belongs to.
     """

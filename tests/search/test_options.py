@@ -12,7 +12,7 @@ import tensorgrow as tg
 from tensorgrow import GreedyOptions
 from tensorgrow.search import GradientSearch, GreedySearch, HeldOutSearch, run
 from tensorgrow.search.options import EffortOptions, FitOptions, GrowthOptions, ReductionOptions, ScoreOptions
-from tests.search.factories import SMALL, make_gradient, make_held_out, make_search
+from tests.search.factories import SMALL, make_gradient, make_held_out, make_search, noisy
 
 
 @pytest.mark.parametrize("name", ["edge_score", "scoring", "slice_init"])
@@ -279,7 +279,9 @@ RUNS = {
     ],
     HeldOutSearch: [
         lambda o: make_held_out(
-            SMALL, o.replace(regrow_cycles=1, overshoot=0.1, patience=2), max_parameters=40
+            noisy((5, 5, 5, 3), level=0.1),  # enough entries to learn from
+            o.replace(regrow_cycles=1, overshoot=0.1, patience=2),
+            max_parameters=70,
         ),
         lambda o: make_held_out(
             SMALL,

@@ -184,6 +184,17 @@ class HeldOut(LeastSquares):
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
         return self.losses(structure, arrays)[1] if self.num_held_out else None
 
+    def validation_gain(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float] | None:
+        """How much smaller squared residuals of held-out numbers are than without a network.
+
+        Their mean, and its standard error; None where this data cannot tell.
+        """
+        return None
+
+    def interactions(self) -> dict[Edge, float] | None:
+        """By how many standard errors pairs of modes interact; None where this data cannot tell."""
+        return None
+
 
 class Differentiable(ABC):
     """A loss that gradients can be taken of."""

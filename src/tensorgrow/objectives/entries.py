@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -17,6 +18,7 @@ from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut
 from .entry_slices import EntryPairProblem
 from .entry_sums import SliceTable, gram_bytes, rows_bytes, solve_core
+from .magnitudes import interactions
 from .slices import PairProblem
 
 # Ridges from here on smooth so much that rows in single precision cost nothing.
@@ -154,6 +156,21 @@ class ObservedLeastSquares(ListedLeastSquares):
         if not len(held):
             return None
         return self.loss_at(self._at(self.index.held_out_entries, structure, arrays), held)
+
+    def validation_gain(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float] | None:
+        held = self.index.held_out
+        if len(held) < 2:
+            return None
+        true, found = self.values[held], self._at(self.index.held_out_entries, structure, arrays)
+        gains = true.abs().double().square() - (true - found).abs().double().square()
+        if self.index.scale is not None:
+            gains = gains * self.index.scale[held].double().square()
+        return float(gains.mean()), float(gains.std()) / math.sqrt(len(held))
+
+    def interactions(self) -> dict[Edge, float] | None:
+        fitted = self.index.fitted
+        columns = torch.stack([c[fitted] for c in self.index.entries.columns], 1)
+        return interactions(columns, self.values[fitted], self.dims)
 
     def residual(self, network: TensorNetwork) -> ObservedLeastSquares:
         rest = self.values - self.predict(network.structure, self.to_arrays(network))

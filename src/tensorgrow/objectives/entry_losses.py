@@ -48,6 +48,9 @@ class ReweightedLeastSquares(ObservedLeastSquares):
 
     # -- loss ------------------------------------------------------------------------------------------
 
+    def validation_gain(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float] | None:
+        return None  # the deviance of zero is not what to compare with: it stands for a rate of one, say
+
     @cached_property
     def _least(self) -> torch.Tensor:
         """What each value loses under its best prediction."""

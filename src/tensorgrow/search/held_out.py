@@ -2,7 +2,8 @@
 
 Phases of a run::
 
-    start -> grow ... grow -> (within a budget: split -> grow ... -> exchange ... -> regrow ...)
+    start -> grow ... grow -> (where nothing is learned: try ... -> grow ...)
+          -> (within a budget: split -> grow ... -> exchange ... -> regrow ...)
           -> shrink and split ... -> done
 
 and once more from the start where that pays.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
 from ..errors import MemoryLimitError
@@ -24,6 +26,14 @@ from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares, HeldOut
 from ..results import best_on_path
 from ..steps import StopReason
+from ..structure import Structure
+from .blind import (
+    START_RIDGE,
+    START_SWEEPS,
+    START_TOLERANCE,
+    has_learned,
+    starting_structures,
+)
 from .cuts import SVD_COPIES, CutBounds
 from .greedy import GreedySearch
 from .grow import Care, grow_once, measure, refit
@@ -60,9 +70,13 @@ class HeldOutState(NetworkState):
         The best network of earlier starts, its ridge and its strength.
     unsplit, unsplit_ridge
         Held-out loss of the best network, and the ridge, when a node was last split within a budget.
+    tries
+        Random starts of small rank so far.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"unsplit", "unsplit_ridge", "strength", "earlier_strength"})
+    later: ClassVar[frozenset[str]] = frozenset(
+        {"unsplit", "unsplit_ridge", "strength", "earlier_strength", "tries"}
+    )
 
     cycles: int = 0
     stalls: int = 0
@@ -77,6 +91,7 @@ class HeldOutState(NetworkState):
     unsplit_ridge: float | None = None
     strength: float | None = None
     earlier_strength: float | None = None
+    tries: int = 0
 
 
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
@@ -127,6 +142,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         return {
             "start": self._start,
             "grow": self._grow,
+            "try": self._try,
             "exchange": self._exchange,
             "regrow": self._regrow,
             "shrink": self._shrink,
@@ -179,6 +195,39 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             self._end_growth(StopReason.VALIDATION)
 
     @property
+    def _is_blind(self) -> bool:
+        """Whether the growth from rank one has learned nothing, as far as held-out entries tell."""
+        if self.start.init is not None or self.state.start > 0 or self._is_reached(self.best):
+            return False
+        return not has_learned(self.problem.objective, self.best)
+
+    @cached_property
+    def _starts(self) -> list[Structure]:
+        """Structures of small rank to start from; the same ones whenever the run is resumed."""
+        strengths = self.problem.objective.interactions()
+        return [] if strengths is None else starting_structures(self.problem, strengths)
+
+    def _try(self) -> None:
+        """A random start of small rank, to grow from if it has learned something."""
+        state = self.state
+        if state.tries >= len(self._starts):
+            state.current = state.best = self._smallest_of_the_best()
+            self._end(StopReason.NOTHING_LEARNED)
+            return
+        network = self.start.random(self._starts[state.tries], self.context.generator)
+        ridge = START_RIDGE if RIDGE in self._free_knobs else state.ridge
+        problem = self._at(ridge, state.strength)
+        trial = refit(problem, network, sweeps=START_SWEEPS, tolerance=START_TOLERANCE)
+        state.tries += 1
+        if trial.measure < self.best.measure and has_learned(problem.objective, trial):
+            state.current, state.ridge, state.tuned_size, state.gains = trial, ridge, 0, {}
+            self._tune()
+            self._note_best()
+            state.phase = "shrink" if self._is_reached(self.current) else "grow"
+            trial = self.current
+        self._record("try", fitted=trial)
+
+    @property
     def _is_near_budget(self) -> bool:
         """Whether two growths without a gain are enough to stop."""
         budget = self.limits.max_parameters
@@ -220,6 +269,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _end_growth(self, reason: StopReason) -> None:
         """Continue from the network to return; within a budget, first from one that a split makes smaller."""
         state = self.state
+        if self._is_blind:
+            state.phase = "try"
+            return
         is_no_better = state.unsplit is not None and self.best.measure >= state.unsplit
         if is_no_better:  # the last split led to nothing
             state.ridge = state.unsplit_ridge

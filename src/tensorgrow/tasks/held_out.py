@@ -10,6 +10,7 @@ import torch
 
 from ..callbacks.signals import interruptible
 from ..data.devices import check_memory
+from ..errors import warn
 from ..losses import squared
 from ..network import TensorNetwork
 from ..objectives import NO_PRIORS, HeldOut, Penalties
@@ -134,6 +135,14 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             converged = search.context.is_converged if fit is None else fit.num_sweeps < options.final_sweeps
             stop = StopReason.CONVERGED if converged else StopReason.MAX_STEPS
             stop = StopReason.MAX_SECONDS if is_late else stop
+        if stop is StopReason.NOTHING_LEARNED:
+            data, share = search.problem.objective, answer.measure / search.problem.scale
+            warn(
+                f"nothing was learned: the error on {data.num_held_out:,} held-out entries is {share:.3g} of "
+                "that of predicting zero, no measurable gain. More entries "
+                f"(there are {data.num_fitted:,} for {answer.size:,} parameters), priors of the axes, edges "
+                "that are known, or another shape may help"
+            )
         chosen = {"ridge": tuned.ridge}
         if tuned.penalties.is_open:
             chosen["prior_strength"] = tuned.penalties.strength

@@ -184,10 +184,13 @@ class HeldOut(LeastSquares):
     def validation_loss(self, structure: Structure, arrays: Sequence[Array]) -> float | None:
         return self.losses(structure, arrays)[1] if self.num_held_out else None
 
-    def validation_gain(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float] | None:
+    def validation_gain(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[float, float, float] | None:
         """How much smaller squared residuals of held-out numbers are than without a network.
 
-        Their mean, and its standard error; None where this data cannot tell.
+        Their mean difference, its standard error, and that of the norm of the numbers relative to it; None
+        where this data cannot tell.
         """
         return None
 

@@ -157,15 +157,20 @@ class ObservedLeastSquares(ListedLeastSquares):
             return None
         return self.loss_at(self._at(self.index.held_out_entries, structure, arrays), held)
 
-    def validation_gain(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float] | None:
+    def validation_gain(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[float, float, float] | None:
         held = self.index.held_out
         if len(held) < 2:
             return None
         true, found = self.values[held], self._at(self.index.held_out_entries, structure, arrays)
-        gains = true.abs().double().square() - (true - found).abs().double().square()
+        sizes, rest = true.abs().double().square(), (true - found).abs().double().square()
         if self.index.scale is not None:
-            gains = gains * self.index.scale[held].double().square()
-        return float(gains.mean()), float(gains.std()) / math.sqrt(len(held))
+            weights = self.index.scale[held].double().square()
+            sizes, rest = weights * sizes, weights * rest
+        gain, level, root = sizes - rest, float(sizes.mean()), math.sqrt(len(held))
+        of_norm = 0.5 * float(sizes.std()) / root / level if level else 0.0
+        return float(gain.mean()), float(gain.std()) / root, of_norm
 
     def interactions(self) -> dict[Edge, float] | None:
         fitted = self.index.fitted

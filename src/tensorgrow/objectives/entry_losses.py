@@ -48,7 +48,9 @@ class ReweightedLeastSquares(ObservedLeastSquares):
 
     # -- loss ------------------------------------------------------------------------------------------
 
-    def validation_gain(self, structure: Structure, arrays: Sequence[Array]) -> tuple[float, float] | None:
+    def validation_gain(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[float, float, float] | None:
         return None  # the deviance of zero is not what to compare with: it stands for a rate of one, say
 
     @cached_property

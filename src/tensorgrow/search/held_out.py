@@ -197,9 +197,15 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     @property
     def _is_blind(self) -> bool:
         """Whether the growth from rank one has learned nothing, as far as held-out entries tell."""
-        if self.start.init is not None or self.state.start > 0 or self._is_reached(self.best):
+        if self.state.start > 0 or self._has_learned(self.best):
             return False
-        return not has_learned(self.problem.objective, self.best)
+        return self.state.tries < len(self._starts)
+
+    def _has_learned(self, fitted: Fitted) -> bool:
+        """Whether held-out entries do not say that a network from scratch has learned nothing."""
+        if self.start.init is not None or self._is_reached(fitted):
+            return True
+        return has_learned(self.problem.objective, fitted)
 
     @cached_property
     def _starts(self) -> list[Structure]:
@@ -210,9 +216,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _try(self) -> None:
         """A random start of small rank, to grow from if it has learned something."""
         state = self.state
-        if state.tries >= len(self._starts):
-            state.current = state.best = self._smallest_of_the_best()
-            self._end(StopReason.NOTHING_LEARNED)
+        if state.tries >= len(self._starts):  # as if there were none
+            assert state.outcome is not None
+            self._end_growth(state.outcome)
             return
         network = self.start.random(self._starts[state.tries], self.context.generator)
         ridge = START_RIDGE if RIDGE in self._free_knobs else state.ridge
@@ -270,7 +276,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         """Continue from the network to return; within a budget, first from one that a split makes smaller."""
         state = self.state
         if self._is_blind:
-            state.phase = "try"
+            state.phase, state.outcome = "try", reason
             return
         is_no_better = state.unsplit is not None and self.best.measure >= state.unsplit
         if is_no_better:  # the last split led to nothing
@@ -403,8 +409,10 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state.best = state.current
         if self._another_start_pays:
             self._start_again()
-        else:
+        elif self.answer is None or self._has_learned(self.answer):
             self._end(state.outcome or StopReason.TARGET_REACHED)
+        else:
+            self._end(StopReason.NOTHING_LEARNED)
 
     @property
     def _another_start_pays(self) -> bool:

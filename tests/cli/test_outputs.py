@@ -34,6 +34,7 @@ JSON_FIELDS = {
     "error_name": str,
     "validation_error": float | None,
     "test_error": float | None,
+    "gaps": str | None,
     "array_error": float | None,
     "psnr": float | None,
     "interpolation": dict | None,

@@ -24,6 +24,8 @@ from .slices import PairProblem
 # Ridges from here on smooth so much that rows in single precision cost nothing.
 SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+# Held-out entries from which their standard error says something.
+ENOUGH = 25
 # Numbers held while entries of the network are computed: on the CPU they stay in cache.
 VALUE_ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 23}
 
@@ -161,7 +163,7 @@ class ObservedLeastSquares(ListedLeastSquares):
         self, structure: Structure, arrays: Sequence[Array]
     ) -> tuple[float, float, float] | None:
         held = self.index.held_out
-        if len(held) < 2:
+        if len(held) < ENOUGH:
             return None
         true, found = self.values[held], self._at(self.index.held_out_entries, structure, arrays)
         sizes, rest = true.abs().double().square(), (true - found).abs().double().square()

@@ -18,7 +18,6 @@ SHORT = {
     "options": tg.GreedyOptions.for_completion("fast").replace(patience=1),
     "edges": "chain",
     "random_state": 0,
-    "max_error": 1e-3,
 }
 
 

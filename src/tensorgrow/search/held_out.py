@@ -227,6 +227,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state.tries += 1
         if trial.measure < self.best.measure and has_learned(problem.objective, trial):
             state.current, state.ridge, state.tuned_size, state.gains = trial, ridge, 0, {}
+            state.outcome = None  # of the growth that it replaces
             self._tune()
             self._note_best()
             state.phase = "shrink" if self._is_reached(self.current) else "grow"

@@ -29,8 +29,8 @@ MEMBERS = {"fast": 1, "balanced": 4, "thorough": 7}
 # Parameters per fitted entry of these at most: beyond, a tenth of its error takes a member twice the time (a
 # 128x128 photograph from 30 %: held-out error .0835 at a quarter, .0744 at 0.44, .0695 at 0.56).
 MEMBER_SHARE = 1.0 / 3.0
-# What such a committee may take in all: half a minute for a small picture, two for one of 512x512 from 10 %.
-LEAST_SECONDS, SECONDS_PER_ENTRY = 20.0, 1.5e-3
+# What such a committee may take, apart from loading torch: half a minute in all for a small picture.
+LEAST_SECONDS, SECONDS_PER_ENTRY = 18.0, 1.25e-3
 # Shifts of members: multiples of these along the axes spread evenly, however many there are.
 STRIDES = (0.618034, 0.414214, 0.732051)
 

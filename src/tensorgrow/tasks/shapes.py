@@ -107,7 +107,7 @@ def as_members(task: EntryTask, members: int | None) -> list[EntryTask]:
         # A committee has members of every kind: all there is to choose is whether axes are cut.
         chosen = begin_in_best_shape(each, candidates(shape, whole)[: None if count == 1 else 2])
         if chosen.how is None:
-            return [task if is_hasty else chosen] if members in (None, 1) else _apart(task, members or 1)
+            return [_in_time(task) if is_hasty else chosen] if members in (None, 1) else _apart(task, count)
         shapes = member_shapes(shape, count, whole)
         rest = [each.in_shape(how, number) for number, how in enumerate(shapes) if how != chosen.how]
         return [chosen, *rest][: len(shapes)]
@@ -119,14 +119,20 @@ def as_members(task: EntryTask, members: int | None) -> list[EntryTask]:
 
 def _in_haste(task: EntryTask) -> EntryTask:
     """The task of a member whose errors others average out: it ends sooner, and in larger steps."""
-    other = task.in_shape(None)
-    fast, limits = GreedyOptions.for_completion("fast"), task.request.limits
+    other = _in_time(task)
+    fast = GreedyOptions.for_completion("fast")
     hasty = fast.replace(rank_increment=2, second_looks=0, tune_every=1.5, final_sweeps=15)
-    seconds = max(LEAST_SECONDS, SECONDS_PER_ENTRY * task.num_observations)
-    if limits.max_seconds is None:
-        limits = replace(limits, max_seconds=seconds)
-    other.request = replace(task.request, options=hasty, limits=limits)
+    other.request = replace(other.request, options=hasty)
     other.most_per_entry = MEMBER_SHARE
+    return other
+
+
+def _in_time(task: EntryTask) -> EntryTask:
+    """The task with a time limit where the user sets none."""
+    other, limits = task.in_shape(None), task.request.limits
+    if limits.max_seconds is None:
+        limits = replace(limits, max_seconds=max(LEAST_SECONDS, SECONDS_PER_ENTRY * task.num_observations))
+    other.request = replace(task.request, limits=limits)
     return other
 
 

@@ -46,14 +46,7 @@ def run(
             help="Processes that run the members; by default one for each core.", rich_help_panel="Search"
         ),
     ] = None,
-    keep_observed: Annotated[
-        bool,
-        typer.Option(
-            "--keep-observed/--predict-all",
-            help="Whether known entries keep their values in the output.",
-            rich_help_panel="Output",
-        ),
-    ] = True,
+    keep_observed: opt.KeepObserved = True,
 ) -> None:
     """Fill in the missing entries of an array, or of a table (.csv, .parquet) of entries.
 

@@ -68,6 +68,10 @@ Outputs = Annotated[
     ),
 ]
 Report = Annotated[Path | None, _output("--report", help="Write a page about the run (.html).")]
+KeepObserved = Annotated[
+    bool,
+    _output("--keep-observed/--predict-all", help="Whether known entries keep their values in the output."),
+]
 JsonOutput = Annotated[bool, _output("--json", help="Print the result as JSON instead of a table.")]
 Quiet = Annotated[bool, _output("--quiet", "-q", help="No live progress line, and no lines in its place.")]
 

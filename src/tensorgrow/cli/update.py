@@ -41,14 +41,7 @@ def run(
             rich_help_panel="Data",
         ),
     ] = None,
-    keep_observed: Annotated[
-        bool,
-        typer.Option(
-            "--keep-observed/--predict-all",
-            help="Whether known entries keep their values in the output.",
-            rich_help_panel="Output",
-        ),
-    ] = True,
+    keep_observed: opt.KeepObserved = True,
 ) -> None:
     """Fit a saved completion to new data: more entries, new slices along an axis, a later window.
 

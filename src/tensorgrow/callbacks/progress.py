@@ -83,15 +83,20 @@ class LogLines:
         self._last = time.monotonic()
 
     def on_step(self, search: AnySearch, step: Record) -> bool | None:
-        left = outlook(search.state.steps, search.limits, search.state.elapsed, search.patience)
-        self.note(f"{step.seconds:.0f} s, {describe_step(search, step)}" + (f"; {left}" if left else ""))
+        if self.is_due:
+            left = outlook(search.state.steps, search.limits, search.state.elapsed, search.patience)
+            self.note(f"{step.seconds:.0f} s, {describe_step(search, step)}" + (f"; {left}" if left else ""))
         return None
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the last line is long enough ago."""
+        return time.monotonic() - self._last >= self._every
+
     def note(self, line: str) -> None:
-        """Say a line, if the last one is long enough ago."""
-        now = time.monotonic()
-        if now - self._last >= self._every:
-            self._last = now
+        """Say a line, if it is due."""
+        if self.is_due:
+            self._last = time.monotonic()
             self._say(line)
 
     def on_end(self, search: AnySearch) -> None:

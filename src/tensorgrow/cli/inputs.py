@@ -173,9 +173,7 @@ def load_in_own_shape(
         return load_known(options, seed=seed), None
     source = load_known(replace(options, tensorize="none", order=None), seed=seed)
     assert isinstance(source, Input)  # tables have been taken above
-    shape = options.tensorize
-    is_chosen = shape == "auto" or (shape is None and (source.source.is_picture or source.array.ndim < 3))
-    if is_chosen and options.order is None:
+    if options.order is None and _is_auto(options, source.array, source.source):
         return source, "auto"
     how = _tensorization(source.array, source.source, options, None, some_missing=True)
     return source, None if how == source.how else how
@@ -228,12 +226,18 @@ def _mask(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return np.asarray(known)
 
 
+def _is_auto(options: DataOptions, array: Array, source: Source) -> bool:
+    """Whether the shape of the tensor is to be chosen: by default that of pictures, matrices and vectors."""
+    shape = options.tensorize
+    return shape == "auto" or (shape is None and (source.is_picture or array.ndim < 3))
+
+
 def _tensorization(
     array: Array, source: Source, options: DataOptions, max_error: float | None, some_missing: bool = False
 ) -> Tensorization:
     shape = options.tensorize
     order = None if options.order is None else options.order.literal
-    if shape == "auto" or (shape is None and (source.is_picture or array.ndim < 3)):
+    if _is_auto(options, array, source):
         if some_missing:
             return for_missing(array.shape, order)
         return tensorize(array, "auto", order=order, max_error=max_error or DEFAULT_ERROR)[1]

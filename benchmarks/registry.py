@@ -36,6 +36,7 @@ MODULES = (
     "compress",
     "gpu",
     "scale",
+    "speed",
 )
 # The experiments of the paper, which `tensorgrow reproduce` runs too.
 REPRODUCTION = "reproduction/"

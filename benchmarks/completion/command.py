@@ -23,7 +23,7 @@ from ..benchmark import BenchmarkSettings
 from .pictures import IMAGES, load
 from .runs import at_most, claim
 
-__all__ = ["block_means", "cases", "claims", "run", "table"]
+__all__ = ["block_means", "cases", "claims", "run", "run_command", "table"]
 
 RATES = (10, 30)
 SIDES = (128, 256)
@@ -55,11 +55,14 @@ def block_means(picture: np.ndarray, side: int) -> np.ndarray:
 
 def run(params: Row, settings: BenchmarkSettings) -> Row:
     """Run the command on one picture."""
+    return run_command(block_means(load(settings, params["source"]), params["side"]), params["rate"] / 100)
+
+
+def run_command(picture: np.ndarray, share: float) -> Row:
+    """Run the command on values from 0 to 1, of which it sees a share."""
     from PIL import Image
 
-    picture = block_means(load(settings, params["source"]), params["side"])
-    share = f"{params['rate'] / 100:g}"
-    line = [sys.executable, "-m", "tensorgrow", "complete", "photo.png", "--observed", share, "--json"]
+    line = [sys.executable, "-m", "tensorgrow", "complete", "photo.png", "--observed", f"{share:g}", "--json"]
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     source = str(Path(tg.__file__).resolve().parents[1])
     environment = {**os.environ, **dict.fromkeys(names, str(CORES)), "PYTHONPATH": source}

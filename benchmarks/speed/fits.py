@@ -1,4 +1,4 @@
-"""Part `fits`: `tensorgrow.fit` of a given structure beside TensorLy, at the same number of sweeps."""
+"""Part `fits`: `tensorgrow.fit` of a given structure beside TensorLy, at equal sweeps."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
             f"fits/{settings['label']}/cpu/{name}",
             {"item": name, "dims": list(dims), "rank": rank, "sweeps": SWEEPS},
             alone=True,
+            threads=1,
         )
         for name, (dims, rank) in items.items()
     ]
 
 
 def run(params: Row, settings: BenchmarkSettings) -> Row:
-    """Median seconds of both, after a call that is not counted, and the errors they end at."""
+    """Median CPU seconds of both on one thread after a first call, and the errors they end at."""
     dims, rank, sweeps = tuple(params["dims"]), params["rank"], params["sweeps"]
     is_ring = params["item"] in RINGS
     structure = tg.Structure.tensor_ring(dims, rank) if is_ring else tg.Structure.tucker(dims, rank)
@@ -87,7 +88,7 @@ def _time(call: Callable[[], float]) -> tuple[float, float]:
         for _ in range(REPEATS):
             with stopwatch() as watch:
                 error = call()
-            seconds.append(watch.wall)
+            seconds.append(watch.cpu)
     return statistics.median(seconds), error
 
 

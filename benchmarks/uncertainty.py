@@ -10,7 +10,7 @@ Five masks of everything, default settings:
 
 Claimed: a share between 88 and 92 % of the values that were hidden (at most 50,000 of each mask, drawn at
 random), mean over the masks. Beside them the intervals of a Bayesian CP factorisation by Gibbs sampling (the
-package `smurff` with its dependency `h5sparse-tensor`; skipped without them), at the rank with the smallest
+package `smurff`, extra "bayes"; skipped without it), at the rank with the smallest
 true error, which a user could not know: mean and standard deviation of 100 samples after 100 others, with the
 noise of the fit, taken as normal.
 """
@@ -143,7 +143,7 @@ def sample_cp(
     y: np.ndarray, seen: np.ndarray, where: np.ndarray, rank: int, samples: int
 ) -> tuple[tuple[np.ndarray, np.ndarray], Row]:
     """Means and half widths of intervals at positions by a Bayesian CP factorisation; its size."""
-    smurff: Any = import_package("smurff", "Bayesian CP needs smurff and h5sparse-tensor", "bench")
+    smurff: Any = import_package("smurff", "the Bayesian CP needs smurff", "bayes")
     known = y[seen]
     middle, scale = known.mean(), known.std()
 

@@ -14,6 +14,8 @@ made in the same session on the same machine with its `src` first in PYTHONPATH 
   fewer than 5,000 parameters.
 * fits: `tensorgrow.fit` at least 10 times faster than TensorLy at the same number of sweeps.
 
+Part `efforts` claims nothing: seconds that users can expect of the efforts on one core.
+
 Sweeps on a GPU are in the benchmark `gpu`.
 """
 
@@ -36,6 +38,7 @@ PARTS: dict[str, tuple[Cases, Work]] = {
     "legs": (decompositions.leg_cases, decompositions.run),
     "images": (decompositions.image_cases, decompositions.run),
     "hidden": (decompositions.hidden_cases, decompositions.run),
+    "efforts": (decompositions.effort_cases, decompositions.run),
     "entries": (entries.cases, entries.run),
     "density": (density.cases, density.run),
     "fits": (fits.cases, fits.run),
@@ -57,6 +60,7 @@ def report(results: Results) -> Report:
     out = Report("Speed")
     tables = {
         "decompositions": decompositions.table(results),
+        "efforts": decompositions.effort_table(results),
         "entries": entries.table(results),
         "density": density.table(results),
         "fits": fits.table(results),

@@ -16,7 +16,16 @@ from ..benchmark import BenchmarkSettings
 from ..completion.runs import claim
 from ..timing import timed_decompose
 
-__all__ = ["claims", "hidden_cases", "image_cases", "leg_cases", "run", "table"]
+__all__ = [
+    "claims",
+    "effort_cases",
+    "effort_table",
+    "hidden_cases",
+    "image_cases",
+    "leg_cases",
+    "run",
+    "table",
+]
 
 EFFORTS = ("balanced", "fast")
 # Large legs: names and errors. The last two have no small core.
@@ -26,6 +35,10 @@ SMALL_CORES = ("field", "cube", "video")
 IMAGES = {"A@0.105": ("A", 0.105), "A@0.137": ("A", 0.137), "C@0.08": ("C", 0.08)}
 LIVE = ("bikes", "paintedhouse", "woman")
 LIVE_ERROR = 0.15
+# What a user can expect: shapes of smooth fields, and sides of a picture in base 4.
+FIELDS = {"field 20^3": (20, 20, 25), "field 20^4": (20, 20, 20, 20), "field 100^3": (100, 100, 100)}
+PICTURES = {"picture 64^2": 64, "picture 256^2": 256}
+EXPECTED = {"field": 1e-2, "picture": 0.1}
 LEGS_GAIN, LEGS_LOSS, IMAGES_GAIN, HIDDEN_GAIN = 20.0, 1.2, 2.5, 20.0
 # Units that the authors' code was recorded to take, medians of five seeds.
 RECORDED = {"tt": 4.0 / 1.95e-3, "tr": 5.2 / 1.95e-3, "triangle": 0.9 / 1.95e-3, "tucker": 2.5 / 1.95e-3}
@@ -34,11 +47,11 @@ RECORDED = {"tt": 4.0 / 1.95e-3, "tr": 5.2 / 1.95e-3, "triangle": 0.9 / 1.95e-3,
 # -- data ----------------------------------------------------------------------------------------------
 
 
-def make_field() -> np.ndarray:
-    """Two plumes that circle and widen over 40x40x40 points and 30 times."""
-    x, y, z = (np.linspace(0.0, 1.0, 40).reshape(s) for s in ((-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1)))
-    t = np.linspace(0.0, 1.0, 30)
-    field = np.zeros((40, 40, 40, 30))
+def make_field(shape: tuple[int, ...] = (40, 40, 40, 30)) -> np.ndarray:
+    """Two plumes that circle and widen, over two or three axes of space and one of time."""
+    *space, t = np.meshgrid(*(np.linspace(0.0, 1.0, n) for n in shape), indexing="ij", sparse=True)
+    x, y, z = space if len(space) == 3 else (*space, np.array(0.5))
+    field = np.zeros(shape)
     for phase, height in ((0.0, 0.3), (2.0, 0.7)):
         along = x - 0.5 - 0.25 * np.cos(2.0 * t + phase)
         across = y - 0.5 - 0.25 * np.sin(2.0 * t + phase)
@@ -114,6 +127,26 @@ def hidden_cases(settings: BenchmarkSettings) -> list[Case]:
     ]
 
 
+def effort_cases(settings: BenchmarkSettings) -> list[Case]:
+    """Fields and pictures at every effort; "thorough" takes the minute that it has."""
+    names = ["field 20^3"] if settings.quick else [*FIELDS, *PICTURES]
+    return [
+        _case(settings, "efforts", item, effort, 0, EXPECTED[item.split()[0]])
+        for item in names
+        for effort in (*reversed(EFFORTS), "thorough")
+    ]
+
+
+def make_expected(settings: BenchmarkSettings, item: str) -> np.ndarray:
+    """A field, or image C as block means with the digits of both axes in base 4."""
+    if item in FIELDS:
+        return make_field(FIELDS[item])
+    side, levels = PICTURES[item], {64: 6, 256: 8}[PICTURES[item]]
+    picture = make_image(settings, "C").reshape(256, 256, order="F")
+    small = picture.reshape(side, 256 // side, side, 256 // side).mean((1, 3))
+    return np.asarray(small.reshape((4,) * levels, order="F"))
+
+
 def run(params: Row, settings: BenchmarkSettings) -> Row:
     """One decomposition with cold plans."""
     part, item, seed = params["part"], params["item"], params["seed"]
@@ -121,14 +154,19 @@ def run(params: Row, settings: BenchmarkSettings) -> Row:
         x = planted_tensor(TARGETS[item], seed)
     else:
         name = IMAGES[item][0] if item in IMAGES else item
-        make: Callable[[BenchmarkSettings, str], np.ndarray]
-        make = make_leg_tensor if part == "legs" else make_image
-        x = torch.from_numpy(make(settings, name))
+        x = torch.from_numpy(MAKERS[part](settings, name))
     options = {k: params[k] for k in ("max_error", "max_seconds", "effort", "device")}
     row = timed_decompose(x, random_state=seed, **options)[1]
     if part == "hidden":
         row["exact"] = bool(row["reached"] and row["size"] <= TARGETS[item].num_parameters)
     return row
+
+
+MAKERS: dict[str, Callable[[BenchmarkSettings, str], np.ndarray]] = {
+    "legs": make_leg_tensor,
+    "images": make_image,
+    "efforts": make_expected,
+}
 
 
 # -- report --------------------------------------------------------------------------------------------
@@ -159,6 +197,16 @@ def table(results: Results) -> list[Row]:
         line["seeds"] = len(after)
         lines.append(line)
     return lines
+
+
+def effort_table(results: Results) -> list[Row]:
+    """Seconds and parameters of what a user can expect."""
+    lines: dict[str, Row] = {}
+    for key, row in results.finished("efforts/after/").items():
+        *_, item, effort, _ = key.split("/")
+        line = lines.setdefault(item, {"item": item, "error": row["params"]["max_error"]})
+        line[f"{effort}: s"], line[f"{effort}: size"] = row["seconds"], row["size"]
+    return list(lines.values())
 
 
 def claims(results: Results) -> list[Row]:

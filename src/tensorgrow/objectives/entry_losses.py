@@ -108,6 +108,9 @@ class ReweightedLeastSquares(ObservedLeastSquares):
             tree.set_core(node, arrays[node].to(self.row_dtype))
         return reached**2
 
+    def recording(self, structure: Structure, ridge: float) -> None:
+        """None: the host decides on the length of every step."""
+
     def _at_all(
         self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor
     ) -> torch.Tensor:

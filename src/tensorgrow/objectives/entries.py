@@ -53,13 +53,9 @@ class ListedLeastSquares(HeldOut):
         """Solve for every node once; by how much the last core lowers the squared residual."""
 
     def sweep_flops(self, structure: Structure) -> float:
-        """Gram matrices of all nodes, their environment rows, and what priors take to solve.
-
-        Gathering a row and handling its entry costs about as much as 200 flops.
-        """
+        """Gram matrices of all nodes, their environment rows, and what priors take to solve."""
         widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
-        per_entry = sum(2.0 * m * m + 200.0 * (1.0 + m / 4.0) for m in widths)
-        flops = self.num_fitted * per_entry + self.penalties.flops(structure)
+        flops = entry_flops(self.num_fitted, widths) + self.penalties.flops(structure)
         return (4.0 if self.dtype.is_complex else 1.0) * flops
 
 
@@ -321,6 +317,14 @@ class ObservedLeastSquares(ListedLeastSquares):
         grams = max(3 * gram_bytes(structure, item, device), self.penalties.solve_bytes(structure, item))
         held = grams + rows_bytes(structure, count, item, device)
         return index_bytes(structure, count) + rows * item + held
+
+
+def entry_flops(count: int, widths: Sequence[float]) -> float:
+    """Arithmetic of a sweep over entries, with environments of so many columns.
+
+    Gathering a row and handling its entry costs about as much as 200 flops.
+    """
+    return count * sum(2.0 * m * m + 200.0 * (1.0 + m / 4.0) for m in widths)
 
 
 def index_bytes(structure: Structure, count: int) -> int:

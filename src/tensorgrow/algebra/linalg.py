@@ -19,9 +19,6 @@ LEAST_RIDGE = 1e-14
 # Entries of all cores up to which their decompositions are left to the CPU: a GPU takes milliseconds for the
 # singular values of a small matrix, whatever its size.
 HOST_ENTRIES = 1_000_000
-# Columns that several matrices are factorised by at a time. A batch of 200 x 200 takes an H200 0.18 ms, and
-# that grows with the third power of their size.
-BLOCK = 128
 
 
 Number = float | torch.Tensor
@@ -83,41 +80,11 @@ def solve_normal(
 
 def _solve_or_nan(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Solve by Cholesky without a look at the factors; NaN where a matrix is not positive definite."""
-    if matrices.dim() == 3 and matrices.shape[1] > 2 * BLOCK:
-        return solve_in_blocks(matrices, right)
     factor, info = torch.linalg.cholesky_ex(matrices)
     # Not `cholesky_solve`: on a GPU it may wait for the host where there are several matrices.
     half = torch.linalg.solve_triangular(factor, right, upper=False)
     x = torch.linalg.solve_triangular(factor.mH, half, upper=True)
     return torch.where((info == 0)[..., None, None], x, math.nan)
-
-
-def solve_in_blocks(matrices: torch.Tensor, right: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
-    """`_solve_or_nan` for several large matrices: libraries leave each of them to a small part of a GPU.
-
-    The Cholesky factor is computed a block of columns at a time; products do most of the work.
-    """
-    size = matrices.shape[1]
-    # The right-hand sides are further rows: the columns of blocks that follow are solved for with them.
-    factor = torch.cat([matrices, right.mH], 1)
-    ends = [(a, min(a + block, size)) for a in range(0, size, block)]
-    diagonal, failed = [], torch.zeros(len(matrices), dtype=torch.bool, device=matrices.device)
-    for a, b in ends:
-        columns = factor[:, a:, a:b]
-        if a:
-            columns = columns - factor[:, a:, :a] @ factor[:, a:b, :a].mH
-        head, info = torch.linalg.cholesky_ex(columns[:, : b - a])
-        diagonal.append(head)
-        failed = failed | (info != 0)
-        factor[:, b:, a:b] = torch.linalg.solve_triangular(
-            head.mH, columns[:, b - a :], upper=True, left=False
-        )
-        factor[:, a:b, a:b] = head
-    x = factor[:, size:].mH.clone()
-    for (a, b), head in zip(reversed(ends), reversed(diagonal)):
-        rest = x[:, a:b] - factor[:, b:size, a:b].mH @ x[:, b:] if b < size else x[:, a:b]
-        x[:, a:b] = torch.linalg.solve_triangular(head.mH, rest, upper=True)
-    return torch.where(failed[:, None, None], math.nan, x)
 
 
 def solve_slices(

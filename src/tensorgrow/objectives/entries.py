@@ -188,10 +188,13 @@ class ObservedLeastSquares(ListedLeastSquares):
     def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float, **how: Any) -> Number:
         dtype = self.row_dtype
         tree = RowTree(self.index.entries, structure, [a.to(dtype) for a in arrays])
+        order = tree.order
         explained: Number = 0.0
-        for node in tree.order:
+        for node in order:
             source, edges = tree.environment(node), structure.edges_of(node)
-            arrays[node], explained = self.solve(node, source, edges, arrays[node], ridge, **how)
+            arrays[node], explained = self.solve(
+                node, source, edges, arrays[node], ridge, explain=node == order[-1], **how
+            )
             tree.set_core(node, arrays[node].to(dtype))
         return explained
 
@@ -229,7 +232,7 @@ class ObservedLeastSquares(ListedLeastSquares):
         numerical: float,
         *,
         own: Number | None = None,
-        careful: bool = True,
+        **how: bool,
     ) -> tuple[torch.Tensor, Number]:
         """Best core for an environment, and by how much it lowers the squared residual.
 
@@ -237,7 +240,7 @@ class ObservedLeastSquares(ListedLeastSquares):
         """
         equations = self.index.table(node).equations(source, self.values)
         ridge, penalty = self.ridge if own is None else own, self.penalties.of(node)
-        return solve_core(equations, edges, core, ridge, numerical, penalty, careful=careful)
+        return solve_core(equations, edges, core, ridge, numerical, penalty, **how)
 
     def penalty(self, node: int, source: RowSource) -> Callable[[torch.Tensor], float] | None:
         """What ridge and prior add for a core, as a function of it; None where it has no prior."""

@@ -92,8 +92,10 @@ class EntryPairProblem(PairProblem):
     def _improve(self, side: int, other: torch.Tensor, careful: bool) -> tuple[torch.Tensor, Number]:
         table = self._objective.index.table(self.edge[side])
         equations = table.equations(self.source(side, other), self.residual)
-        objective = self._objective
-        return solve_slice(equations, self._tree.structure, self.edge, side, objective, careful=careful)
+        objective, explain = self._objective, side == 1 and not self._objective.num_held_out
+        return solve_slice(
+            equations, self._tree.structure, self.edge, side, objective, careful=careful, explain=explain
+        )
 
     def gain(self, left: torch.Tensor, right: torch.Tensor, entries: torch.Tensor) -> float:
         """By how much the slices lower the squared residual of some entries."""
@@ -113,6 +115,7 @@ def solve_slice(
     objective: HeldOut,
     *,
     careful: bool = True,
+    explain: bool = True,
 ) -> tuple[torch.Tensor, Number]:
     """Best slice on one side of an edge, and by how much it lowers the squared residual.
 
@@ -131,6 +134,7 @@ def solve_slice(
         SLICE_RIDGE,
         penalty,
         careful=careful or penalty is not None,
+        explain=explain,
     )
 
 

@@ -319,6 +319,7 @@ def solve_core(
     penalty: Penalty | None = None,
     *,
     careful: bool = True,
+    explain: bool = True,
 ) -> tuple[torch.Tensor, Number]:
     """Best core for its normal equations, and by how much it lowers the squared residual.
 
@@ -339,6 +340,8 @@ def solve_core(
         What the prior of the core's leg adds.
     careful
         See `solve_normal`; without it there must be no prior.
+    explain
+        Whether it matters by how much; otherwise that is 0.
     """
     coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
     width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
@@ -376,7 +379,8 @@ def solve_core(
                 explained_now = explained_now + _explained(gram, rhs, present)
             else:
                 x = solve_slices(penalised, rhs, numerical, careful=careful)
-            explained = explained + _explained(gram, rhs, x)
+            if explain:
+                explained = explained + _explained(gram, rhs, x)
             solved.append(x)
     x = torch.cat(solved)
     if nonnegative and not bool(x.any()):

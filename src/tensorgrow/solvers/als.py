@@ -21,8 +21,8 @@ from ..structure import Structure
 from .deadline import OutOfTime, TimedCores
 from .sweep_graphs import SweepGraphs
 
-# Nominal seconds from which a sweep is watched. Large ones are some 50 times faster than that on an H200.
-WATCHED_SECONDS = 2.0
+# Nominal seconds from which a sweep is watched. Large ones are 50 to 100 times faster than that on an H200.
+WATCHED_SECONDS = 20.0
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tensorgrow.objectives import (
     Penalties,
     ReweightedLeastSquares,
 )
+from tensorgrow.objectives.base import Recording
 from tensorgrow.priors import Nonnegative
 from tensorgrow.solvers import ALSSettings, als
 from tensorgrow.solvers import sweep_graphs as module
@@ -144,6 +146,36 @@ def test_on_the_cpu_nothing_is_recorded():
     recording, cores = objective.recording(structure, RIDGE), cores_of(objective, structure)
     expected = float(recording.solve(list(cores), recording.numbers))
     assert graphs.sweep(recording, cores, size=1, more=100) == expected and len(graphs) == 0
+
+
+def test_the_oldest_recordings_make_room(monkeypatch):
+    """The bounds on recordings, which here are only counted."""
+    total = SimpleNamespace(total_memory=100)
+    monkeypatch.setattr(module.torch.cuda, "get_device_properties", lambda _: total)
+    monkeypatch.setattr(module, "MOST_GRAPHS", 3)
+    graphs, recorded, core = SweepGraphs(), [], SimpleNamespace(is_cuda=True, device="cuda")
+
+    def record(recording, cores, size):
+        recorded.append(recording.key)
+        return SimpleNamespace(size=size, replay=lambda cores, numbers: 1.0)
+
+    monkeypatch.setattr(graphs, "_record", record)
+
+    def sweep(key, size=1, more=10):
+        recording = Recording(key, (), lambda cores, numbers: torch.tensor(2.0), None)
+        return graphs.sweep(recording, [core], size=size, more=more)
+
+    assert sweep("a", more=1) == 2.0 and not recorded  # too few sweeps are left
+    assert [sweep(k) for k in "aaba"] == [1.0] * 4 and recorded == ["a", "b"]
+    sweep("c")
+    sweep("d")  # in place of b, which was not used for longest
+    assert [sweep(k) for k in "acdb"] == [1.0] * 4 and recorded == [*"abcdb"]
+    assert sweep("large", size=26) == 2.0 and len(graphs) == 0  # their memory may be needed
+    for key in "ef":
+        sweep(key, size=20)
+    assert len(graphs) == 1
+    graphs.failures = module.MOST_FAILURES
+    assert sweep("g") == 2.0 and sweep("f") == 1.0
 
 
 # -- recorded ----------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from ..data.devices import free_memory
 from ..objectives.base import Recording
 from .cuda_graphs import waiting_is_an_error
 
@@ -20,11 +19,9 @@ from .cuda_graphs import waiting_is_an_error
 WORTH_RECORDING = 2
 # Recordings kept: a search returns to the structures of its last few refits only.
 MOST_GRAPHS = 12
-# Share of the free memory that the intermediate results of a sweep may take to be recorded. All recordings
-# have them at the same place.
+# Share of a GPU's memory that all recorded sweeps may take, each for itself. They take less: intermediate
+# results of all of them lie at the same place. Not a share of what is free: that would not repeat.
 MOST_MEMORY = 0.25
-# Bytes from which free memory is asked for.
-LARGE = 1 << 30
 # Recordings that may fail before no more are tried.
 MOST_FAILURES = 2
 
@@ -58,23 +55,24 @@ class SweepGraphs:
         """
         graph = self._graphs.pop(recording.key, None)
         if graph is None and more >= WORTH_RECORDING and self._may_record(cores[0], size):
-            graph = self._record(recording, cores)
+            graph = self._record(recording, cores, size)
         if graph is None:
             return float(recording.solve(cores, recording.numbers))
         self._graphs[recording.key] = graph  # now the last one used
-        if len(self._graphs) > MOST_GRAPHS:
-            del self._graphs[next(iter(self._graphs))]
         return float(graph.replay(cores, recording.numbers))
 
     def _may_record(self, core: torch.Tensor, size: int) -> bool:
+        """Whether there is room for another recording, once the oldest ones have made some."""
         if self.failures >= MOST_FAILURES or not core.is_cuda:
             return False
-        if size > LARGE and size > MOST_MEMORY * free_memory(core.device):
-            self._graphs.clear()  # their memory may be needed now
-            return False
-        return True
+        most = MOST_MEMORY * torch.cuda.get_device_properties(core.device).total_memory
+        while self._graphs and (
+            len(self._graphs) >= MOST_GRAPHS or size + sum(g.size for g in self._graphs.values()) > most
+        ):
+            del self._graphs[next(iter(self._graphs))]
+        return size <= most
 
-    def _record(self, recording: Recording, cores: list[torch.Tensor]) -> _Graph | None:
+    def _record(self, recording: Recording, cores: list[torch.Tensor], size: int) -> _Graph | None:
         """Record a sweep, of which nothing is computed; None where that fails."""
         if self._stream is None:
             self._stream = torch.cuda.Stream(cores[0].device)  # type: ignore[no-untyped-call]
@@ -82,8 +80,9 @@ class SweepGraphs:
             with _Aside(self._stream):  # libraries set themselves up for the stream
                 recording.solve(list(cores), recording.numbers)
         try:
-            return _Graph(recording, cores, self._stream, self._pool)
+            return _Graph(recording, cores, size, self._stream, self._pool)
         except RuntimeError:
+            self._graphs.clear()
             self.failures += 1
             return None
 
@@ -108,9 +107,14 @@ class _Graph:
     """One recorded sweep."""
 
     def __init__(
-        self, recording: Recording, cores: list[torch.Tensor], stream: torch.cuda.Stream, pool: Any
+        self,
+        recording: Recording,
+        cores: list[torch.Tensor],
+        size: int,
+        stream: torch.cuda.Stream,
+        pool: Any,
     ) -> None:
-        self.recording = recording
+        self.recording, self.size = recording, size
         self.held = recording.prepare()
         self.inputs = [c.clone(memory_format=torch.contiguous_format) for c in cores]
         self.last = recording.numbers

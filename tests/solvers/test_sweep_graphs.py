@@ -23,7 +23,7 @@ from tensorgrow.objectives.base import Recording
 from tensorgrow.priors import Nonnegative
 from tensorgrow.solvers import ALSSettings, als
 from tensorgrow.solvers import sweep_graphs as module
-from tensorgrow.solvers.als import _Sweeps
+from tensorgrow.solvers.als import Sweeps
 from tensorgrow.solvers.sweep_graphs import SweepGraphs
 from tensorgrow.structure import Structure
 
@@ -124,7 +124,7 @@ def test_variants_with_other_ridges_share_a_recording():
 def test_a_failed_factorisation_is_repeated_carefully():
     objective, structure = dense(), STRUCTURES["ring"]
     settings = ALSSettings(max_sweeps=5)
-    sweeps = _Sweeps(objective, structure, settings, math.inf, None)
+    sweeps = Sweeps(objective, structure, settings, math.inf, None)
     assert sweeps.recording is None  # the CPU is not waited for
     fails = objective.recording(structure, RIDGE)
     calls = []

@@ -83,7 +83,7 @@ def als(
         Recorded sweeps of earlier fits on a GPU.
     """
     structure = network.structure
-    sweeps = _Sweeps(objective, structure, settings, deadline, graphs)
+    sweeps = Sweeps(objective, structure, settings, deadline, graphs)
     nonnegative = objective.nonnegative(structure)
     # Signs of a start say nothing where none is allowed, sizes do.
     arrays = [abs(a) if k in nonnegative else a for k, a in enumerate(objective.to_arrays(network))]
@@ -190,7 +190,7 @@ class _BrokenOff(Exception):
         self.cores = cores
 
 
-class _Sweeps:
+class Sweeps:
     """Sweeps of one fit, in place; each returns the loss after it."""
 
     def __init__(

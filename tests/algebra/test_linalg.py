@@ -198,3 +198,42 @@ def test_solve_slices_does_not_mind_the_scale(factor):
     assert_close(
         linalg.solve_slices(gram * factor, rhs * factor, 1e-14), linalg.solve_slices(gram, rhs, 1e-14), 1e-9
     )
+
+
+# -- unwatched ---------------------------------------------------------------------------------------------
+
+
+def test_solves_without_a_look_are_the_same(dtype, device):
+    rng = np.random.default_rng(0)
+    env, rhs = (random_array(rng, shape, dtype).to(device) for shape in ((6, 9), (4, 6)))
+    close = 1e-4 if is_single(dtype) else 1e-10
+    for gram in (None, env @ env.mH):
+        x, explained = solve_normal(gram, rhs, 1e-14)
+        found, number = solve_normal(gram, rhs, 1e-14, careful=False)
+        assert isinstance(number, torch.Tensor) and found.dtype == dtype
+        assert_close(found, x, close)
+        assert float(number) == pytest.approx(explained, rel=close)
+
+
+def test_a_failed_factorisation_is_nan_and_spoils_no_other(double, device):
+    rng = np.random.default_rng(0)
+    gram = torch.stack([psd(rng, 4, 6, double) for _ in range(3)]).to(device)
+    rhs = random_array(rng, (3, 4), double).to(device)
+    expected = linalg.solve_slices(gram, rhs, 0.0)
+    gram[1] *= -1.0
+    found = linalg.solve_slices(gram, rhs, 0.0, careful=False)
+    assert bool(torch.isnan(found[1].abs()).all())
+    assert_close(found[[0, 2]], expected[[0, 2]], 1e-8)
+    x, explained = solve_normal(gram[1], rhs, 0.0, careful=False)
+    assert bool(torch.isnan(x.abs()).all()) and bool(torch.isnan(torch.as_tensor(explained)))
+
+
+def test_small_cores_are_decomposed_on_the_host(double, device, monkeypatch):
+    cores = [
+        random_array(np.random.default_rng(k), shape, double).to(device)
+        for k, shape in enumerate([(2, 3), (4,)])
+    ]
+    near = linalg.on_host(cores)
+    assert all(c.device.type == "cpu" and torch.equal(c, own.cpu()) for c, own in zip(near, cores))
+    monkeypatch.setattr(linalg, "HOST_ENTRIES", 9)
+    assert all(a is b for a, b in zip(linalg.on_host(cores), cores))

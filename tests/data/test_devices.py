@@ -145,7 +145,7 @@ def test_where_to_compute(device):
     assert choose_device(None, x).type == device and choose_device("cpu", x) == CPU
     assert choose_device("auto", x).type == device  # too small to move
     large = "cuda" if torch.cuda.is_available() else "cpu"
-    assert choose_device("auto", x, gpu_from=10).type == large
+    assert choose_device("auto", x, flops=1e9).type == large
     for wrong, word in (("tpu", "not known"), (5.5, "not known"), ("meta", "not supported")):
         with pytest.raises(tg.OptionError, match=word):
             choose_device(wrong, x)

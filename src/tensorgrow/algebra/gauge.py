@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 
 import torch
 
+from ..data.devices import one_thread
 from ..structure import Edge, Structure
+from .linalg import on_host
 
 
 def balance(
@@ -24,15 +27,17 @@ def balance(
     nonnegative
         Nodes whose cores keep their signs: components of their edges are scaled and sorted, and not mixed.
     """
-    out = list(cores)
-    for i, j in structure.edges:
-        if i in nonnegative or j in nonnegative:
-            out[i], out[j] = scale_edge(structure, out, (i, j))
-            continue
-        pair = balance_edge(structure, out, (i, j))
-        if pair is not None:
-            out[i], out[j], _ = pair
-    return equalise_norms(out)
+    out, where = on_host(cores), cores[0].device
+    # Many threads on matrices this small take twenty times as long.
+    with one_thread() if out[0].device != where else nullcontext():
+        for i, j in structure.edges:
+            if i in nonnegative or j in nonnegative:
+                out[i], out[j] = scale_edge(structure, out, (i, j))
+                continue
+            pair = balance_edge(structure, out, (i, j))
+            if pair is not None:
+                out[i], out[j], _ = pair
+        return [c.to(where) for c in equalise_norms(out)]
 
 
 def scale_edge(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,9 +16,18 @@ from ..data.blocks import widen
 
 # The least ridge on a core, relative to its Gram matrices: it settles what the data leaves open.
 LEAST_RIDGE = 1e-14
+# Entries of all cores up to which their decompositions are left to the CPU: a GPU takes milliseconds for the
+# singular values of a small matrix, whatever its size.
+HOST_ENTRIES = 1_000_000
 
 
-def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, float]:
+Number = float | torch.Tensor
+"""A number on the host, or one on the device that nobody has waited for yet."""
+
+
+def solve_normal(
+    gram: Array | None, rhs: Array, ridge: float, *, careful: bool = True
+) -> tuple[Array, Number]:
     r"""Solve ``X G = M`` for a Hermitian positive semi-definite ``G``.
 
     The Gram is scaled to unit diagonal, ``ridge`` is added and a Cholesky factor taken. When that fails the
@@ -31,36 +41,55 @@ def solve_normal(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, f
         ``(d, ...)`` with ``m`` entries after the first axis.
     ridge
         Added to the unit diagonal of the scaled Gram.
+    careful
+        Whether the host looks at the factor. A GPU is not waited for without that: where the factorisation
+        fails, the solution is NaN, and so is all that is computed from it.
 
     Returns
     -------
     solution
         Same type and shape as `rhs`.
     explained
-        By how much the squared residual falls against ``X = 0``: ``2 Re<X, M> - <X G, X>``.
+        By how much the squared residual falls against ``X = 0``: ``2 Re<X, M> - <X G, X>``. A tensor unless
+        `careful`.
     """
     if isinstance(rhs, np.ndarray):
         return _solve_numpy(gram, rhs, ridge)
     working = wide_dtype(rhs.dtype)
     flat = rhs.reshape(rhs.shape[0], -1).to(working)
     if gram is None:
-        return rhs.clone(), float(torch.linalg.vector_norm(flat)) ** 2
+        squared = torch.linalg.vector_norm(flat) ** 2
+        return rhs.clone(), float(squared) if careful else squared
     matrix = gram.reshape(flat.shape[1], flat.shape[1]).to(working)
     diagonal = matrix.diagonal().real.clamp_min(0.0)
     scale = (diagonal + (diagonal.max() * 1e-20 + 1e-300)).rsqrt()
     scaled = (matrix.T * scale).mul_(scale[:, None])
     scaled.diagonal().add_(ridge)
     flat = flat * scale
-    factor, info = torch.linalg.cholesky_ex(scaled)
-    if int(info):
-        x = _pseudo_solve(scaled, flat.T, is_single(rhs.dtype)).T
+    if not careful:
+        x = _solve_or_nan(scaled, flat.T).T
     else:
-        x = torch.cholesky_solve(flat.T, factor).T
+        factor, info = torch.linalg.cholesky_ex(scaled)
+        if int(info):
+            x = _pseudo_solve(scaled, flat.T, is_single(rhs.dtype)).T
+        else:
+            x = torch.cholesky_solve(flat.T, factor).T
     explained = (x.conj() * flat).sum().real + ridge * torch.linalg.vector_norm(x) ** 2
-    return (x * scale).to(rhs.dtype).reshape(rhs.shape), float(explained)
+    return (x * scale).to(rhs.dtype).reshape(rhs.shape), float(explained) if careful else explained
 
 
-def solve_slices(gram: torch.Tensor, rhs: torch.Tensor, ridge: float) -> torch.Tensor:
+def _solve_or_nan(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Solve by Cholesky without a look at the factors; NaN where a matrix is not positive definite."""
+    factor, info = torch.linalg.cholesky_ex(matrices)
+    # Not `cholesky_solve`: on a GPU it may wait for the host where there are several matrices.
+    half = torch.linalg.solve_triangular(factor, right, upper=False)
+    x = torch.linalg.solve_triangular(factor.mH, half, upper=True)
+    return torch.where((info == 0)[..., None, None], x, math.nan)
+
+
+def solve_slices(
+    gram: torch.Tensor, rhs: torch.Tensor, ridge: float, *, careful: bool = True
+) -> torch.Tensor:
     """Solve ``G_s x_s = m_s`` for a batch of Hermitian positive semi-definite matrices.
 
     As `solve_normal`: unit diagonals, `ridge` added, Cholesky; the pseudo-inverse where that fails.
@@ -70,6 +99,8 @@ def solve_slices(gram: torch.Tensor, rhs: torch.Tensor, ridge: float) -> torch.T
     scaled = gram * scale[:, :, None] * scale[:, None, :]
     scaled.diagonal(dim1=1, dim2=2).add_(ridge)
     right = (rhs * scale)[:, :, None]
+    if not careful:
+        return _solve_or_nan(scaled, right)[:, :, 0] * scale
     factor, info = torch.linalg.cholesky_ex(scaled)
     x = torch.cholesky_solve(right, factor)
     if bool(info.any()):
@@ -206,6 +237,20 @@ def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> to
     basis = vectors[:, keep]
     solution: torch.Tensor = (basis / values[keep]) @ (basis.mH @ right)
     return solution
+
+
+def on_host(cores: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Cores where their decompositions are computed fastest: small ones on the CPU, in one transfer."""
+    if cores[0].device.type == "cpu" or sum(c.numel() for c in cores) > HOST_ENTRIES:
+        return list(cores)
+    flat = torch.cat([c.reshape(-1) for c in cores]).cpu()
+    parts = torch.split(flat, [c.numel() for c in cores])
+    return [p.reshape(c.shape) for p, c in zip(parts, cores)]
+
+
+def at_least(number: Number, least: float) -> Number:
+    """The larger of two numbers, without waiting for one on a device."""
+    return number.clamp_min(least) if isinstance(number, torch.Tensor) else max(number, least)
 
 
 def is_single(dtype: Any) -> bool:

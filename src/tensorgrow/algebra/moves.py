@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from ..errors import StructureError
 from ..structure import Edge, Structure
+from .linalg import on_host
 from .spectra import multiply_axis, tail_norms
 
 Cores = Sequence[torch.Tensor]
@@ -208,7 +209,7 @@ def split(
     structure, cores, dropped
         `dropped` is the norm of the dropped singular values relative to all of them.
     """
-    core = cores[node] if whitened is None else whitened
+    (core,) = on_host([cores[node]]) if whitened is None else (whitened,)
     ndim = core.dim()
     stay = tuple(sorted(set(axes)))
     if 0 not in stay:
@@ -245,11 +246,12 @@ def split(
     ranks[node, new] = rank
     after = Structure(structure.dims, ranks, num_nodes=new + 1)
 
-    out = list(cores)
-    out[node] = left.reshape(after.core_shape(node)).contiguous()  # the new edge is last: `new` is largest
+    out, where = list(cores), cores[node].device
+    # The new edge is last: `new` is the largest number.
+    out[node] = left.to(where).reshape(after.core_shape(node)).contiguous()
     # The new core's axes: edge to `node`, then `moved`. Its neighbours ascending may put `node` elsewhere.
     order = [node, *moved] if rank > 1 else moved
-    core_new = right if rank > 1 else right.squeeze(0)
+    core_new = (right if rank > 1 else right.squeeze(0)).to(where)
     core_new = core_new.permute([order.index(k) for k in after.neighbours[new]])
     out.append(core_new.reshape(after.core_shape(new)).contiguous())
     for k in moved:  # the edge to `node` becomes the edge to `new`, the last axis

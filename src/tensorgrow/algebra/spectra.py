@@ -11,7 +11,7 @@ import torch
 
 from ..contraction import Array, gram_plan
 from ..structure import Structure
-from .linalg import is_single
+from .linalg import is_single, on_host
 
 
 def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, Array]:
@@ -19,11 +19,17 @@ def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, A
     v = start
     u = matrix @ v.conj()
     for _ in range(iterations):
-        norm = abs(float((u.conj() @ u).real)) ** 0.5
-        u = u / (norm or 1.0)
-        v = u.conj() @ matrix
+        v = _normalise(u).conj() @ matrix
         u = matrix @ v.conj()
-    return u / (abs(float((u.conj() @ u).real)) ** 0.5 or 1.0), v
+    return _normalise(u), v
+
+
+def _normalise(u: Array) -> Array:
+    """A vector of norm 1; zero stays zero."""
+    squared = (u.conj() @ u).real
+    if isinstance(u, torch.Tensor) and u.is_cuda:  # nobody waits for the number
+        return u / torch.where(squared == 0, 1.0, squared.abs().sqrt())
+    return u / (abs(float(squared)) ** 0.5 or 1.0)
 
 
 def sqrt_and_inverse(gram: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,10 +60,10 @@ def whiten_core(
     """Core in the gauge where its singular values weigh the error of the whole tensor, and the way back.
 
     Every bond is multiplied by the square root of its marginal environment Gram (normalised to trace one).
-    The environment of a tree factorises over bonds, so there the singular values are exact.
+    The environment of a tree factorises over bonds, so there the singular values are exact. Small cores come
+    back on the CPU, where they are decomposed.
     """
-    core = cores[node]
-    gram = gram_plan(structure, node, core.is_complex()).run(cores)
+    core, gram = on_host([cores[node], gram_plan(structure, node, cores[node].is_complex()).run(cores)])
     bonds = core.dim() - 1
     inverses = []
     for b in range(bonds):
@@ -86,7 +92,7 @@ def split_weak(
     structure: Structure, cores: Sequence[torch.Tensor], node: int, below: float
 ) -> Iterator[Split]:
     """Splits of `node` that save parameters by dropping singular values of its core below a number."""
-    core = cores[node]
+    (core,) = on_host([cores[node]])
     for stay, matrix in _matricizations(core):
         s = torch.linalg.svdvals(matrix)
         rank, tails = max(1, int((s >= below).sum())), tail_norms(s)

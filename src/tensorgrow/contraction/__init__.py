@@ -8,9 +8,9 @@ from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_pla
 from .program import Array, ResultPlan, Update
 from .rows.sets import Entries
 from .rows.tensors import RowSource
-from .rows.tree import RowTree, entries_needed
+from .rows.tree import RowTree, entries_needed, join_sets
 from .samples import design_plan, sample_sweep_plan
-from .sweeps import dense_plan, gram_plan, inner_plan, sweep_plan
+from .sweeps import SweepPlan, dense_plan, gram_plan, inner_plan, sweep_plan
 
 __all__ = [
     "Array",
@@ -19,6 +19,7 @@ __all__ = [
     "ResultPlan",
     "RowSource",
     "RowTree",
+    "SweepPlan",
     "Update",
     "best_tree",
     "branch_plan",
@@ -29,6 +30,7 @@ __all__ = [
     "entries_needed",
     "gram_plan",
     "inner_plan",
+    "join_sets",
     "leaves",
     "pair_gradient_plan",
     "pair_gram_plan",

@@ -195,6 +195,21 @@ def add_at(total: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None
         total.index_add_(0, index, rows)
 
 
+def add_runs(index: torch.Tensor, *sums: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """`add_at` for several pairs of a total and its rows, and an `index` that never falls.
+
+    A GPU adds up such runs of rows without sorting them.
+    """
+    if index.device.type != "cuda":
+        for total, rows in sums:
+            add_at(total, index, rows)
+        return
+    bounds = torch.searchsorted(index, torch.arange(len(sums[0][0]) + 1, device=index.device))
+    for pair in sums:
+        total, rows = (torch.view_as_real(x) if x.is_complex() else x for x in pair)
+        total += torch.segment_reduce(rows.contiguous(), "sum", offsets=bounds, axis=0, unsafe=True)
+
+
 def largest(tensor: torch.Tensor) -> float:
     """Largest absolute part, real or imaginary: the absolute value of a complex number may overflow."""
     tensor = tensor.detach().resolve_conj()

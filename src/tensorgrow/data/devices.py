@@ -16,23 +16,37 @@ import torch
 from ..errors import MemoryLimitError, OptionError, check_positive
 from .sizes import bytes_text
 
-# Entries from which a GPU beats the CPU on whole runs (benchmarks/results/gpu.json).
-GPU_ENTRIES = 1_000_000
+# Seconds of a sweep on one core, nominal ones, from which whole runs are faster on a GPU: tensors of about a
+# million entries where nothing is known of the network (benchmarks/results/gpu.json).
+GPU_SECONDS = 3e-3
+# Columns of the environment of a core in the networks that most runs end with.
+TYPICAL_WIDTH = 8.0
 # Less than this is allocated without asking the system how much is free, which takes some 0.1 ms.
 SMALL_BYTES = 1 << 24
 # Where Linux describes the limits of a container.
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def choose_device(device: Any, tensor: torch.Tensor, gpu_from: int = GPU_ENTRIES) -> torch.device:
+def dense_flops(entries: int, width: float = TYPICAL_WIDTH) -> float:
+    """Arithmetic of a sweep over a dense tensor, read twice, with environments of so many columns."""
+    return 4.0 * entries * width
+
+
+def is_worth_gpu(flops: float) -> bool:
+    """Whether a run whose sweeps take so much arithmetic is faster on a GPU."""
+    return flops >= flops_in(GPU_SECONDS, "cpu")
+
+
+def choose_device(device: Any, tensor: torch.Tensor, flops: float | None = None) -> torch.device:
     """Return the device to compute on: the one named, or None: where `tensor` is.
 
-    "auto" is a GPU, if there is one, for tensors of at least `gpu_from` entries.
+    "auto" is a GPU, if there is one, where a sweep takes a CPU long. `flops` is the arithmetic of one, by
+    default of one over all of `tensor`.
     """
     if device is None:
         return tensor.device
     if device == "auto":
-        large = tensor.numel() >= gpu_from
+        large = is_worth_gpu(dense_flops(tensor.numel()) if flops is None else flops)
         return torch.device("cuda") if large and torch.cuda.is_available() else tensor.device
     try:
         where = torch.device(device)

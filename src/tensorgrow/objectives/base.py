@@ -7,15 +7,16 @@ and a ridge, and `Differentiable` is any loss that gradients can be taken of.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from ..algebra.linalg import solve_normal
+from ..algebra.linalg import Number, solve_normal
 from ..contraction import Array, Update
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -29,6 +30,33 @@ CANCELLATION_SINGLE = 1e-5
 
 SliceLoss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """``loss(a, b, batch)`` of the flat new slices of an edge."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A sweep that the host need not watch, so that a GPU can be told once and repeat it.
+
+    Attributes
+    ----------
+    key
+        Of all that decides on a sweep, besides the cores and `numbers`.
+    numbers
+        What may differ from one repetition to the next.
+    solve
+        ``solve(cores, numbers)`` replaces all cores in place. By how much the last one lowers the squared
+        loss; NaN where a factorisation failed.
+    squared_loss
+        ``squared_loss(cores, explained)`` after a sweep, as `LeastSquares.sweep` returns it.
+    prepare
+        Make everything that sweeps share, which must not become a part of what is recorded; what it returns
+        must stay in memory, beside what `solve` refers to.
+    """
+
+    key: Hashable
+    numbers: tuple[float, ...]
+    solve: Callable[[list[Array], Sequence[Number]], torch.Tensor]
+    squared_loss: Callable[[list[Array], float], float]
+    prepare: Callable[[], object] = tuple
 
 
 class LeastSquares(ABC):
@@ -95,6 +123,10 @@ class LeastSquares(ABC):
         squared loss after the last core, which may suffer from cancellation.
         """
 
+    def recording(self, structure: Structure, ridge: float) -> Recording | None:
+        """`sweep` as something to record; None where the host decides on something in between."""
+        return None
+
     @abstractmethod
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]
@@ -128,15 +160,21 @@ class NodeVisits(LeastSquares):
         """Hand the normal equations of every node to `update`, which returns its new core."""
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        explained = 0.0
+        solver = InTurn(ridge)
+        self.visit(structure, arrays, solver)
+        return self.norm**2 - float(solver.explained)
 
-        def update(node: int, gram: Array | None, rhs: Array) -> Array:
-            nonlocal explained
-            core, explained = solve_normal(gram, rhs, ridge)
-            return core
 
-        self.visit(structure, arrays, update)
-        return self.norm**2 - explained
+class InTurn:
+    """Solves for one core after the other; `explained`: by how much the last one lowers the squared loss."""
+
+    def __init__(self, ridge: float, *, careful: bool = True) -> None:
+        self.ridge, self.careful = ridge, careful
+        self.explained: Number = 0.0
+
+    def __call__(self, node: int, gram: Array | None, rhs: Array) -> Array:
+        core, self.explained = solve_normal(gram, rhs, self.ridge, careful=self.careful)
+        return core
 
 
 class SharesPasses(ABC):

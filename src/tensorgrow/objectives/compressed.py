@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,7 +17,7 @@ import torch
 from ..contraction import Array
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import LeastSquares
+from .base import LeastSquares, Recording
 from .dense import DenseLeastSquares
 from .slices import ChangedPairProblem, PairProblem, SliceFit
 
@@ -82,6 +83,13 @@ class CompressedLeastSquares(LeastSquares):
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         return self._inner.sweep(self._small(structure), arrays, ridge) + self.rest**2
+
+    def recording(self, structure: Structure, ridge: float) -> Recording | None:
+        inner = self._inner.recording(self._small(structure), ridge)
+        if inner is None:
+            return None
+        squared_loss = inner.squared_loss
+        return replace(inner, squared_loss=lambda *now: squared_loss(*now) + self.rest**2)
 
     def pair_problems(
         self, structure: Structure, arrays: Sequence[Array], edges: Sequence[Edge]

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..algebra.linalg import wide_dtype
-from ..contraction import Array, Update, dense_plan, pair_plan, sweep_plan
+from ..algebra.linalg import Number, wide_dtype
+from ..contraction import Array, SweepPlan, Update, dense_plan, pair_plan, sweep_plan
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import NodeVisits
+from .base import InTurn, NodeVisits, Recording
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
 
@@ -76,12 +76,22 @@ class DenseLeastSquares(NodeVisits):
 
     def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
         plan = sweep_plan(structure, self.is_complex)
+        _visit(plan, self._in_order(plan.leg_order, plan.shape), arrays, update)
 
-        def visit(node: int, gram: Array | None, rhs: Array) -> Array:
-            arrays[node] = update(node, gram, rhs)
-            return arrays[node]
+    def recording(self, structure: Structure, ridge: float) -> Recording | None:
+        if self.use_numpy:
+            return None
+        plan = sweep_plan(structure, self.is_complex)
+        target = self._in_order(plan.leg_order, plan.shape)
 
-        plan.run(self._in_order(plan.leg_order, plan.shape), arrays, visit)
+        def solve(arrays: list[Array], numbers: Sequence[Number]) -> torch.Tensor:
+            solver = InTurn(ridge, careful=False)
+            _visit(plan, target, arrays, solver)
+            return torch.as_tensor(solver.explained)
+
+        return Recording(
+            (id(self), structure, ridge), (), solve, lambda arrays, explained: self.norm**2 - explained
+        )
 
     # -- edge problems ---------------------------------------------------------------------------------
 
@@ -125,6 +135,16 @@ class DenseLeastSquares(NodeVisits):
             gradients = sum(gradient_entries(structure, edges))
             needed = max(needed, (plan.program.peak_entries + gradients + 3 * size) * item)
         return needed
+
+
+def _visit(plan: SweepPlan, target: Array, arrays: list[Array], update: Update) -> None:
+    """Visit every node of a plan, and replace its core."""
+
+    def visit(node: int, gram: Array | None, rhs: Array) -> Array:
+        arrays[node] = update(node, gram, rhs)
+        return arrays[node]
+
+    plan.run(target, arrays, visit)
 
 
 def gradient_entries(structure: Structure, edges: Sequence[Edge]) -> list[int]:

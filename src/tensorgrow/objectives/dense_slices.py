@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 
-from ..algebra.linalg import is_single, solve_normal
+from ..algebra.linalg import Number, is_single, solve_normal
 from ..contraction import Array, PairEnvironment, ResultPlan, dense_plan, inner_plan, slice_gram_plan
 from ..data.devices import flops_in
 from ..structure import Structure
-from .slices import SLICE_RIDGE, PairProblem, SliceFit, alternate, rescale, slice_shape, spectral_slice
+from .slices import (
+    SLICE_RIDGE,
+    PairProblem,
+    SliceFit,
+    alternate,
+    fit_unwatched,
+    rescale,
+    slice_shape,
+    spectral_slice,
+)
 
 # Slices whose Gram takes more seconds than this are fitted in the separable metric.
 EXACT_SECONDS = 5e-3
@@ -55,15 +64,20 @@ class DensePairProblem(PairProblem):
             return self.fit_separable()
         if right is None:
             right = self._start()
-        if not bool(abs(self.gradient).max() > 0):
+        return fit_unwatched(partial(self._fit, right, sweeps), self.gradient)
+
+    def _fit(self, right: Array, sweeps: int, careful: bool) -> SliceFit:
+        if careful and not bool(abs(self.gradient).max() > 0):
             return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
         # In single precision the Gram of a tiny slice would vanish. In double, slices keep their scale, here
         # and at the start: how it is shared between the two decides how far the next sweeps extrapolate, and
         # photographs need 3 to 7 % fewer parameters this way.
         before_right = rescale if is_single(self.gradient.dtype) else _as_it_is
-        return SliceFit(
-            *alternate(self._improve, right, sweeps, before_left=_as_it_is, before_right=before_right)
+        improve = partial(self._improve, careful=careful)
+        left, best, explained = alternate(
+            improve, right, sweeps, before_left=_as_it_is, before_right=before_right
         )
+        return SliceFit(left, best, float(explained))
 
     def _start(self) -> Array:
         return spectral_slice(rescale(self.gradient) if is_single(self.gradient.dtype) else self.gradient)
@@ -81,10 +95,11 @@ class DensePairProblem(PairProblem):
         i, j = self.edge if side == 0 else self.edge[::-1]
         return slice_gram_plan(context.structure, i, j, env.gram_nodes, env.gram_legs, context.is_complex)
 
-    def _improve(self, side: int, other: Array) -> tuple[Array, float]:
+    def _improve(self, side: int, other: Array, careful: bool) -> tuple[Array, Number]:
         """Best slice of one side when the other end holds the slice `other`."""
         rhs = self.gradient @ other.conj() if side == 0 else other.conj() @ self.gradient
-        x, explained = solve_normal(self._gram(side, other), rhs.reshape(self._dims[side], -1), SLICE_RIDGE)
+        rhs = rhs.reshape(self._dims[side], -1)
+        x, explained = solve_normal(self._gram(side, other), rhs, SLICE_RIDGE, careful=careful)
         return x.reshape(-1), explained
 
     def _gram(self, side: int, other: Array) -> Array:

@@ -7,17 +7,18 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
+from typing import Any
 
 import torch
 
-from ..algebra.linalg import safe_norm
+from ..algebra.linalg import Number, safe_norm
 from ..algebra.uncertainty import add_leverage, as_columns
-from ..contraction import Array, Entries, RowSource, RowTree, entries_needed
+from ..contraction import Array, Entries, RowSource, RowTree, entries_needed, join_sets
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import CANCELLATION_SINGLE, HeldOut
+from .base import CANCELLATION_SINGLE, HeldOut, Recording
 from .entry_slices import EntryPairProblem
-from .entry_sums import SliceTable, gram_bytes, rows_bytes, solve_core
+from .entry_sums import GRAM_BYTES, SliceTable, gram_bytes, rows_bytes, solve_core
 from .magnitudes import interactions
 from .slices import PairProblem
 
@@ -39,23 +40,22 @@ class ListedLeastSquares(HeldOut):
         return SINGLE.get(self.dtype, self.dtype) if self.ridge >= SINGLE_ABOVE else self.dtype
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        squared = self.norm**2 - self._solve_in_turn(structure, arrays, ridge)
+        return self._squared_loss(structure, arrays, float(self._solve_in_turn(structure, arrays, ridge)))
+
+    def _squared_loss(self, structure: Structure, arrays: list[Array], explained: float) -> float:
+        squared = self.norm**2 - explained
         if self.row_dtype != self.dtype and squared < CANCELLATION_SINGLE * self.norm**2:
             return self.loss(structure, arrays) ** 2  # rows in single precision cannot tell
         return squared
 
     @abstractmethod
-    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
+    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> Number:
         """Solve for every node once; by how much the last core lowers the squared residual."""
 
     def sweep_flops(self, structure: Structure) -> float:
-        """Gram matrices of all nodes, their environment rows, and what priors take to solve.
-
-        Gathering a row and handling its entry costs about as much as 200 flops.
-        """
+        """Gram matrices of all nodes, their environment rows, and what priors take to solve."""
         widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
-        per_entry = sum(2.0 * m * m + 200.0 * (1.0 + m / 4.0) for m in widths)
-        flops = self.num_fitted * per_entry + self.penalties.flops(structure)
+        flops = entry_flops(self.num_fitted, widths) + self.penalties.flops(structure)
         return (4.0 if self.dtype.is_complex else 1.0) * flops
 
 
@@ -185,21 +185,62 @@ class ObservedLeastSquares(ListedLeastSquares):
 
     # -- node problems ---------------------------------------------------------------------------------
 
-    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
-        explained = 0.0
-        for node in tree.order:
+    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float, **how: Any) -> Number:
+        dtype = self.row_dtype
+        tree = RowTree(self.index.entries, structure, [a.to(dtype) for a in arrays])
+        order = tree.order
+        explained: Number = 0.0
+        for node in order:
             source, edges = tree.environment(node), structure.edges_of(node)
-            arrays[node], explained = self.solve(node, source, edges, arrays[node], ridge)
-            tree.set_core(node, arrays[node].to(self.row_dtype))
+            arrays[node], explained = self.solve(
+                node, source, edges, arrays[node], ridge, explain=node == order[-1], **how
+            )
+            tree.set_core(node, arrays[node].to(dtype))
         return explained
 
+    def recording(self, structure: Structure, ridge: float) -> Recording | None:
+        nodes = range(structure.num_nodes)
+        if any(self.penalties.of(k) is not None for k in nodes):
+            return None  # iterations that the host ends
+        if gram_bytes(structure, 8, self.values.device.type) >= GRAM_BYTES[self.values.device.type]:
+            return None  # sums over the entries for some slices at a time
+
+        def solve(arrays: list[Array], numbers: Sequence[Number]) -> torch.Tensor:
+            (own,) = numbers
+            return torch.as_tensor(self._solve_in_turn(structure, arrays, ridge, own=own, careful=False))
+
+        return Recording(
+            (id(self.index), id(self.values), self.row_dtype, structure, ridge),
+            (self.ridge,),
+            solve,
+            lambda arrays, explained: self._squared_loss(structure, arrays, explained),
+            lambda: self._prepare(structure),
+        )
+
+    def _prepare(self, structure: Structure) -> object:
+        """Make the index tables of a sweep."""
+        for node in range(structure.num_nodes):
+            self.index.table(node).prepare()
+        return join_sets(self.index.entries, structure)
+
     def solve(
-        self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor, numerical: float
-    ) -> tuple[torch.Tensor, float]:
-        """Best core for an environment, and by how much it lowers the squared residual."""
+        self,
+        node: int,
+        source: RowSource,
+        edges: Sequence[Edge],
+        core: torch.Tensor,
+        numerical: float,
+        *,
+        own: Number | None = None,
+        **how: bool,
+    ) -> tuple[torch.Tensor, Number]:
+        """Best core for an environment, and by how much it lowers the squared residual.
+
+        `own` stands in for the ridge of the objective; see `solve_core` for the others.
+        """
         equations = self.index.table(node).equations(source, self.values)
-        return solve_core(equations, edges, core, self.ridge, numerical, self.penalties.of(node))
+        ridge, penalty = self.ridge if own is None else own, self.penalties.of(node)
+        return solve_core(equations, edges, core, ridge, numerical, penalty, **how)
 
     def penalty(self, node: int, source: RowSource) -> Callable[[torch.Tensor], float] | None:
         """What ridge and prior add for a core, as a function of it; None where it has no prior."""
@@ -281,13 +322,22 @@ class ObservedLeastSquares(ListedLeastSquares):
         return index_bytes(structure, count) + rows * item + held
 
 
+def entry_flops(count: int, widths: Sequence[float]) -> float:
+    """Arithmetic of a sweep over entries, with environments of so many columns.
+
+    Gathering a row and handling its entry costs about as much as 200 flops.
+    """
+    return count * sum(2.0 * m * m + 200.0 * (1.0 + m / 4.0) for m in widths)
+
+
 def index_bytes(structure: Structure, count: int) -> int:
     """Bytes of everything but rows that `count` entries take while they are used.
 
-    For each mode a column of indices, its entries sorted by slice and in blocks; for each join of the
+    For each mode a column of indices, its entries sorted by slice and, with their weights, in blocks, which
+    padding may double; for each join of the
     dimension tree, inside and outside, the row of every entry; what is fitted; predictions and residuals.
     """
-    return 8 * count * (3 * structure.order + 2 * (structure.num_nodes - 1) + 6)
+    return 8 * count * (8 * structure.order + 2 * (structure.num_nodes - 1) + 6)
 
 
 class EntryIndex:

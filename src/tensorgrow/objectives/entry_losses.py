@@ -91,7 +91,7 @@ class ReweightedLeastSquares(ObservedLeastSquares):
             source, edges = tree.environment(node), structure.edges_of(node)
             now = self._at_all(node, source, edges, arrays[node])
             near, unit = self._parabola(now)
-            core, _ = near.solve(node, source, edges, arrays[node], ridge)
+            core, _ = near.solve(node, source, edges, arrays[node], ridge, explain=False)
             change = self._at_all(node, source, edges, core) - now
             now, change = now[fitted], change[fitted]
             judge = _judge(near.penalty(node, source), unit, arrays[node], core)
@@ -107,6 +107,9 @@ class ReweightedLeastSquares(ObservedLeastSquares):
             arrays[node] = arrays[node] + share * (core - arrays[node])
             tree.set_core(node, arrays[node].to(self.row_dtype))
         return reached**2
+
+    def recording(self, structure: Structure, ridge: float) -> None:
+        """None: the host decides on the length of every step."""
 
     def _at_all(
         self, node: int, source: RowSource, edges: Sequence[Edge], core: torch.Tensor

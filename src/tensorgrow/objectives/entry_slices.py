@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import torch
 
+from ..algebra.linalg import Number
 from ..contraction import Array, RowSource, RowTree
 from ..structure import Edge, Structure
 from .entry_sums import SliceSums, solve_core
@@ -19,6 +20,7 @@ from .slices import (
     SliceFit,
     alternate,
     draw_slice,
+    fit_unwatched,
     random_slice,
     rescale,
     sharpen,
@@ -41,15 +43,20 @@ class EntryPairProblem(PairProblem):
         self._objective = objective
         self._tree = tree
         self.residual = residual
+        self._last: tuple[int, torch.Tensor, RowSource] | None = None
 
     def _shape(self, side: int) -> tuple[int, ...]:
         return slice_shape(self._tree.structure, self.edge, side)
 
     def source(self, side: int, other: torch.Tensor) -> RowSource:
         """Environment of the slice on one side, when the other end holds the slice `other`."""
+        if self._last is not None and self._last[0] == side and self._last[1] is other:
+            return self._last[2]
         node, neighbour = self.edge if side == 0 else self.edge[::-1]
         piece = other.reshape(self._shape(1 - side)).to(self._tree.cores[0].dtype)
-        return self._tree.pair_environment(node, neighbour, piece)
+        source = self._tree.pair_environment(node, neighbour, piece)
+        self._last = side, other, source
+        return source
 
     @cached_property
     def gradient(self) -> Array:
@@ -66,10 +73,13 @@ class EntryPairProblem(PairProblem):
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         start: torch.Tensor = self._start() if right is None else right
-        left, best, explained = alternate(self._improve, start, sweeps)
+        return fit_unwatched(partial(self._fit, start, sweeps), start)
+
+    def _fit(self, start: torch.Tensor, sweeps: int, careful: bool) -> SliceFit:
+        left, best, explained = alternate(partial(self._improve, careful=careful), start, sweeps)
         if self._objective.num_held_out:
             explained = self.gain(left, best, self._objective.index.held_out)
-        return SliceFit(left.reshape(-1), best.reshape(-1), explained)
+        return SliceFit(left.reshape(-1), best.reshape(-1), float(explained))
 
     def _start(self) -> torch.Tensor:
         right = random_slice(self._tree.structure, self.edge, self.residual.dtype).to(self.residual.device)
@@ -79,10 +89,13 @@ class EntryPairProblem(PairProblem):
 
         return sharpen(apply, right, rescale)
 
-    def _improve(self, side: int, other: torch.Tensor) -> tuple[torch.Tensor, float]:
+    def _improve(self, side: int, other: torch.Tensor, careful: bool) -> tuple[torch.Tensor, Number]:
         table = self._objective.index.table(self.edge[side])
         equations = table.equations(self.source(side, other), self.residual)
-        return solve_slice(equations, self._tree.structure, self.edge, side, self._objective)
+        objective, explain = self._objective, side == 1 and not self._objective.num_held_out
+        return solve_slice(
+            equations, self._tree.structure, self.edge, side, objective, careful=careful, explain=explain
+        )
 
     def gain(self, left: torch.Tensor, right: torch.Tensor, entries: torch.Tensor) -> float:
         """By how much the slices lower the squared residual of some entries."""
@@ -95,8 +108,15 @@ class EntryPairProblem(PairProblem):
 
 
 def solve_slice(
-    equations: SliceSums, structure: Structure, edge: Edge, side: int, objective: HeldOut
-) -> tuple[torch.Tensor, float]:
+    equations: SliceSums,
+    structure: Structure,
+    edge: Edge,
+    side: int,
+    objective: HeldOut,
+    *,
+    careful: bool = True,
+    explain: bool = True,
+) -> tuple[torch.Tensor, Number]:
     """Best slice on one side of an edge, and by how much it lowers the squared residual.
 
     It may be negative even where its core may not: whoever adds it changes the core with it (`moves.part`).
@@ -107,7 +127,14 @@ def solve_slice(
     penalty = None if penalty is None else replace(penalty, nonnegative=False)
     zero = torch.zeros(shape, dtype=objective.dtype, device=equations.empty.device)
     return solve_core(
-        equations, slice_edges(structure, edge, side), zero, objective.ridge, SLICE_RIDGE, penalty
+        equations,
+        slice_edges(structure, edge, side),
+        zero,
+        objective.ridge,
+        SLICE_RIDGE,
+        penalty,
+        careful=careful or penalty is not None,
+        explain=explain,
     )
 
 

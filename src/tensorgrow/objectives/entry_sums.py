@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from ..algebra.coupled import Coupling, solve_coupled
-from ..algebra.linalg import LEAST_RIDGE, solve_slices, wide_dtype
+from ..algebra.linalg import LEAST_RIDGE, Number, at_least, solve_slices, wide_dtype
 from ..algebra.nonnegative import SliceEquations, TiedEquations, solve_nonnegative
 from ..contraction import RowSource
-from ..data.arrays import add_at
+from ..data.arrays import add_at, add_runs
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge, Structure
@@ -78,6 +78,7 @@ class SliceTable:
     def with_scale(self, scale: torch.Tensor | None) -> SliceTable:
         """The same table with other roots of weights."""
         other = copy(self)
+        other.__dict__.pop("_block_scale", None)
         other.scale = None if scale is None else scale[self.order]
         return other
 
@@ -99,6 +100,11 @@ class SliceTable:
 
     def right_hand_side(self, source: RowSource, values: torch.Tensor) -> torch.Tensor:
         """``E^H y`` of every slice."""
+        if self.device.type == "cuda":  # it would sort all rows to add them up
+            total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
+            for slices, rows, y in self._in_blocks(source, values, 0, self.size):
+                add_runs(slices, (total, (rows.mH @ y)[:, :, 0]))
+            return total
         index = torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
         total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
         begin = 0
@@ -195,27 +201,45 @@ class SliceTable:
         number = torch.arange(len(slices), device=self.device) - (before - per_slice)[slices]
         offset = number[:, None] * size + torch.arange(size, device=self.device)
         positions = torch.where(offset < self._counts[slices, None], starts[slices, None] + offset, -1)
-        return positions, slices, [0, *before.tolist()]
+        return positions.reshape(-1), slices, [0, *before.tolist()]
+
+    @cached_property
+    def _block_entries(self) -> torch.Tensor:
+        """The entries of all blocks, any one in place of padding."""
+        return self.order[self._blocks[0].clamp_min(0)]
+
+    @cached_property
+    def _block_scale(self) -> torch.Tensor:
+        """Roots of the weights of the entries of all blocks; 0 for padding."""
+        positions = self._blocks[0]
+        if self.scale is None:
+            return (positions >= 0).to(torch.float32)
+        return (positions >= 0) * self.scale[positions.clamp_min(0)]
+
+    def prepare(self) -> None:
+        """Make the tables of `sums_by_block`, which all sums share."""
+        _ = self._block_entries, self._block_scale
 
     def sums_by_block(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """Batched products of blocks of equal length, then a sum over the blocks of a slice."""
         gram, rhs = self._zeros(source, last - first)
-        positions, slices, before = self._blocks
+        for slices, rows, y in self._in_blocks(source, values, first, last):
+            dual = rows.mH
+            add_runs(slices, (gram, dual @ rows), (rhs, (dual @ y)[:, :, 0]))
+        return gram, rhs
+
+    def _in_blocks(
+        self, source: RowSource, values: torch.Tensor, first: int, last: int
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Slices of blocks, counted from `first`; their rows and values, weighted, a matrix per block."""
+        _, slices, before = self._blocks
         width, size = source.width, self._block
         step = max(1, CHUNK_BYTES[self.device.type] // (8 * (size * source.row_entries + width * width)))
         for a in range(before[first], before[last], step):
             b = min(a + step, before[last])
-            where = positions[a:b].reshape(-1)
-            inside = where.clamp_min(0)
-            scale = (where >= 0).to(values.real.dtype)
-            if self.scale is not None:
-                scale = scale * self.scale[inside]
-            rows, y = _weigh(source, values, self.order[inside], scale)
-            e = rows.reshape(b - a, size, width)
-            dual = e.mH
-            add_at(gram, slices[a:b] - first, dual @ e)
-            add_at(rhs, slices[a:b] - first, (dual @ y.reshape(b - a, size, 1))[:, :, 0])
-        return gram, rhs
+            block = slice(a * size, b * size)
+            rows, y = _weigh(source, values, self._block_entries[block], self._block_scale[block])
+            yield slices[a:b] - first, rows.reshape(b - a, size, width), y.reshape(b - a, size, 1)
 
 
 def gram_bytes(structure: Structure, item: int, device: str) -> int:
@@ -290,10 +314,13 @@ def solve_core(
     equations: SliceSums,
     edges: Sequence[Edge],
     core: torch.Tensor,
-    ridge: float,
+    ridge: Number,
     numerical: float,
     penalty: Penalty | None = None,
-) -> tuple[torch.Tensor, float]:
+    *,
+    careful: bool = True,
+    explain: bool = True,
+) -> tuple[torch.Tensor, Number]:
     """Best core for its normal equations, and by how much it lowers the squared residual.
 
     A core that must not be negative, and would be zero throughout, stays as it is: the network would be zero
@@ -311,23 +338,28 @@ def solve_core(
         Against rounding, relative to each diagonal entry.
     penalty
         What the prior of the core's leg adds.
+    careful
+        See `solve_normal`; without it there must be no prior.
+    explain
+        Whether it matters by how much; otherwise that is 0.
     """
     coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
     width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
     if coupling is not None:  # slices that are tied are solved for together
         ranges = [(0, equations.size)]
-    mean = equations.squared_norm() / (equations.size * width) if len(ranges) > 1 else None
+    mean: Number | None = equations.squared_norm() / (equations.size * width) if len(ranges) > 1 else None
     solved, explained = [], torch.zeros((), dtype=torch.float64, device=core.device)
     explained_now = explained  # by the present core
     for first, last in ranges:
         columns, grams, sides = equations.sums(first, last)
         if mean is None:
-            mean = float(grams.diagonal(dim1=1, dim2=2).real.double().mean())
-        weight = max(ridge, LEAST_RIDGE) * mean + 1e-300
+            mean = grams.diagonal(dim1=1, dim2=2).real.double().mean()
+            mean = float(mean) if careful else mean
+        weight = at_least(ridge, LEAST_RIDGE) * mean + 1e-300
         start = core.permute(0, *(1 + edges.index(e) for e in columns)).reshape(len(core), -1)
         if coupling is not None:
-            tied = Tied(coupling, mean, equations.empty)
-            x, gain = _solve_tied(grams, sides, weight, numerical, tied, start, nonnegative)
+            tied = Tied(coupling, float(mean), equations.empty)
+            x, gain = _solve_tied(grams, sides, float(weight), numerical, tied, start, nonnegative)
             solved.append(x)
             explained = explained + gain
             if nonnegative:
@@ -346,8 +378,9 @@ def solve_core(
                 x = solve_nonnegative(SliceEquations(penalised, rhs), present)
                 explained_now = explained_now + _explained(gram, rhs, present)
             else:
-                x = solve_slices(penalised, rhs, numerical)
-            explained = explained + _explained(gram, rhs, x)
+                x = solve_slices(penalised, rhs, numerical, careful=careful)
+            if explain:
+                explained = explained + _explained(gram, rhs, x)
             solved.append(x)
     x = torch.cat(solved)
     if nonnegative and not bool(x.any()):
@@ -359,7 +392,7 @@ def solve_core(
         x[empty] = x[equations.filled].mean(0)
     sizes = (core.shape[1 + edges.index(e)] for e in columns)
     x = x.to(core.dtype).reshape(len(x), *sizes).permute(0, *(1 + columns.index(e) for e in edges))
-    return x.contiguous(), float(explained)
+    return x.contiguous(), float(explained) if careful else explained
 
 
 def _explained(gram: torch.Tensor, rhs: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

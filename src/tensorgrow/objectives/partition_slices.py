@@ -93,7 +93,7 @@ class PairBatch:
             for k, equations in zip(group, self._equations(new)):
                 x, gain = solve_slice(equations, structure, edges[k], side, objective)
                 slices.append(x)
-                explained.append(gain)
+                explained.append(float(gain))
         return slices, explained
 
     def _groups(self, edges: Sequence[Edge], side: int) -> Iterator[list[int]]:

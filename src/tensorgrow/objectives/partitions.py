@@ -15,6 +15,7 @@ from functools import partial, reduce
 import numpy as np
 import torch
 
+from ..algebra.linalg import Number
 from ..contraction import Array, best_tree, entries_needed, leaves
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -133,8 +134,8 @@ class PartitionedLeastSquares(ListedLeastSquares, SharesPasses):
 
     # -- node problems ---------------------------------------------------------------------------------
 
-    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        explained = 0.0
+    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float) -> Number:
+        explained: Number = 0.0
         for node in leaves(best_tree(structure, rows=self.num_fitted + self.num_held_out)):
             equations = self._equations(structure, arrays, node)
             edges = structure.edges_of(node)

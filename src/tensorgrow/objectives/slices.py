@@ -83,6 +83,8 @@ class ChangedPairProblem(PairProblem):
 
 def rescale(array: Array) -> Array:
     """Divide by the largest absolute value; zero stays zero."""
+    if isinstance(array, torch.Tensor) and array.is_cuda:  # nobody waits for the number
+        return array / abs(array).amax().clamp_min(1e-30)
     return array / max(float(abs(array).max()), 1e-30)
 
 
@@ -112,6 +114,18 @@ def alternate(
     return left, right, gain
 
 
+def fit_unwatched(fit: Callable[[bool], SliceFit], like: Array) -> SliceFit:
+    """Fit slices, on a GPU without a look at any factorisation; carefully where one of them failed.
+
+    `fit` is told whether it must be careful.
+    """
+    if isinstance(like, torch.Tensor) and like.is_cuda:
+        fitted = fit(False)
+        if math.isfinite(fitted.explained):
+            return fitted
+    return fit(True)
+
+
 # -- starts ----------------------------------------------------------------------------------------------
 
 
@@ -119,6 +133,8 @@ def spectral_slice(gradient: Array) -> Array:
     """Right slice near the leading singular vector of a pair gradient."""
     # The largest row is a deterministic start with weight on that vector; three rounds are near enough.
     norms = (gradient.conj() * gradient).real.sum(1)
+    if isinstance(gradient, torch.Tensor):
+        return leading_pair(gradient, 3, gradient.index_select(0, norms.argmax()[None])[0])[1]
     return leading_pair(gradient, 3, gradient[int(norms.argmax())])[1]
 
 

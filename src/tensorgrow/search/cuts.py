@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..algebra.linalg import on_host
 from ..algebra.spectra import tail_norms
 from ..data.devices import flops_in
 from ..structure import Edge, Structure
@@ -52,6 +53,7 @@ class CutBounds:
         bases: Sequence[torch.Tensor | None] | None = None,
     ) -> None:
         self.target = target
+        (self._near,) = on_host([target])
         self.bases = [None] * target.dim() if bases is None else list(bases)
         self.dims = tuple(n if u is None else u.shape[0] for n, u in zip(target.shape, self.bases))
         self.max_error = max_error
@@ -65,7 +67,7 @@ class CutBounds:
                 small, large = sorted((rows, target.numel() // rows))
                 cuts.append((4.0 * small * small * large, mask))
         cuts.sort()
-        spent, most = 0.0, flops_in(seconds, target.device)
+        spent, most = 0.0, flops_in(seconds, self._near.device)
         self.cuts: list[int] = []
         for flops, mask in cuts:
             spent += flops
@@ -91,7 +93,7 @@ class CutBounds:
             inside = [k for k in range(self.order) if mask >> k & 1]
             outside = [k for k in range(self.order) if not mask >> k & 1]
             rows = math.prod(self.target.shape[k] for k in inside)
-            matrix = self.target.permute(*inside, *outside).reshape(rows, -1)
+            matrix = self._near.permute(*inside, *outside).reshape(rows, -1)
             if rows > matrix.shape[1]:
                 matrix = matrix.T
             if 2 * matrix.shape[0] < matrix.shape[1]:

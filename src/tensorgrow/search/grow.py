@@ -67,6 +67,7 @@ def fit_network(
         target=None if problem.holds_out else problem.target,
         give_up=give_up,
         deadline=problem.context.deadline,
+        graphs=problem.context.graphs,
     )
     problem.context.flops += fit.num_sweeps * problem.objective.sweep_flops(network.structure)
     problem.context.is_converged = fit.num_sweeps < settings.max_sweeps and not problem.context.is_out_of_time

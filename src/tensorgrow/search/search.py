@@ -6,7 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 import torch
@@ -15,6 +15,7 @@ from ..errors import FileFormatError
 from ..network import TensorNetwork
 from ..results import PathPoint, add_to_path
 from ..solvers.deadline import OutOfTime
+from ..solvers.sweep_graphs import SweepGraphs
 from ..steps import Record, Step, StopReason
 from ..structure import Edge, Structure
 from .limits import Limits
@@ -38,12 +39,15 @@ class Context:
         Whether the last fit ended by itself, and not by its number of sweeps or by the time.
     flops
         Arithmetic of all sweeps so far, as estimated.
+    graphs
+        Sweeps that a GPU can repeat.
     """
 
     generator: torch.Generator
     deadline: float = math.inf
     is_converged: bool = True
     flops: float = 0.0
+    graphs: SweepGraphs = field(default_factory=SweepGraphs, repr=False)
 
     @property
     def is_out_of_time(self) -> bool:

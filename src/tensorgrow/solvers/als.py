@@ -13,11 +13,16 @@ import torch
 from ..algebra.gauge import balance
 from ..algebra.linalg import is_single
 from ..contraction import Array
+from ..data.devices import flops_in
 from ..network import TensorNetwork
 from ..objectives import LeastSquares
 from ..objectives.base import CANCELLATION, CANCELLATION_SINGLE
 from ..structure import Structure
 from .deadline import OutOfTime, TimedCores
+from .sweep_graphs import SweepGraphs
+
+# Nominal seconds from which a sweep is watched. Large ones are 50 to 100 times faster than that on an H200.
+WATCHED_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ def als(
     give_up: bool = False,
     deadline: float = math.inf,
     keep_on_interrupt: bool = False,
+    graphs: SweepGraphs | None = None,
 ) -> ALSFit:
     """Fit all cores of a network by least squares, one after the other.
 
@@ -73,8 +79,11 @@ def als(
         way long after it is broken off, and undone unless it is the first.
     keep_on_interrupt
         Ctrl-C ends the fit after the last whole sweep, instead of being raised.
+    graphs
+        Recorded sweeps of earlier fits on a GPU.
     """
     structure = network.structure
+    sweeps = Sweeps(objective, structure, settings, deadline, graphs)
     nonnegative = objective.nonnegative(structure)
     # Signs of a start say nothing where none is allowed, sizes do.
     arrays = [abs(a) if k in nonnegative else a for k, a in enumerate(objective.to_arrays(network))]
@@ -90,11 +99,9 @@ def als(
                 arrays = _balance(structure, arrays, nonnegative)
                 step.forget()
             if settings.accelerate:
-                arrays, loss = step.sweep(
-                    arrays, previous, lambda a: _sweep(objective, structure, a, settings.ridge, deadline)
-                )
+                arrays, loss = step.sweep(arrays, previous, sweeps)
             else:
-                loss = _sweep(objective, structure, arrays, settings.ridge, deadline)
+                loss = sweeps(arrays)
         except _BrokenOff as late:
             arrays = whole if losses else late.cores
             break
@@ -183,22 +190,60 @@ class _BrokenOff(Exception):
         self.cores = cores
 
 
-def _sweep(
-    objective: LeastSquares, structure: Structure, arrays: list[Array], ridge: float, deadline: float
-) -> float:
-    if math.isfinite(deadline):
-        timed = TimedCores(arrays, deadline)
+class Sweeps:
+    """Sweeps of one fit, in place; each returns the loss after it."""
+
+    def __init__(
+        self,
+        objective: LeastSquares,
+        structure: Structure,
+        settings: ALSSettings,
+        deadline: float,
+        graphs: SweepGraphs | None,
+    ) -> None:
+        self.objective, self.structure, self.settings = objective, structure, settings
+        self.deadline = deadline
+        self.graphs = SweepGraphs() if graphs is None else graphs
+        self.count = 0
+        # A sweep that takes long is watched, as it may have to be broken off.
+        is_short = objective.sweep_flops(structure) < flops_in(WATCHED_SECONDS, objective.device)
+        on_gpu = torch.device(objective.device).type == "cuda"
+        self.recording = objective.recording(structure, settings.ridge) if on_gpu and is_short else None
+        self.size = objective.memory_needed(structure) if self.recording else 0
+
+    def __call__(self, arrays: list[Array]) -> float:
+        squared = self._unwatched(arrays)
+        if squared is None:
+            squared = self._watched(arrays)
+        self.count += 1
+        share = CANCELLATION_SINGLE if is_single(arrays[0].dtype) else CANCELLATION
+        if squared < share * self.objective.norm**2:
+            return self.objective.loss(self.structure, arrays)
+        return math.sqrt(squared)
+
+    def _unwatched(self, arrays: list[Array]) -> float | None:
+        """The squared loss after a sweep without a look at its factorisations; None where one failed."""
+        if self.recording is None:
+            return None
+        cores, more = list(arrays), self.settings.max_sweeps - self.count - 1
+        explained = self.graphs.sweep(self.recording, cores, size=self.size, more=more)
+        if not math.isfinite(explained):
+            self.recording = None  # it would fail again
+            return None
+        arrays[:] = cores
+        return self.recording.squared_loss(arrays, explained)
+
+    def _watched(self, arrays: list[Array]) -> float:
+        ridge = self.settings.ridge
+        if not math.isfinite(self.deadline):
+            return self.objective.sweep(self.structure, arrays, ridge)
+        timed = TimedCores(arrays, self.deadline)
         try:
-            squared = objective.sweep(structure, timed, ridge)
+            squared = self.objective.sweep(self.structure, timed, ridge)
         except OutOfTime:
             raise _BrokenOff(list(timed)) from None
         arrays[:] = timed
-    else:
-        squared = objective.sweep(structure, arrays, ridge)
-    share = CANCELLATION_SINGLE if is_single(arrays[0].dtype) else CANCELLATION
-    if squared < share * objective.norm**2:
-        return objective.loss(structure, arrays)
-    return math.sqrt(squared)
+        return squared
 
 
 def _balance(structure: Structure, arrays: list[Array], nonnegative: Collection[int]) -> list[Array]:

@@ -152,7 +152,7 @@ class CapturedStep(PlainStep):
         graph = torch.cuda.CUDAGraph()
         try:
             # A failed recording leaves torch's generators unusable: so first see that nothing waits.
-            with self._undo(), _waiting_is_an_error():
+            with self._undo(), waiting_is_an_error():
                 self.loss(batch).backward()  # type: ignore[no-untyped-call]
             self.optimizer.zero_grad(set_to_none=True)
             with self._undo(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -200,7 +200,7 @@ class CapturedStep(PlainStep):
 
 
 @contextmanager
-def _waiting_is_an_error() -> Iterator[None]:
+def waiting_is_an_error() -> Iterator[None]:
     """Within the block, what makes the host wait for the device raises a RuntimeError."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():

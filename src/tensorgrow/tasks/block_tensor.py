@@ -13,7 +13,7 @@ import torch
 
 from ..data.arrays import compute_dtype, exponent_for
 from ..data.blocks import Blocks, Form, Partial, Reducer, as_source
-from ..data.devices import GPU_ENTRIES, check_memory, choose_device, one_thread
+from ..data.devices import check_memory, choose_device, dense_flops, is_worth_gpu, one_thread
 from ..data.fingerprint import format_codes
 from ..errors import DataError, OptionError, counted
 from ..network import TensorNetwork
@@ -110,7 +110,7 @@ class BlockTensor(TensorData):
             small = find_core(reducer, larger, self.norm, allowed, entries)
         if small is None:
             return None
-        device = torch.device("cpu") if small.core.numel() < GPU_ENTRIES else self.home
+        device = self.home if is_worth_gpu(dense_flops(small.core.numel())) else torch.device("cpu")
         core = small.core.to(device=device, dtype=self._like.dtype)
         self._small = CompressedLeastSquares(core, small.bases, small.rest)
         return self._small

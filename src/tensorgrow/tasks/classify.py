@@ -37,7 +37,7 @@ from .linear_classifier import (
     tree_ranks,
 )
 from .request import Request, SearchKeywords
-from .task import GPU_NUMBERS, deadline_of_last_fit, limit_threads, run_task
+from .task import deadline_of_last_fit, limit_threads, run_task, sample_flops
 
 # Share of the samples held out by default.
 HELD_OUT = 0.2
@@ -131,7 +131,9 @@ def classify(
     size = len(x) * x.shape[1] * features.size * dtype.itemsize
     check_memory(4 * size, free_memory(torch.device("cpu")), f"{len(x):,} samples of {x.shape[1]} features")
     values = features(x, dtype)
-    request = replace(request, dtype=dtype, device=choose_device(request.device, values, GPU_NUMBERS))
+    request = replace(
+        request, dtype=dtype, device=choose_device(request.device, values, sample_flops(values))
+    )
     data = ClassData(values.to(request.device), labels, num_classes, counted.weights)
     with limit_threads(values):  # fits of linear classifiers come before the run
         task = ClassifyTask(data, split, request, structure, keywords.get("effort", "balanced"))

@@ -21,6 +21,7 @@ from ..data.observations import Observations, as_observations
 from ..data.tensorization import Tensorization
 from ..network import TensorNetwork
 from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
+from ..objectives.entries import entry_flops
 from ..priors import smooth
 from ..results import Errors, Result
 from ..search import HeldOutSearch
@@ -32,8 +33,6 @@ from .uncertainty import assess
 # Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
 # the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
 FEW_ENTRIES = 100_000
-# Observations from which `device="auto"` takes a GPU: every one costs a row of each environment.
-GPU_OBSERVATIONS = 30_000
 
 
 class EntryTask(ObservationTask):
@@ -53,7 +52,9 @@ class EntryTask(ObservationTask):
         seen = as_observations(observed.x, observed.mask, observed.weights, request.dtype)
         self.loss.check(seen.values)
         request.check_modes(seen.shape)
-        where, self.home = request.places(seen.values, GPU_OBSERVATIONS)
+        where, self.home = request.places(
+            seen.values, entry_flops(len(seen.values), len(seen.shape) * [request.width(seen.shape)])
+        )
         for_split, self.generator = request.generators()
         self._split = split = Split.of_entries(observed.validation)
         if observed.memory is None:

@@ -23,7 +23,7 @@ from ..solvers import ALSSettings, als
 from ..structure import Structure
 from .held_out import FIT_SWEEPS, FIT_TOLERANCE, HeldOutTask
 from .request import Request, SearchKeywords
-from .task import GPU_NUMBERS, limit_threads, run_task
+from .task import limit_threads, run_task, sample_flops
 
 # Random starts for a known structure, since nothing grew into a good one.
 FIT_STARTS = 4
@@ -140,7 +140,7 @@ class RegressTask(HeldOutTask):
         if len(counted.rows) < len(samples) or counted.weights is not None:
             samples, responses = samples[counted.rows], responses[counted.rows]
         common = request.dtype or torch.promote_types(samples.dtype, responses.dtype)
-        where, self.home = request.places(samples, GPU_NUMBERS)
+        where, self.home = request.places(samples, sample_flops(samples))
         for_split, self.generator = request.generators()
         held_out = split.samples(len(samples), for_split)
         self.held_out = None if held_out is None else held_out.to(where)

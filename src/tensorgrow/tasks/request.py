@@ -13,10 +13,18 @@ import torch
 from ..callbacks.base import Callbacks, as_callbacks
 from ..callbacks.progress import progress_callbacks
 from ..data.arrays import as_dtype
-from ..data.devices import GPU_ENTRIES, check_memory, choose_device, memory_for, parse_memory_limit
+from ..data.devices import (
+    SMALL_BYTES,
+    TYPICAL_WIDTH,
+    check_memory,
+    choose_device,
+    gigabytes,
+    memory_for,
+    parse_memory_limit,
+)
 from ..data.tensorization import Shape, Tensorization, plan
 from ..data.tensorization.digits import LONG_AXIS
-from ..errors import check_bounds, check_kind
+from ..errors import MemoryLimitError, check_bounds, check_kind, warn
 from ..network import RandomState, TensorNetwork, as_generator
 from ..priors import Priors
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
@@ -27,6 +35,8 @@ Bounds = tuple[float | None, float | None]
 
 # Seconds that searches without an end of their own take by default.
 THOROUGH_SECONDS = 60.0
+# Copies of the data that a run takes on a GPU: the data, in the order of a sweep, and a product of that size.
+COPIES = 3
 
 
 @dataclass(frozen=True)
@@ -228,9 +238,32 @@ class Request:
         """Refuse modes that are so long that not even one number per slice fits in memory."""
         check_memory(8 * sum(shape), self.memory(torch.device("cpu")), f"a tensor of shape {shape}")
 
-    def places(self, data: torch.Tensor, gpu_from: int = GPU_ENTRIES) -> tuple[torch.device, torch.device]:
-        """Choose where to compute, and where the result goes: with "auto", back to the data."""
-        where = choose_device(self.device, data, gpu_from)
+    def width(self, shape: Sequence[int]) -> float:
+        """Return the columns that the environment of a core will have: those that the budget allows."""
+        size = self.limits.max_parameters
+        return TYPICAL_WIDTH if size is None else max(TYPICAL_WIDTH, size / sum(shape))
+
+    def places(self, data: torch.Tensor, flops: float) -> tuple[torch.device, torch.device]:
+        """Choose where to compute, and where the result goes: with "auto", back to the data.
+
+        Data that a GPU has no room for stays where it is, with a warning, or is refused where the user asks
+        for the GPU.
+        """
+        where = choose_device(self.device, data, flops)
+        needed = COPIES * data.numel() * data.element_size()
+        if where.type == "cuda" and data.device != where and needed > SMALL_BYTES:
+            free = memory_for(where, self.memory_limit)
+            if needed > free and self.device == "auto":
+                warn(
+                    f"the run needs about {gigabytes(needed)} of the memory of the GPU, which has "
+                    f"{gigabytes(free)} free: it uses the CPU"
+                )
+                where = data.device
+            elif needed > free:
+                raise MemoryLimitError(
+                    f"computing on {where} needs about {gigabytes(needed)}, but {gigabytes(free)} are free. "
+                    "Use device='cpu', or tg.Blocks(x) to compute with a part of the tensor at a time"
+                )
         return where, data.device if self.device == "auto" else where
 
     def holding_out(self, held_out: int, *, wanted: bool) -> Request:

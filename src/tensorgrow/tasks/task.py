@@ -32,8 +32,8 @@ R = TypeVar("R")
 AnyNetworkSearch = NetworkSearch[object, NetworkState]
 N = TypeVar("N", bound=AnyNetworkSearch)
 
-# Numbers in samples up to which one thread is faster, and from which "auto" takes a GPU.
-FEW_NUMBERS, GPU_NUMBERS = 1_000_000, 3_000_000
+# Numbers in samples up to which one thread is faster.
+FEW_NUMBERS = 1_000_000
 
 
 class Task(ABC, Generic[S, R]):
@@ -305,6 +305,11 @@ def check_init(init: TensorNetwork, shape: tuple[int, ...], probe: torch.Tensor)
         raise OptionError("init is complex but the data is real; pass a real network or dtype=complex")
     if not all(bool(torch.isfinite(c).all()) for c in init.cores):
         raise OptionError("init has entries that are not finite")
+
+
+def sample_flops(samples: torch.Tensor) -> float:
+    """Arithmetic of a sweep, as far as "auto" takes a GPU for it: from three million numbers on."""
+    return 10.0 * samples.numel()
 
 
 def limit_threads(samples: torch.Tensor) -> AbstractContextManager[None]:

@@ -16,7 +16,7 @@ from ..algebra.linalg import wide_dtype
 from ..data.arrays import as_target, scale_out
 from ..data.axes import Axes, Container, container_of
 from ..data.blocks import ArraySource, Form, ThreadReducer
-from ..data.devices import check_memory, one_thread
+from ..data.devices import check_memory, dense_flops, one_thread
 from ..data.fingerprint import fingerprint_tensor
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, tensorize
 from ..network import TensorNetwork
@@ -116,7 +116,7 @@ class DenseTensor(TensorData):
         if request.tensorize is not None:
             error = request.limits.max_error or DEFAULT_ERROR
             data, self.how = tensorize(data, request.tensorize, max_error=error)
-        where, self.home = request.places(data)
+        where, self.home = request.places(data, dense_flops(data.numel(), request.width(data.shape)))
         self.target, self._exponent = scale_out(data.to(where))
         self.shape = tuple(self.target.shape)
         self.note_axes(x)

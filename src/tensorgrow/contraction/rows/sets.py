@@ -16,8 +16,10 @@ from .memory import allocate
 DENSE_FACTOR = 4.0
 # From this many distinct combinations per entry on, every entry gets a row of its own.
 ALL_DIFFERENT = 0.8
-# Index tables kept for joins of row sets.
+# Index tables kept for joins of row sets; more where all of them take fewer bytes than this. Scoring all
+# edges of a network of seven modes asks for about 100.
 KEPT_JOINS = 64
+JOIN_BYTES = 1 << 27
 
 
 def is_dense(combinations: int, count: int) -> bool:
@@ -96,7 +98,7 @@ class Entries:
         key = (a.key, b.key)
         joined = self._joins.pop(key, None) or self._join(a, b, key)
         self._joins[key] = joined  # now the last one used
-        if len(self._joins) > KEPT_JOINS:
+        if len(self._joins) > max(KEPT_JOINS, JOIN_BYTES // (8 * self.count + 1)):
             del self._joins[next(iter(self._joins))]
         return joined
 

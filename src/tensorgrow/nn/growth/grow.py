@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
@@ -146,7 +147,7 @@ def grow(
     own = copy.deepcopy(model)
     growing = layers_to_grow(own, layers)
     like = next(own.parameters())
-    where = choose_device(device, like, gpu_from=0)
+    where = choose_device(device, like, math.inf)
     own.to(where)
     kind: dict[str, Any] = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
     trainer = Trainer(

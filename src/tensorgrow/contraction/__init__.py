@@ -5,7 +5,7 @@ from .cache import clear_plans
 from .dimension_tree import best_tree, leaves
 from .features import product_plan
 from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
-from .program import Array, ResultPlan, Update
+from .program import Array, GramParts, ResultPlan, Update, whole_gram
 from .rows.sets import Entries
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed
@@ -15,6 +15,7 @@ from .sweeps import dense_plan, gram_plan, inner_plan, sweep_plan
 __all__ = [
     "Array",
     "Entries",
+    "GramParts",
     "PairEnvironment",
     "ResultPlan",
     "RowSource",
@@ -38,4 +39,5 @@ __all__ = [
     "sample_sweep_plan",
     "slice_gram_plan",
     "sweep_plan",
+    "whole_gram",
 ]

@@ -146,7 +146,7 @@ def compile_pairs(
             limit = PAIR_GRAM_ENTRIES if len(rest) == 2 else SHARED_GRAM_ENTRIES
             if grams and gram_nodes == nodes and entries <= limit:
                 mark, before = builder.mark(), program.flops
-                shared = builder.absorb_gram(gram, group)
+                shared = builder.absorb_gram(() if gram is None else (gram,), group)
                 if program.flops - before <= SHARED_GRAM_FLOPS:
                     visit(rest, smaller, shared, rest)
                     continue
@@ -185,12 +185,12 @@ def slice_gram_plan(
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     program, legs = builder.program, builder.legs
     builder.cores[j] = program.input((j, *_other_bonds(builder, j, i)))
-    shared = None if gram_legs is None else program.input(gram_legs)
+    shared = () if gram_legs is None else (program.input(gram_legs),)
     bonds = _other_bonds(builder, i, j)
     gram = builder.absorb_gram(shared, tuple(k for k in gram_nodes if k != i))
     result = program.arrange(gram, (*bonds, *legs.bra(bonds)))
     size = math.prod(legs.sizes[b] for b in bonds)
-    inputs = (*builder.cores, *(() if shared is None else (shared,)))
+    inputs = (*builder.cores, *shared)
     return ResultPlan(program.finish([result]), inputs, result, (size, size))
 
 

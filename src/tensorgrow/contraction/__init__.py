@@ -10,12 +10,13 @@ from .rows.sets import Entries
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed
 from .samples import design_plan, sample_sweep_plan
-from .sweeps import dense_plan, gram_plan, inner_plan, sweep_plan
+from .sweeps import GramPlan, dense_plan, gram_plan, inner_plan, sweep_plan
 
 __all__ = [
     "Array",
     "Entries",
     "GramParts",
+    "GramPlan",
     "PairEnvironment",
     "ResultPlan",
     "RowSource",

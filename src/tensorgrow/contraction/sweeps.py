@@ -74,9 +74,10 @@ class EnvironmentBuilder:
         """`absorb_gram` in parts, where the Gram of some node is so large that this pays."""
         return self.absorb_apart(known, nodes) if self.is_large else (self.absorb_gram(known, nodes),)
 
-    def arrange_grams(self, grams: Grams, node: int) -> tuple[Grams, tuple[tuple[int, ...], ...]]:
-        """Gram matrices of a node in the order of its bonds, and which of these each is about."""
-        bonds = self.legs.bonds[node]
+    def arrange_grams(
+        self, grams: Grams, bonds: tuple[int, ...]
+    ) -> tuple[Grams, tuple[tuple[int, ...], ...]]:
+        """Gram matrices over some bonds in the order of these, and which of them each is about."""
         parts = [[b for b in bonds if b in self.program.legs[g]] for g in grams]
         ready = (self.program.arrange(g, (*part, *self.legs.bra(part))) for g, part in zip(grams, parts))
         return tuple(ready), tuple(tuple(bonds.index(b) for b in part) for part in parts)
@@ -189,7 +190,7 @@ def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, known: Gra
     """Updates of all nodes below a vertex of the tree, given its two partial results."""
     program, legs = builder.program, builder.legs
     if isinstance(vertex, int):
-        grams, bonds = builder.arrange_grams(known, vertex)
+        grams, bonds = builder.arrange_grams(known, legs.bonds[vertex])
         right = program.arrange(rhs, (vertex, *legs.bra(legs.bonds[vertex])))
         program.solve(vertex, grams, right, builder.cores[vertex], bonds)
         builder.bras.pop(vertex, None)  # the conjugate of the old core
@@ -241,20 +242,20 @@ class GramPlan:
     """The Gram matrix of a node's environment."""
 
     program: Program
-    cores: tuple[int, ...]
+    inputs: tuple[int, ...]  # registers to fill, in the order of the arrays that `run` takes
     results: Grams
     bonds: tuple[tuple[int, ...], ...]  # of the node, by position, that each result is about
 
     def run(self, arrays: Iterable[Array]) -> Array | GramParts:
-        """From all cores: the bonds of the node twice, ket, then bra."""
-        slots = self.program.run(dict(zip(self.cores, arrays)))
+        """The bonds of the node twice, ket, then bra."""
+        slots = self.program.run(dict(zip(self.inputs, arrays)))
         return as_gram(self.bonds, [self.program.value(slots, r) for r in self.results])
 
 
 @cached
 def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
-    """Gram of the environment of `node`."""
+    """Gram of the environment of `node`, from all cores."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     others = tuple(k for k in range(structure.num_nodes) if k != node)
-    results, bonds = builder.arrange_grams(builder.environment((), others), node)
+    results, bonds = builder.arrange_grams(builder.environment((), others), builder.legs.bonds[node])
     return GramPlan(builder.program.finish(results), tuple(builder.cores), tuple(results), bonds)

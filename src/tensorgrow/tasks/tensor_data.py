@@ -32,8 +32,8 @@ DOUBLE_ENTRIES = 1 << 27
 # Up to this many it is computed at once; beyond, copies of the tensor would be the largest of the whole run.
 WHOLE_ENTRIES = 1 << 22
 # Share of the error target that compressing the modes may take: errors add up as squares, so the search on
-# the core is left with 0.95 of it. At shares of 0.1, 0.3 and 0.5 a field at 1e-3 ends with the same network; a
-# video at 0.1 with 8,482, 10,130 and 8,734 parameters, from cores of 690,000, 190,000 and 82,000 entries.
+# the core is left with 0.95 of it. At shares of 0.1, 0.3 and 0.5 a field at 1e-3 ends with the same network,
+# a video at 0.1 with 8,482, 10,130 and 8,734 parameters, from cores of 690,000, 190,000 and 82,000 entries.
 CORE_SHARE = 0.3
 # Copies of a tensor, in double precision, that compressing it takes: itself, and a matrix of it twice.
 COPIES_TO_COMPRESS = 3

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from tensorgrow.algebra.linalg import (
     is_single,
     solve_normal,
 )
+from tensorgrow.contraction import GramParts
 from tests.oracles import assert_close, random_array, to_numpy
 from tests.strategies import seeds
 
@@ -50,6 +53,27 @@ def test_solution_is_that_of_lstsq(scipy, use_numpy, rows, unknowns, dtype, seed
     total = np.linalg.norm(to_numpy(target)) ** 2
     left = np.linalg.norm(to_numpy(target) - best @ to_numpy(env)) ** 2
     assert explained == pytest.approx(total - left, rel=1e-9)
+
+
+@given(DOUBLES, seeds, st.permutations(range(3)))
+def test_a_gram_in_parts_is_solved_like_the_whole(use_numpy, dtype, seed, order):
+    rng = np.random.default_rng(seed)
+    sizes = (2, 3, 4)
+    first, second = tuple(order[:1]), tuple(order[1:])
+    parts = []
+    for bonds in (first, second):
+        shape = [sizes[b] for b in bonds]
+        env = random_array(rng, (math.prod(shape), 20), dtype)
+        parts.append((env @ env.mH).reshape(*shape, *shape))
+    rhs = random_array(rng, (5, *sizes), dtype)
+    if use_numpy:
+        parts, rhs = [p.resolve_conj().numpy() for p in parts], rhs.numpy()
+    gram = GramParts((first, second), tuple(parts))
+    (x, explained), (y, wanted) = solve_normal(gram, rhs, 1e-14), solve_normal(gram.whole(), rhs, 1e-14)
+    assert x.dtype == rhs.dtype
+    assert x.shape == rhs.shape
+    assert_close(x, to_numpy(y), 1e-9)
+    assert explained == pytest.approx(wanted, rel=1e-9)
 
 
 @either_lapack

@@ -3,16 +3,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tensorgrow.algebra.linalg import solve_normal
 from tensorgrow.contraction import (
+    GramParts,
+    clear_plans,
     dense_plan,
     gram_plan,
     inner_plan,
     pair_plan,
     sweep_plan,
+    sweeps,
+    whole_gram,
 )
 from tensorgrow.contraction.dimension_tree import ALL_SUBSETS_UP_TO, best_tree, star
 from tensorgrow.contraction.sweeps import EnvironmentBuilder, compile_sweep
@@ -99,8 +103,9 @@ def test_both_ways_to_absorb_a_gram_agree_with_the_environment(recipe, large, do
     node = 3
     first = tuple(k for k in range(7, large.num_nodes))
     second = tuple(k for k in range(7) if k != node)
-    assert len(builder.groups(None, second)) > 1
-    gram = getattr(builder, recipe)(getattr(builder, recipe)(None, first), second)
+    assert len(builder.groups((), second)) > 1
+    absorb = getattr(builder, recipe)
+    gram = absorb((absorb((), first),), second)
     bonds = builder.legs.bonds[node]
     result = builder.program.arrange(gram, (*bonds, *builder.legs.bra(bonds)))
     program = builder.program.finish([result])
@@ -108,6 +113,45 @@ def test_both_ways_to_absorb_a_gram_agree_with_the_environment(recipe, large, do
     env = environment(large, net.cores, node)
     value = to_numpy(program.value(slots, result)).reshape(2 * env.shape[:1])
     assert_close(value, env @ env.conj().T, 1e-11)
+
+
+@pytest.fixture
+def in_parts(monkeypatch):
+    """Gram matrices in parts, however small."""
+    clear_plans()
+    monkeypatch.setattr(sweeps, "WHOLE_ROWS", 0)
+    yield
+    clear_plans()
+
+
+@pytest.mark.usefixtures("in_parts")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(structures(), seeds)
+def test_gram_matrices_in_parts_are_those_of_the_environment(use_numpy, double, structure, seed):
+    net = random_network(structure, seed, double)
+    for node in range(structure.num_nodes) if structure.num_nodes > 1 else ():
+        gram = whole_gram(gram_plan(structure, node, net.is_complex).run(as_arrays(net, use_numpy)))
+        env = environment(structure, net.cores, node)
+        assert tuple(gram.shape) == 2 * structure.core_shape(node)[1:]
+        assert_close(to_numpy(gram).reshape(2 * env.shape[:1]), env @ env.conj().T, 1e-11)
+    sweep_with_random_updates(structure, sweep_plan, use_numpy, double, seed)
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_every_bond_of_a_tree_has_a_part_of_its_own(use_numpy, double):
+    structure = Structure.tucker((4, 5, 6), (2, 3, 4))
+    net = random_network(structure, 1, double)
+    gram = gram_plan(structure, 3, net.is_complex).run(as_arrays(net, use_numpy))
+    assert isinstance(gram, GramParts)
+    assert sorted(gram.bonds) == [(0,), (1,), (2,)]
+    (wide,) = {type(gram_plan(structure, 0, net.is_complex).run(as_arrays(net, use_numpy)))}
+    assert wide is not GramParts  # a single bond
+
+
+def test_large_grams_come_in_parts_by_themselves():
+    structure = Structure.tucker((12, 12, 12), 6)
+    assert len(gram_plan(structure, 3, False).results) == 3
+    assert len(gram_plan(Structure.tucker((12, 12), 2), 2, False).results) == 1
 
 
 @given(structures(), seeds)

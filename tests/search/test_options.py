@@ -267,7 +267,7 @@ class Recording(GreedyOptions):
 
 # What tasks read, not searches.
 BY_TASKS = {
-    GreedySearch: {"max_degree", "certify"},
+    GreedySearch: {"max_degree", "certify", "compress"},
     HeldOutSearch: {"max_degree", "ridge", "final_sweeps", "final_tolerance"},
     GradientSearch: {"max_degree"},
 }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..contraction import Array
+from ..contraction import Array, GramParts
 from ..data.arrays import scale_out, times_power
 from ..data.blocks import widen
 
@@ -26,7 +26,7 @@ Number = float | torch.Tensor
 
 
 def solve_normal(
-    gram: Array | None, rhs: Array, ridge: float, *, careful: bool = True
+    gram: Array | GramParts | None, rhs: Array, ridge: float, *, careful: bool = True
 ) -> tuple[Array, Number]:
     r"""Solve ``X G = M`` for a Hermitian positive semi-definite ``G``.
 
@@ -36,9 +36,10 @@ def solve_normal(
     Parameters
     ----------
     gram
-        ``(m, m)`` entries in any shape, ket rows and bra columns; None stands for the number 1.
+        ``(m, m)`` entries in any shape, ket rows and bra columns; None stands for the number 1. Of a matrix
+        in parts each is solved by itself.
     rhs
-        ``(d, ...)`` with ``m`` entries after the first axis.
+        ``(d, ...)`` with ``m`` entries after the first axis; one axis per bond where the matrix has parts.
     ridge
         Added to the unit diagonal of the scaled Gram.
     careful
@@ -53,6 +54,8 @@ def solve_normal(
         By how much the squared residual falls against ``X = 0``: ``2 Re<X, M> - <X G, X>``. A tensor unless
         `careful`.
     """
+    if isinstance(gram, GramParts):
+        return _solve_parts(gram, rhs, ridge, careful)
     if isinstance(rhs, np.ndarray):
         return _solve_numpy(gram, rhs, ridge)
     working = wide_dtype(rhs.dtype)
@@ -85,6 +88,38 @@ def _solve_or_nan(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     half = torch.linalg.solve_triangular(factor, right, upper=False)
     x = torch.linalg.solve_triangular(factor.mH, half, upper=True)
     return torch.where((info == 0)[..., None, None], x, math.nan)
+
+
+def _solve_parts(gram: GramParts, rhs: Array, ridge: float, careful: bool) -> tuple[Array, Number]:
+    """`solve_normal` for the product of several matrices: ``X (G x H) = M`` is solved for one at a time."""
+    right = widen(rhs)
+    solution = right
+    for bonds, part in zip(gram.bonds, gram.parts):
+        solution = _along(solution, bonds, partial(_solve_one, part, ridge, careful))
+    product = solution
+    for bonds, part in zip(gram.bonds, gram.parts):
+        product = _along(product, bonds, partial(_multiply, part))
+    explained = 2.0 * (solution.conj() * right).sum().real - (product * solution.conj()).sum().real
+    narrow = solution.astype(rhs.dtype) if isinstance(rhs, np.ndarray) else solution.to(rhs.dtype)
+    return narrow, float(explained) if careful else explained
+
+
+def _solve_one(gram: Array, ridge: float, careful: bool, rhs: Array) -> Array:
+    return solve_normal(gram, rhs, ridge, careful=careful)[0]
+
+
+def _multiply(gram: Array, solution: Array) -> Array:
+    return solution @ widen(gram).reshape(solution.shape[1], -1)
+
+
+def _along(array: Array, bonds: tuple[int, ...], apply: Callable[[Array], Array]) -> Array:
+    """Apply a function of matrices along some bonds of a core, whose first axis is its leg."""
+    axes = [1 + b for b in bonds]
+    order = (*(a for a in range(array.ndim) if a not in axes), *axes)
+    moved = array.transpose(order) if isinstance(array, np.ndarray) else array.permute(order)
+    out = apply(moved.reshape(-1, math.prod(moved.shape[-len(axes) :]))).reshape(moved.shape)
+    back = tuple(sorted(range(array.ndim), key=order.__getitem__))
+    return out.transpose(back) if isinstance(array, np.ndarray) else out.permute(back)
 
 
 def solve_slices(

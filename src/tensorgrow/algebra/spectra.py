@@ -9,7 +9,7 @@ from itertools import combinations
 
 import torch
 
-from ..contraction import Array, gram_plan
+from ..contraction import Array, GramParts, gram_plan
 from ..structure import Structure
 from .linalg import is_single, on_host
 
@@ -63,13 +63,15 @@ def whiten_core(
     The environment of a tree factorises over bonds, so there the singular values are exact. Small cores come
     back on the CPU, where they are decomposed.
     """
-    core, gram = on_host([cores[node], gram_plan(structure, node, cores[node].is_complex()).run(cores)])
-    bonds = core.dim() - 1
+    bonds = cores[node].dim() - 1
+    gram = gram_plan(structure, node, cores[node].is_complex()).run(cores)
+    parts = gram if isinstance(gram, GramParts) else GramParts((tuple(range(bonds)),), (gram,))
+    core, *grams = on_host([cores[node], *parts.parts])
     inverses = []
     for b in range(bonds):
-        ket = list(range(bonds))
-        bra = [bonds if x == b else x for x in ket]
-        marginal = torch.einsum(gram, [*ket, *bra], [b, bonds])
+        here, part = next((ket, part) for ket, part in zip(parts.bonds, grams) if b in ket)
+        bra = [bonds if x == b else x for x in here]
+        marginal = torch.einsum(part, [*here, *bra], [b, bonds])
         marginal = marginal / (float(marginal.diagonal().real.sum()) or 1.0)
         root, inverse = sqrt_and_inverse(marginal)
         core = multiply_axis(core, root, b + 1)

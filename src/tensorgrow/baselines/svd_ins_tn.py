@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 import torch
 
+from ..contraction import whole_gram
 from ..errors import OptionError
 from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares
@@ -225,7 +226,7 @@ class Descent:
                 return rhs
             shape = rhs.shape
             right = rhs.reshape(shape[0], -1)
-            matrix = gram.reshape(right.shape[1], right.shape[1])
+            matrix = whole_gram(gram).reshape(right.shape[1], right.shape[1])
             factors.cores[node] = self._core(factors, node, matrix, right, sparsity).reshape(shape)
             for j in factors.structure.neighbours[node]:
                 if j > node:

@@ -5,16 +5,18 @@ from .cache import clear_plans
 from .dimension_tree import best_tree, leaves
 from .features import product_plan
 from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
-from .program import Array, ResultPlan, Update
+from .program import Array, GramParts, ResultPlan, Update, whole_gram
 from .rows.sets import Entries
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
 from .samples import design_plan, sample_sweep_plan
-from .sweeps import SweepPlan, dense_plan, gram_plan, inner_plan, sweep_plan
+from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, inner_plan, sweep_plan
 
 __all__ = [
     "Array",
     "Entries",
+    "GramParts",
+    "GramPlan",
     "PairEnvironment",
     "ResultPlan",
     "RowSource",
@@ -40,4 +42,5 @@ __all__ = [
     "sample_sweep_plan",
     "slice_gram_plan",
     "sweep_plan",
+    "whole_gram",
 ]

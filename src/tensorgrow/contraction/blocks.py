@@ -32,7 +32,7 @@ def branch_plan(structure: Structure, branch: Tree, is_complex: bool) -> SweepPl
     others = tuple(k for k in range(structure.num_nodes) if k not in mine)
     axes = (*mine, *legs.bra(legs.open_bonds(mine)))
     partial = program.input(axes)
-    emit_updates(builder, branch, partial, builder.absorb_gram(None, others) if others else None)
+    emit_updates(builder, branch, partial, builder.environment((), others) if others else ())
     shape = tuple(legs.sizes[x] for x in axes)
     return SweepPlan(program.finish(), tuple(builder.cores), partial, mine, shape)
 

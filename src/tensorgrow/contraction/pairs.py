@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from ..structure import Edge, Structure
 from .cache import cached
-from .program import Array, Program, ResultPlan
-from .sweeps import EnvironmentBuilder
+from .program import Array, Program
+from .sweeps import EnvironmentBuilder, GramPlan
 
 # Entries of a pair Gram that is worth forming; above, the Gram is contracted again for each slice.
 PAIR_GRAM_ENTRIES = 100_000
@@ -146,7 +146,7 @@ def compile_pairs(
             limit = PAIR_GRAM_ENTRIES if len(rest) == 2 else SHARED_GRAM_ENTRIES
             if grams and gram_nodes == nodes and entries <= limit:
                 mark, before = builder.mark(), program.flops
-                shared = builder.absorb_gram(gram, group)
+                shared = builder.absorb_gram(() if gram is None else (gram,), group)
                 if program.flops - before <= SHARED_GRAM_FLOPS:
                     visit(rest, smaller, shared, rest)
                     continue
@@ -176,22 +176,19 @@ def slice_gram_plan(
     gram_nodes: tuple[int, ...],
     gram_legs: tuple[int, ...] | None,
     is_complex: bool,
-) -> ResultPlan:
-    """Gram of the environment of node i when node j holds a slice and edge (i, j) is absent, as a matrix.
+) -> GramPlan:
+    """Gram of the environment of node i when node j holds a slice and edge (i, j) is absent.
 
     Inputs are all cores, with the slice in the place of core j, and the Gram of the nodes outside
     `gram_nodes` where there is one.
     """
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
-    program, legs = builder.program, builder.legs
+    program = builder.program
     builder.cores[j] = program.input((j, *_other_bonds(builder, j, i)))
-    shared = None if gram_legs is None else program.input(gram_legs)
-    bonds = _other_bonds(builder, i, j)
-    gram = builder.absorb_gram(shared, tuple(k for k in gram_nodes if k != i))
-    result = program.arrange(gram, (*bonds, *legs.bra(bonds)))
-    size = math.prod(legs.sizes[b] for b in bonds)
-    inputs = (*builder.cores, *(() if shared is None else (shared,)))
-    return ResultPlan(program.finish([result]), inputs, result, (size, size))
+    shared = () if gram_legs is None else (program.input(gram_legs),)
+    outside = builder.environment(shared, tuple(k for k in gram_nodes if k != i))
+    results, bonds = builder.arrange_grams(outside, _other_bonds(builder, i, j))
+    return GramPlan(program.finish(results), (*builder.cores, *shared), results, bonds)
 
 
 def _other_bonds(builder: EnvironmentBuilder, node: int, neighbour: int) -> tuple[int, ...]:

@@ -25,10 +25,47 @@ from .strided import Runs, is_worthwhile, product_by_runs, runs_of
 INSTRUCTION_FLOPS = 2.0e4
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
-Update = Callable[[int, Array, Array], Array]
-"""``update(node, gram, rhs) -> core``; ``gram`` is None when the network has a single node."""
+Update = Callable[[int, Any, Array], Array]
+"""``update(node, gram, rhs) -> core``; ``gram`` is an array, `GramParts`, or None for a single node."""
 
 MATMUL, PERMUTE, CONJ, SOLVE, SELF = range(5)
+
+
+@dataclass(frozen=True)
+class GramParts:
+    """A Gram matrix as the product of smaller ones: without its node, the network falls into pieces.
+
+    Attributes
+    ----------
+    bonds
+        For every part, the bonds of the node that it is about, by their positions.
+    parts
+        Each over its bonds twice, ket, then bra.
+    """
+
+    bonds: tuple[tuple[int, ...], ...]
+    parts: tuple[Array, ...]
+
+    def whole(self) -> Array:
+        """The Gram matrix itself: all bonds twice, ket, then bra."""
+        total, legs = self.parts[0], list(self.bonds[0])
+        count = sum(map(len, self.bonds))
+        legs += [b + count for b in legs]
+        for part, bonds in zip(self.parts[1:], self.bonds[1:]):
+            total = total.reshape(*total.shape, *(1,) * part.ndim) * part
+            legs += [*bonds, *(b + count for b in bonds)]
+        order = tuple(sorted(range(2 * count), key=legs.__getitem__))
+        return total.transpose(order) if isinstance(total, np.ndarray) else total.permute(order)
+
+
+def as_gram(bonds: tuple[tuple[int, ...], ...], parts: Sequence[Array]) -> Array | GramParts | None:
+    """A Gram matrix from its parts; None where there are none."""
+    return GramParts(bonds, tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
+
+
+def whole_gram(gram: Array | GramParts | None) -> Array:
+    """A Gram matrix as one array."""
+    return gram.whole() if isinstance(gram, GramParts) else gram
 
 
 class Legs:
@@ -184,11 +221,15 @@ class Program:
         )
         return out
 
-    def solve(self, node: int, gram: int | None, rhs: int, core: int) -> None:
-        """Have the caller compute a new `core` of `node` from its Gram matrix and right-hand side."""
-        self.instructions.append(
-            (SOLVE, self.slot[core], node, None if gram is None else self.slot[gram], self.slot[rhs])
-        )
+    def solve(
+        self, node: int, grams: Sequence[int], rhs: int, core: int, bonds: Sequence[tuple[int, ...]] = ()
+    ) -> None:
+        """Have the caller compute a new `core` of `node` from its Gram matrix and right-hand side.
+
+        The matrix may come in parts, then with the `bonds` of each; see `GramParts`.
+        """
+        slots = tuple(self.slot[g] for g in grams)
+        self.instructions.append((SOLVE, self.slot[core], node, slots, self.slot[rhs], tuple(bonds)))
 
     @property
     def cost(self) -> float:
@@ -312,9 +353,9 @@ class Program:
                 _, out, a, drops = instruction
                 slots[out] = conjugate(slots[a])
             else:
-                _, core, node, gram, rhs, drops = instruction
+                _, core, node, grams, rhs, bonds, drops = instruction
                 assert update is not None
-                slots[core] = update(node, None if gram is None else slots[gram], slots[rhs])
+                slots[core] = update(node, as_gram(bonds, [slots[g] for g in grams]), slots[rhs])
             for slot in drops:
                 slots[slot] = None
 
@@ -338,8 +379,7 @@ def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:
     if op == MATMUL:
         return (instruction[2], instruction[3])
     if op == SOLVE:
-        gram, rhs = instruction[3], instruction[4]
-        return (rhs,) if gram is None else (gram, rhs)
+        return (*instruction[3], instruction[4])
     return (instruction[2],)
 
 

@@ -66,7 +66,7 @@ def sample_sweep_plan(structure: Structure, count: int, output: int | None, is_c
 
     def visit(vertex: Tree, partial: int) -> None:
         if isinstance(vertex, int):
-            program.solve(vertex, None, builder.arrange_design(partial, vertex), builder.cores[vertex])
+            program.solve(vertex, (), builder.arrange_design(partial, vertex), builder.cores[vertex])
             return
         for child in vertex:
             others = [k for sibling in vertex if sibling is not child for k in leaves(sibling)]

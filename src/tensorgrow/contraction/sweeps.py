@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,14 @@ from ..structure import Structure
 from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves, star
 from .paths import OPTIMAL_OPERANDS
-from .program import Array, Legs, Program, ResultPlan, Update
+from .program import Array, GramParts, Legs, Program, ResultPlan, Update, as_gram
+
+Grams = tuple[int, ...]
+"""Registers of Gram matrices whose product is meant."""
+
+# Gram matrices with more rows are kept in parts where there are some. A solve of 100 rows takes about as long
+# as two of a few rows each.
+WHOLE_ROWS = 100
 
 
 class EnvironmentBuilder:
@@ -25,6 +33,7 @@ class EnvironmentBuilder:
         self.program = Program(self.legs.sizes, is_complex=is_complex)
         self.cores = [self.program.input(self.legs.ket(k)) for k in range(structure.num_nodes)]
         self.bras: dict[int, int] = {}
+        self.is_large = max(map(structure.bond_product, range(structure.num_nodes))) > WHOLE_ROWS
 
     def bra(self, node: int) -> int:
         """Register of the conjugated core, the same until the core is updated."""
@@ -45,54 +54,83 @@ class EnvironmentBuilder:
         keep = (*rest, *self.legs.bra(self.legs.open_bonds(rest)))
         return self.program.contract([target, *(self.bra(k) for k in nodes)], keep)
 
-    def absorb_gram(self, gram: int | None, nodes: tuple[int, ...]) -> int:
-        """Contract cores and conjugated cores of `nodes` into `gram`, leaving their bonds to other nodes."""
+    def absorb_gram(self, known: Grams, nodes: tuple[int, ...]) -> int:
+        """Contract cores and conjugated cores of `nodes` with `known` Grams; bonds to other nodes stay."""
         mark, before = self.mark(), self.program.cost
-        grouped = self.absorb_in_groups(gram, nodes)
+        grouped = self.absorb_in_groups(known, nodes)
         cost = self.program.cost - before
         if len(nodes) == 1 or cost < 1e7:  # not worth a comparison
             return grouped
         # Narrow graphs want ket and bra contracted together; where cuts are wide and few columns are left,
         # it is cheaper to join all cores first and multiply the result with its conjugate.
         self.rollback(mark)
-        joined = self.absorb_joined(gram, nodes)
+        joined = self.absorb_joined(known, nodes)
         if self.program.cost - before <= cost:
             return joined
         self.rollback(mark)
-        return self.absorb_in_groups(gram, nodes)
+        return self.absorb_in_groups(known, nodes)
 
-    def absorb_joined(self, gram: int | None, nodes: tuple[int, ...]) -> int:
+    def environment(self, known: Grams, nodes: tuple[int, ...]) -> Grams:
+        """`absorb_gram` in parts, where the Gram of some node is so large that this pays."""
+        return self.absorb_apart(known, nodes) if self.is_large else (self.absorb_gram(known, nodes),)
+
+    def arrange_grams(
+        self, grams: Grams, bonds: tuple[int, ...]
+    ) -> tuple[Grams, tuple[tuple[int, ...], ...]]:
+        """Gram matrices over some bonds in the order of these, and which of them each is about."""
+        parts = [[b for b in bonds if b in self.program.legs[g]] for g in grams]
+        ready = (self.program.arrange(g, (*part, *self.legs.bra(part))) for g, part in zip(grams, parts))
+        return tuple(ready), tuple(tuple(bonds.index(b) for b in part) for part in parts)
+
+    def absorb_joined(self, known: Grams, nodes: tuple[int, ...]) -> int:
         """All cores of `nodes` joined first, then multiplied with their conjugate."""
-        joint = self.program.contract(
-            [self.cores[k] for k in nodes], (*nodes, *self._open_bonds(None, nodes))
-        )
+        joint = self.program.contract([self.cores[k] for k in nodes], (*nodes, *self._open_bonds((), nodes)))
         twin = self.program.conj(joint, self.legs.bra(self.program.legs[joint]))
-        bonds = self._open_bonds(gram, nodes)
-        known = [] if gram is None else [gram]
+        bonds = self._open_bonds(known, nodes)
         return self.program.contract([*known, joint, twin], (*bonds, *self.legs.bra(bonds)))
 
-    def absorb_in_groups(self, gram: int | None, nodes: tuple[int, ...]) -> int:
+    def absorb_in_groups(self, known: Grams, nodes: tuple[int, ...]) -> int:
         """Cores of `nodes` with their conjugates, a group at a time."""
-        for group in self.groups(gram, nodes):
-            bonds = self._open_bonds(gram, group)
-            known = [] if gram is None else [gram]
+        for group in self.groups(known, nodes):
+            bonds = self._open_bonds(known, group)
             pairs = [r for k in group for r in (self.cores[k], self.bra(k))]
-            gram = self.program.contract([*known, *pairs], (*bonds, *self.legs.bra(bonds)))
-        assert gram is not None
-        return gram
+            known = (self.program.contract([*known, *pairs], (*bonds, *self.legs.bra(bonds))),)
+        return known[0]
 
-    def _open_bonds(self, gram: int | None, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Ket bonds that stay open when `nodes` are contracted into `gram`."""
+    def absorb_apart(self, known: Grams, nodes: tuple[int, ...]) -> Grams:
+        """`absorb_gram`, with a Gram for each of the pieces that no bond joins."""
+        pieces: list[tuple[set[int], Grams, tuple[int, ...]]] = [
+            *((set(self._open_bonds((g,), ())), (g,), ()) for g in known),
+            *((set(self.legs.bonds[k]), (), (k,)) for k in nodes),
+        ]
+        apart: list[tuple[set[int], Grams, tuple[int, ...]]] = []
+        for piece in pieces:
+            near = [p for p in apart if p[0] & piece[0]]
+            apart = [p for p in apart if p not in near]
+            joined = [*near, piece]
+            bonds = set().union(*(p[0] for p in joined))
+            apart.append(
+                (bonds, tuple(g for p in joined for g in p[1]), tuple(k for p in joined for k in p[2]))
+            )
+        grams = [self.absorb_gram(grams, inside) if inside else grams[0] for _, grams, inside in apart]
+        # Nodes that nothing joins to the rest give numbers: factors of any other Gram.
+        numbers = [g for g in grams if not self.program.legs[g]]
+        others = [g for g in grams if self.program.legs[g]]
+        if not others or not numbers:
+            return tuple(others) or (self.program.contract(numbers, ()),)
+        return (self.program.contract([others[0], *numbers], self.program.legs[others[0]]), *others[1:])
+
+    def _open_bonds(self, known: Grams, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        """Ket bonds that stay open when `nodes` are contracted with `known` Grams."""
         n, shift = self.legs.num_nodes, self.legs.shift
         seen: dict[int, int] = {}
-        registers = [self.cores[k] for k in nodes] + ([] if gram is None else [gram])
-        for register in registers:
+        for register in (*(self.cores[k] for k in nodes), *known):
             for leg in self.program.legs[register]:
                 if n <= leg < n + shift:
                     seen[leg] = seen.get(leg, 0) + 1
         return tuple(leg for leg, count in seen.items() if count == 1)
 
-    def groups(self, gram: int | None, nodes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    def groups(self, known: Grams, nodes: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Nodes in groups small enough for an optimal path, narrow cuts first."""
         most = (OPTIMAL_OPERANDS - 1) // 2
         if len(nodes) <= most:
@@ -101,7 +139,7 @@ class EnvironmentBuilder:
         while len(order) < len(nodes):
 
             def width(k: int) -> int:
-                return math.prod(self.legs.sizes[b] for b in self._open_bonds(gram, (*order, k)))
+                return math.prod(self.legs.sizes[b] for b in self._open_bonds(known, (*order, k)))
 
             order.append(min((k for k in nodes if k not in order), key=width))
         return [tuple(order[k : k + most]) for k in range(0, len(order), most)]
@@ -143,26 +181,25 @@ def compile_sweep(structure: Structure, is_complex: bool, tree: Tree) -> SweepPl
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     order = leaves(tree)
     target = builder.program.input(order)
-    emit_updates(builder, tree, target, None)
+    emit_updates(builder, tree, target, ())
     shape = tuple(structure.leg_dim(k) for k in order)
     return SweepPlan(builder.program.finish(), tuple(builder.cores), target, order, shape)
 
 
-def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, gram: int | None) -> None:
+def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, known: Grams) -> None:
     """Updates of all nodes below a vertex of the tree, given its two partial results."""
     program, legs = builder.program, builder.legs
     if isinstance(vertex, int):
-        bonds = legs.bonds[vertex]
-        ready = None if gram is None else program.arrange(gram, (*bonds, *legs.bra(bonds)))
-        program.solve(vertex, ready, program.arrange(rhs, (vertex, *legs.bra(bonds))), builder.cores[vertex])
+        grams, bonds = builder.arrange_grams(known, legs.bonds[vertex])
+        right = program.arrange(rhs, (vertex, *legs.bra(legs.bonds[vertex])))
+        program.solve(vertex, grams, right, builder.cores[vertex], bonds)
         builder.bras.pop(vertex, None)  # the conjugate of the old core
         return
     for child in vertex:
         mine = leaves(child)
         others = tuple(k for sibling in vertex if sibling is not child for k in leaves(sibling))
-        emit_updates(
-            builder, child, builder.absorb_target(rhs, others, mine), builder.absorb_gram(gram, others)
-        )
+        outside = builder.environment(known, others)
+        emit_updates(builder, child, builder.absorb_target(rhs, others, mine), outside)
 
 
 @cached
@@ -200,12 +237,25 @@ def inner_plan(first: Structure, second: Structure, is_complex: bool) -> ResultP
     return ResultPlan(program.finish([result]), (*left, *right), result, ())
 
 
+@dataclass(frozen=True)
+class GramPlan:
+    """The Gram matrix of a node's environment."""
+
+    program: Program
+    inputs: tuple[int, ...]  # registers to fill, in the order of the arrays that `run` takes
+    results: Grams
+    bonds: tuple[tuple[int, ...], ...]  # of the node, by position, that each result is about
+
+    def run(self, arrays: Iterable[Array]) -> Array | GramParts:
+        """The bonds of the node twice, ket, then bra."""
+        slots = self.program.run(dict(zip(self.inputs, arrays)))
+        return as_gram(self.bonds, [self.program.value(slots, r) for r in self.results])
+
+
 @cached
-def gram_plan(structure: Structure, node: int, is_complex: bool) -> ResultPlan:
-    """Gram of the environment of `node`, from all cores: the bonds of the node twice, ket, then bra."""
+def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
+    """Gram of the environment of `node`, from all cores."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     others = tuple(k for k in range(structure.num_nodes) if k != node)
-    bonds = builder.legs.bonds[node]
-    gram = builder.absorb_gram(None, others)
-    result = builder.program.arrange(gram, (*bonds, *builder.legs.bra(bonds)))
-    return ResultPlan(builder.program.finish([result]), tuple(builder.cores), result)
+    results, bonds = builder.arrange_grams(builder.environment((), others), builder.legs.bonds[node])
+    return GramPlan(builder.program.finish(results), tuple(builder.cores), tuple(results), bonds)

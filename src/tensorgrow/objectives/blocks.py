@@ -26,6 +26,7 @@ from ..contraction import (
     pair_plan,
     partial_target_plan,
     sweep_plan,
+    whole_gram,
 )
 from ..data.blocks import Reducer, entries_of, widen
 from ..network import TensorNetwork
@@ -147,7 +148,7 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
 
         def node_grams() -> dict[int, Array]:
             plans = (gram_plan(structure, k, self.is_complex) for k in range(structure.num_nodes))
-            return {k: plan.run(cores) for k, plan in enumerate(plans)}
+            return {k: whole_gram(plan.run(cores)) for k, plan in enumerate(plans)}
 
         shared = PairContext(structure, cores, self.is_complex, node_grams, may_densify=False)
         for environment in environments:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..algebra.linalg import Number, wide_dtype
-from ..contraction import Array, SweepPlan, Update, dense_plan, pair_plan, sweep_plan
+from ..contraction import Array, SweepPlan, Update, dense_plan, pair_plan, sweep_plan, whole_gram
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -111,8 +112,8 @@ class DenseLeastSquares(NodeVisits):
         """Gram of every node's environment, from a sweep that changes nothing."""
         grams: dict[int, Array] = {}
 
-        def note(node: int, gram: Array | None, rhs: Array) -> Array:
-            grams[node] = gram
+        def note(node: int, gram: Any, rhs: Array) -> Array:
+            grams[node] = whole_gram(gram)
             return arrays[node]
 
         self.visit(structure, list(arrays), note)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import Number, is_single, solve_normal
-from ..contraction import Array, PairEnvironment, ResultPlan, dense_plan, inner_plan, slice_gram_plan
+from ..contraction import Array, GramParts, GramPlan, PairEnvironment, dense_plan, inner_plan, slice_gram_plan
 from ..data.devices import flops_in
 from ..structure import Structure
 from .slices import (
@@ -90,7 +90,7 @@ class DensePairProblem(PairProblem):
         most = flops_in(EXACT_SECONDS, getattr(self.gradient, "device", "cpu"))
         return all(self._plan(side).program.flops <= most for side in (0, 1))
 
-    def _plan(self, side: int) -> ResultPlan:
+    def _plan(self, side: int) -> GramPlan:
         env, context = self._environment, self._context
         i, j = self.edge if side == 0 else self.edge[::-1]
         return slice_gram_plan(context.structure, i, j, env.gram_nodes, env.gram_legs, context.is_complex)
@@ -98,11 +98,11 @@ class DensePairProblem(PairProblem):
     def _improve(self, side: int, other: Array, careful: bool) -> tuple[Array, Number]:
         """Best slice of one side when the other end holds the slice `other`."""
         rhs = self.gradient @ other.conj() if side == 0 else other.conj() @ self.gradient
-        rhs = rhs.reshape(self._dims[side], -1)
+        rhs = self._shape(side, rhs)
         x, explained = solve_normal(self._gram(side, other), rhs, SLICE_RIDGE, careful=careful)
         return x.reshape(-1), explained
 
-    def _gram(self, side: int, other: Array) -> Array:
+    def _gram(self, side: int, other: Array) -> Array | GramParts:
         env = self._environment
         if env.is_pair_gram:
             piece = other.reshape(self._dims[1 - side], -1)

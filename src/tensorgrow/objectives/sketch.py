@@ -20,7 +20,7 @@ from ..contraction import Array
 from ..data.blocks import Box, Partial, Reducer
 from ..structure import Structure
 from .block_kernels import Model, SquaredResiduals, Survey
-from .compressed import Basis
+from .compressed import Basis, Compression, truncate
 
 # Columns of the first sketch, and of the second one that is tried when the first leaves out too much.
 SKETCH = 48
@@ -111,15 +111,6 @@ def _like(array: Array, block: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Compression:
-    """A tensor as a core in orthonormal bases."""
-
-    core: torch.Tensor  # the tensor in the bases, in double precision
-    bases: list[Basis]  # one matrix per mode, None where the mode was not compressed
-    rest: float  # norm of what the bases leave out
-
-
-@dataclass(frozen=True)
 class Ranges:
     """Orthonormal directions of every mode, strongest first."""
 
@@ -199,7 +190,7 @@ def find_core(
         squared = _left_out(reducer, core, bases, dtype)
     # What is weaker than what is left out already is noise, or as good as noise.
     cut = max(0.05 * allowed * norm, 0.3 * math.sqrt(squared))
-    core, inner, dropped = _truncate(core, cut)
+    core, inner, dropped = truncate(core, cut)
     bases = [v if u is None else (u if v is None else u.to(v.dtype) @ v) for u, v in zip(bases, inner)]
     rest = math.sqrt(squared + dropped)
     return Compression(core, bases, rest) if rest <= allowed * norm else None
@@ -216,25 +207,3 @@ def _left_out(reducer: Reducer, core: torch.Tensor, bases: Sequence[Basis], dtyp
     arrays = [c.numpy().reshape(s) for c, s in zip([*cores, core.to(dtype)], structure.core_shapes)]
     model = Model(structure, tuple(arrays))
     return float(reducer.reduce(SquaredResiduals(((model,),))).sums[0])
-
-
-def _truncate(core: torch.Tensor, allowed: float) -> tuple[torch.Tensor, list[Basis], float]:
-    """Core cut to its multilinear rank mode by mode, the bases it was cut with, and the squared norm lost."""
-    bases: list[Basis] = []
-    lost = 0.0
-    each = allowed / math.sqrt(core.dim())
-    for k in range(core.dim()):
-        moved = core.movedim(k, 0)
-        matrix = moved.reshape(core.shape[k], -1)
-        triangle = torch.linalg.qr(matrix.mH, mode="r")[1] if matrix.shape[1] > matrix.shape[0] else matrix.mH
-        _, s, vh = torch.linalg.svd(triangle, full_matrices=False)
-        tails = tail_norms(s)
-        rank = max(1, int((tails > each).sum()))
-        if rank == core.shape[k]:
-            bases.append(None)
-            continue
-        basis = vh[:rank].mH.contiguous()
-        lost += float(tails[rank]) ** 2
-        bases.append(basis)
-        core = torch.tensordot(basis.mH, moved, dims=1).movedim(0, k).contiguous()
-    return core, bases, lost

@@ -97,7 +97,7 @@ class HeldOutState(NetworkState):
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     """Greedy-TN that judges networks, and the ridge, by held-out data; see `Search`."""
 
-    uses = GreedyOptions.names() - {"terms", "certify", "after_target"}
+    uses = GreedyOptions.names() - {"terms", "certify", "after_target", "compress"}
 
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, HeldOutState(), problem.context, start)

@@ -143,6 +143,9 @@ class FitOptions(_Options):
         Sweeps between two gauge balancings.
     accelerate
         Extrapolate between sweeps where the target is not exact (near exact solutions it can degenerate).
+    compress
+        Where long modes of a tensor have small multilinear ranks, search on its core in orthonormal bases.
+        What these leave out is part of the error.
     """
 
     sweeps: int = _number(30, 1)
@@ -156,6 +159,7 @@ class FitOptions(_Options):
     patience: int = _number(8, 1)
     balance_every: int = _number(5, 1)
     accelerate: bool = _switch(True)
+    compress: bool = _switch(True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,6 +343,7 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
             absolute_tolerance=1e-7,
             ridge=0.0 if experiment == "completion" else None,
             accelerate=False,
+            compress=False,
             terms=False,
             thicken_costly=False,
             split_below=1e-5,

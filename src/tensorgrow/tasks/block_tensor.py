@@ -13,7 +13,7 @@ import torch
 
 from ..data.arrays import compute_dtype, exponent_for
 from ..data.blocks import Blocks, Form, Partial, Reducer, as_source
-from ..data.devices import check_memory, choose_device, dense_flops, is_worth_gpu, one_thread
+from ..data.devices import check_memory, choose_device, one_thread
 from ..data.fingerprint import format_codes
 from ..errors import DataError, OptionError, counted
 from ..network import TensorNetwork
@@ -29,7 +29,7 @@ from ..objectives.sketch import SECOND_SKETCH, SKETCH, Ranges, find_core, find_r
 from ..search import CutBounds
 from ..structure import Structure
 from .request import Request
-from .tensor_data import DOUBLE_ENTRIES, TensorData
+from .tensor_data import DOUBLE_ENTRIES, TensorData, describe_core
 
 # Copies of the tensor that a decomposition in memory takes: the data, another order, the residual, products.
 COPIES_IN_MEMORY = 5
@@ -53,6 +53,11 @@ class BlockTensor(TensorData):
         self.home = choose_device(request.device, self._like.expand(self.shape))
         self._small: CompressedLeastSquares | None = None
 
+    @property
+    def _may_compress(self) -> bool:
+        method = self.blocks.method
+        return method == "compress" or (method != "stream" and self.request.options.compress)
+
     @cached_property
     def memory_limit(self) -> float:
         return self.request.memory(self.home)
@@ -63,7 +68,7 @@ class BlockTensor(TensorData):
         device = None if self.home.type == "cpu" else str(self.home)
         form = Form(str(self._like.dtype).removeprefix("torch."), device)
         reducer = self.blocks.open(form, self.memory_limit, COPIES_OF_A_BLOCK + 1)
-        reducer, survey, ranges = _survey(reducer, self.blocks.method != "stream")
+        reducer, survey, ranges = _survey(reducer, self._may_compress)
         return reducer, [v for k, v in survey.sums.items() if _is_squares(k)], ranges
 
     @property
@@ -110,20 +115,13 @@ class BlockTensor(TensorData):
             small = find_core(reducer, larger, self.norm, allowed, entries)
         if small is None:
             return None
-        device = self.home if is_worth_gpu(dense_flops(small.core.numel())) else torch.device("cpu")
-        core = small.core.to(device=device, dtype=self._like.dtype)
-        self._small = CompressedLeastSquares(core, small.bases, small.rest)
+        self._small = self._on_core(small, self.home)
         return self._small
 
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
-        small, error = self._compress(), self.bounded_error
-        if small is not None and error is None:
-            return small, None
-        if small is not None and error is not None:
-            allowed = math.sqrt((error * small.norm) ** 2 - small.rest**2)
-            inside = float(torch.linalg.vector_norm(small.core))
-            limit = self.memory_limit
-            return small, CutBounds.within(limit, small.core, allowed / inside, small.bases)
+        small = self._compress()
+        if small is not None:
+            return small, self._bounds_on_core(small)
         if self.blocks.method == "compress":
             raise OptionError(
                 "method='compress', but the modes do not compress: the core would not fit in the memory "
@@ -169,12 +167,9 @@ class BlockTensor(TensorData):
             "bytes_per_pass": math.prod(self.shape) * reducer.source.itemsize,
             "blocks": len(reducer.boxes),
         }
-        if small is None:
-            return notes
-        ranks = [int(n) for n in small.core.shape]
-        return {**notes, "multilinear_ranks": ranks, "left_out": small.rest / small.norm}
+        return notes if small is None else {**notes, **describe_core(small)}
 
-    def threads(self) -> AbstractContextManager[None]:
+    def threads(self, *, searches: bool) -> AbstractContextManager[None]:
         return one_thread()
 
 

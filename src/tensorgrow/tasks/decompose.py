@@ -197,7 +197,7 @@ class TensorTask(NetworkTask[N]):
         return self.data.about()
 
     def threads(self) -> AbstractContextManager[None]:
-        return self.data.threads()
+        return self.data.threads(searches=self.structure is None)
 
     def finish(self, search: N) -> Result:
         answer = search.answer
@@ -222,4 +222,5 @@ class DecomposeTask(TensorTask[GreedySearch]):
             split_nodes=request.splits_nodes(policy),
             bounds=bounds,
         )
-        return GreedySearch(problem, request.limits, self.start())
+        start = replace(self.start(), device=objective.device)  # a small core is computed on the CPU
+        return GreedySearch(problem, request.limits, start)

@@ -190,3 +190,34 @@ def test_memory_estimate_covers_target_and_residual():
         peak = sweep_plan(structure, dtype.is_complex).program.peak_entries
         assert needed >= size * (2 * math.prod(structure.dims) + peak)
         assert needed <= size * (4 * math.prod(structure.dims) + 4 * peak)
+
+
+# -- in single precision ---------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_in_single_precision_losses_and_networks_are_in_double(use_numpy, double, data):
+    net = data.draw(networks(double))
+    target = random_target(net.structure, data.draw(seeds), double)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy, in_single=True)
+    arrays = objective.to_arrays(net)
+    rest = to_numpy(target) - dense(net.structure, net.cores)
+    assert objective.loss(net.structure, arrays) == pytest.approx(np.linalg.norm(rest), rel=1e-12)
+    residual = objective.residual(net)
+    assert residual.is_rounded and residual.target.dtype == double
+    assert_close(residual.target, rest, 1e-11)
+
+
+def test_a_sweep_in_single_precision_is_that_in_double(use_numpy):
+    net = random_network(RING, 0)
+    target = random_target(RING, 1, torch.float64)
+    losses = []
+    for in_single in (False, True):
+        objective = DenseLeastSquares(target, use_numpy=use_numpy, in_single=in_single)
+        arrays = objective.to_arrays(net)
+        squared = objective.sweep(RING, arrays, 1e-14)
+        losses.append(objective.loss(RING, arrays))
+        assert all(is_single(a.dtype) == in_single for a in arrays)
+        assert objective.to_network(RING, arrays).dtype == torch.float64
+        assert math.sqrt(squared) == pytest.approx(losses[-1], rel=1e-5)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)

@@ -44,6 +44,16 @@ class LeastSquares(ABC):
     use_numpy: bool = False  # whether arrays are NumPy arrays
 
     @property
+    def is_rounded(self) -> bool:
+        """Whether sweeps compute in less precision than the data has, so that only `loss` is exact."""
+        return False
+
+    @property
+    def least_ridge(self) -> float:
+        """What is added to the unit diagonal of every scaled Gram matrix at least."""
+        return 0.0
+
+    @property
     @abstractmethod
     def norm(self) -> float:
         """Norm of the data: the loss of the zero network."""
@@ -128,7 +138,7 @@ class NodeVisits(LeastSquares):
         """Hand the normal equations of every node to `update`, which returns its new core."""
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        explained = 0.0
+        explained, ridge = 0.0, max(ridge, self.least_ridge)
 
         def update(node: int, gram: Array | None, rhs: Array) -> Array:
             nonlocal explained

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..algebra.linalg import wide_dtype
+from ..algebra.linalg import single_dtype, wide_dtype
 from ..contraction import Array, Update, dense_plan, pair_plan, sweep_plan
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
@@ -17,6 +17,9 @@ from ..structure import Edge, Structure
 from .base import NodeVisits
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
+
+# Added to the unit diagonal of Gram matrices that were contracted in single precision: their rounding.
+SINGLE_RIDGE = 1e-6
 
 
 class DenseLeastSquares(NodeVisits):
@@ -29,12 +32,18 @@ class DenseLeastSquares(NodeVisits):
     use_numpy
         Compute with NumPy instead of torch; by default on the CPU when the target is small or torch has one
         thread.
+    in_single
+        Sweep and score in single precision; networks and losses stay in that of the target. For errors that
+        are far above single rounding.
     """
 
-    def __init__(self, target: torch.Tensor, *, use_numpy: bool | None = None) -> None:
+    def __init__(
+        self, target: torch.Tensor, *, use_numpy: bool | None = None, in_single: bool = False
+    ) -> None:
         self.target = target = target.resolve_conj().resolve_neg()
         self.dims = tuple(target.shape)
         self.dtype, self.device = target.dtype, target.device
+        self.working_dtype = single_dtype(target.dtype) if in_single else target.dtype
         self.use_numpy = numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
@@ -43,9 +52,33 @@ class DenseLeastSquares(NodeVisits):
     def norm(self) -> float:
         return _norm(self.target)
 
+    @property
+    def is_rounded(self) -> bool:
+        return self.working_dtype != self.dtype
+
+    @property
+    def least_ridge(self) -> float:
+        return SINGLE_RIDGE if self.is_rounded else 0.0
+
+    @property
+    def epsilon(self) -> float:
+        return float(torch.finfo(self.working_dtype).eps)
+
     @cached_property
     def _natural(self) -> Array:
-        return self.target.numpy() if self.use_numpy else self.target
+        target = self.target.to(self.working_dtype)
+        return target.numpy() if self.use_numpy else target
+
+    def _rounded(self, arrays: Sequence[Array]) -> list[Array]:
+        """Cores in the precision that is computed in."""
+        if not self.is_rounded:
+            return list(arrays)
+        if self.use_numpy:
+            return [a.astype(self._natural.dtype, copy=False) for a in arrays]
+        return [a.to(self.working_dtype) for a in arrays]
+
+    def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
+        return super().to_network(structure, arrays).to(dtype=self.dtype)
 
     def _in_order(self, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
         """The target stored in an order of the legs, size-1 axes for internal nodes; one copy is cached."""
@@ -65,12 +98,21 @@ class DenseLeastSquares(NodeVisits):
         return dense_plan(structure, self.is_complex).run(arrays)
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        return _norm(self._natural - self.dense(structure, arrays))
+        if not self.is_rounded:
+            return _norm(self._natural - self.dense(structure, arrays))
+        return _norm(self._rest(self.to_network(structure, arrays)))
 
     def residual(self, network: TensorNetwork) -> DenseLeastSquares:
-        rest = self._natural - self.dense(network.structure, self.to_arrays(network))
-        tensor = torch.from_numpy(rest) if self.use_numpy else rest
-        return DenseLeastSquares(tensor, use_numpy=self.use_numpy)
+        return DenseLeastSquares(self._rest(network), use_numpy=self.use_numpy, in_single=self.is_rounded)
+
+    def _rest(self, network: TensorNetwork) -> torch.Tensor:
+        """What a network leaves of the target, in the precision of the target."""
+        cores = [c.to(self.target) for c in network.cores]
+        if not self.use_numpy:
+            rest: torch.Tensor = self.target - self.dense(network.structure, cores)
+            return rest
+        dense = self.dense(network.structure, [c.resolve_conj().resolve_neg().numpy() for c in cores])
+        return torch.from_numpy(self.target.numpy() - dense)
 
     # -- node problems ---------------------------------------------------------------------------------
 
@@ -81,7 +123,7 @@ class DenseLeastSquares(NodeVisits):
             arrays[node] = update(node, gram, rhs)
             return arrays[node]
 
-        plan.run(self._in_order(plan.leg_order, plan.shape), arrays, visit)
+        plan.run(self._in_order(plan.leg_order, plan.shape), self._rounded(arrays), visit)
 
     # -- edge problems ---------------------------------------------------------------------------------
 
@@ -90,11 +132,18 @@ class DenseLeastSquares(NodeVisits):
     ) -> list[PairProblem]:
         if not edges:
             return []
-        rest = self._natural - self.dense(structure, arrays)
+        cores = self._rounded(arrays)
+        rest = self._natural - self.dense(structure, cores)
         plan = pair_plan(structure, tuple(edges), self.is_complex)
-        cores = list(arrays)
         environments = plan.run(rest.reshape(structure.leg_dims), cores)
-        shared = PairContext(structure, cores, self.is_complex, lambda: self._node_grams(structure, cores))
+        shared = PairContext(
+            structure,
+            cores,
+            self.is_complex,
+            lambda: self._node_grams(structure, cores),
+            least_ridge=self.least_ridge,
+            keeps_scale=self.is_rounded,  # chosen for errors whose squares do not vanish
+        )
         return [DensePairProblem(env, shared) for env in environments]
 
     def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
@@ -114,11 +163,13 @@ class DenseLeastSquares(NodeVisits):
         return sweep_plan(structure, self.is_complex).program.flops
 
     def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
-        size, item = math.prod(self.dims), self.target.element_size()
+        size, item = math.prod(self.dims), self.working_dtype.itemsize
         # The target in the order of the last sweep, and in that of a matrix product; or it, the network and
         # the difference.
         peak = sweep_plan(structure, self.is_complex).program.peak_entries
         needed = (max(peak, size) + 2 * size) * item + solve_bytes(structure, self.dtype)
+        if self.is_rounded:  # the target in single precision; losses take the network and what it leaves
+            needed = max(needed, 4 * size * item) + size * item
         if edges:
             plan = pair_plan(structure, tuple(edges), self.is_complex)
             # The same with the residual; gradients, which the peak counts, are put in order.

@@ -30,6 +30,8 @@ class PairContext:
     is_complex: bool
     compute_grams: Callable[[], dict[int, Array]]
     may_densify: bool = True  # whether a tensor of the size of the target may be formed
+    least_ridge: float = 0.0  # see `LeastSquares`
+    keeps_scale: bool = False  # whether squares of gradients do not vanish, even in single precision
 
     @cached_property
     def node_grams(self) -> dict[int, Array]:
@@ -60,13 +62,17 @@ class DensePairProblem(PairProblem):
         # In single precision the Gram of a tiny slice would vanish. In double, slices keep their scale, here
         # and at the start: how it is shared between the two decides how far the next sweeps extrapolate, and
         # photographs need 3 to 7 % fewer parameters this way.
-        before_right = rescale if is_single(self.gradient.dtype) else _as_it_is
+        before_right = rescale if self._rescales else _as_it_is
         return SliceFit(
             *alternate(self._improve, right, sweeps, before_left=_as_it_is, before_right=before_right)
         )
 
     def _start(self) -> Array:
-        return spectral_slice(rescale(self.gradient) if is_single(self.gradient.dtype) else self.gradient)
+        return spectral_slice(rescale(self.gradient) if self._rescales else self.gradient)
+
+    @property
+    def _rescales(self) -> bool:
+        return is_single(self.gradient.dtype) and not self._context.keeps_scale
 
     # -- exact -----------------------------------------------------------------------------------------
 
@@ -84,7 +90,8 @@ class DensePairProblem(PairProblem):
     def _improve(self, side: int, other: Array) -> tuple[Array, float]:
         """Best slice of one side when the other end holds the slice `other`."""
         rhs = self.gradient @ other.conj() if side == 0 else other.conj() @ self.gradient
-        x, explained = solve_normal(self._gram(side, other), rhs.reshape(self._dims[side], -1), SLICE_RIDGE)
+        ridge = max(SLICE_RIDGE, self._context.least_ridge)
+        x, explained = solve_normal(self._gram(side, other), rhs.reshape(self._dims[side], -1), ridge)
         return x.reshape(-1), explained
 
     def _gram(self, side: int, other: Array) -> Array:

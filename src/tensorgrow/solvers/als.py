@@ -106,6 +106,8 @@ def als(
         if not math.isfinite(loss):  # a failed factorisation must not spoil the fit so far
             arrays = whole
             break
+        if objective.is_rounded and target is not None and loss <= target:
+            loss = objective.loss(structure, arrays)  # whether it truly is
         losses.append(loss)
         if target is not None and loss <= target:
             break
@@ -123,7 +125,8 @@ def als(
         if time.perf_counter() > deadline:
             break
         previous, last_drop = loss, drop
-    loss = losses[-1] if losses else objective.loss(structure, arrays)
+    is_known = losses and not objective.is_rounded
+    loss = losses[-1] if is_known else objective.loss(structure, arrays)
     return ALSFit(objective.to_network(structure, arrays), loss, tuple(losses), interrupted)
 
 

@@ -31,6 +31,11 @@ DOUBLE_ENTRIES = 1 << 27
 # Up to this many it is computed at once; beyond, copies of the tensor would be the largest of the whole run.
 WHOLE_ENTRIES = 1 << 22
 
+# From this error target and so many entries on, a search on the CPU computes in single precision: a sweep of
+# 6,652 parameters over 4^8 takes 50 instead of 95 ms. Smaller tensors spend their time on dispatch.
+SINGLE_ERROR = 1e-2
+SINGLE_ENTRIES = 30_000
+
 
 class TensorData(ABC):
     """A tensor of some form.
@@ -143,7 +148,20 @@ class DenseTensor(TensorData):
         what = f"decomposing a tensor of shape {self.shape}"
         check_memory(self.objective.memory_needed(first), self.memory_limit, what)
         error, limit = self.bounded_error, self.memory_limit
-        return self.objective, None if error is None else CutBounds.within(limit, self.target, error)
+        bounds = None if error is None else CutBounds.within(limit, self.target, error)
+        return self._rounded if self._may_round else self.objective, bounds
+
+    @property
+    def _may_round(self) -> bool:
+        """Whether single precision is enough to search in: the error target is far above its rounding."""
+        target, error = self.target, self.request.limits.max_error
+        if target.dtype != wide_dtype(target.dtype) or target.device.type != "cpu":
+            return False
+        return (error or 0.0) >= SINGLE_ERROR and target.numel() >= SINGLE_ENTRIES
+
+    @cached_property
+    def _rounded(self) -> DenseLeastSquares:
+        return DenseLeastSquares(self.target, in_single=True)
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
         what = f"fitting {structure.num_parameters:,} parameters"

@@ -43,14 +43,12 @@ class LeastSquares(ABC):
     device: torch.device | str = "cpu"
     use_numpy: bool = False  # whether arrays are NumPy arrays
 
-    @property
-    def is_rounded(self) -> bool:
+    def is_rounded(self, structure: Structure) -> bool:
         """Whether sweeps compute in less precision than the data has, so that only `loss` is exact."""
         return False
 
-    @property
-    def least_ridge(self) -> float:
-        """What is added to the unit diagonal of every scaled Gram matrix at least."""
+    def least_ridge(self, structure: Structure) -> float:
+        """What sweeps add to the unit diagonal of every scaled Gram matrix at least."""
         return 0.0
 
     @property
@@ -138,7 +136,7 @@ class NodeVisits(LeastSquares):
         """Hand the normal equations of every node to `update`, which returns its new core."""
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        explained, ridge = 0.0, max(ridge, self.least_ridge)
+        explained, ridge = 0.0, max(ridge, self.least_ridge(structure))
 
         def update(node: int, gram: Array | None, rhs: Array) -> Array:
             nonlocal explained

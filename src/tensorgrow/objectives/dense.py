@@ -18,6 +18,9 @@ from .base import NodeVisits
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
 
+# Arithmetic of a sweep from which single precision is worth it: less is mostly dispatch. One of 3.4e9 takes
+# 83 instead of 156 ms.
+SINGLE_FLOPS = 1e8
 # Added to the unit diagonal of Gram matrices that were contracted in single precision: their rounding.
 SINGLE_RIDGE = 1e-6
 
@@ -32,18 +35,18 @@ class DenseLeastSquares(NodeVisits):
     use_numpy
         Compute with NumPy instead of torch; by default on the CPU when the target is small or torch has one
         thread.
-    in_single
-        Sweep and score in single precision; networks and losses stay in that of the target. For errors that
-        are far above single rounding.
+    may_round
+        Where sweeps are costly, sweep and score in single precision; networks and losses stay in that of the
+        target. For errors that are far above single rounding.
     """
 
     def __init__(
-        self, target: torch.Tensor, *, use_numpy: bool | None = None, in_single: bool = False
+        self, target: torch.Tensor, *, use_numpy: bool | None = None, may_round: bool = False
     ) -> None:
         self.target = target = target.resolve_conj().resolve_neg()
         self.dims = tuple(target.shape)
         self.dtype, self.device = target.dtype, target.device
-        self.working_dtype = single_dtype(target.dtype) if in_single else target.dtype
+        self.may_round = may_round and target.dtype == wide_dtype(target.dtype)
         self.use_numpy = numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
@@ -52,43 +55,43 @@ class DenseLeastSquares(NodeVisits):
     def norm(self) -> float:
         return _norm(self.target)
 
-    @property
-    def is_rounded(self) -> bool:
-        return self.working_dtype != self.dtype
+    def is_rounded(self, structure: Structure) -> bool:
+        return self.may_round and self.sweep_flops(structure) >= SINGLE_FLOPS
 
-    @property
-    def least_ridge(self) -> float:
-        return SINGLE_RIDGE if self.is_rounded else 0.0
-
-    @property
-    def epsilon(self) -> float:
-        return float(torch.finfo(self.working_dtype).eps)
+    def least_ridge(self, structure: Structure) -> float:
+        return SINGLE_RIDGE if self.is_rounded(structure) else 0.0
 
     @cached_property
     def _natural(self) -> Array:
-        target = self.target.to(self.working_dtype)
+        return self.target.numpy() if self.use_numpy else self.target
+
+    @cached_property
+    def _rounded(self) -> Array:
+        """The target in single precision."""
+        target = self.target.to(single_dtype(self.dtype))
         return target.numpy() if self.use_numpy else target
 
-    def _rounded(self, arrays: Sequence[Array]) -> list[Array]:
-        """Cores in the precision that is computed in."""
-        if not self.is_rounded:
-            return list(arrays)
+    def _working(self, structure: Structure, arrays: Sequence[Array]) -> tuple[Array, list[Array]]:
+        """Target and cores in the precision to compute in."""
+        if not self.is_rounded(structure):
+            return self._natural, list(arrays)
+        target = self._rounded
         if self.use_numpy:
-            return [a.astype(self._natural.dtype, copy=False) for a in arrays]
-        return [a.to(self.working_dtype) for a in arrays]
+            return target, [a.astype(target.dtype, copy=False) for a in arrays]
+        return target, [a.to(target.dtype) for a in arrays]
 
     def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
         return super().to_network(structure, arrays).to(dtype=self.dtype)
 
-    def _in_order(self, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    def _in_order(self, target: Array, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
         """The target stored in an order of the legs, size-1 axes for internal nodes; one copy is cached."""
         data_order = tuple(k for k in order if k < len(self.dims))
         stored = self._stored.get(data_order)
-        if stored is None:
+        if stored is None or stored.dtype != target.dtype:
             if data_order == tuple(range(len(self.dims))):
-                stored = self._natural
+                stored = target
             else:
-                stored = permuted_copy(self._natural, data_order)
+                stored = permuted_copy(target, data_order)
             self._stored = {data_order: stored}  # one copy at most: targets can be large
         return stored.reshape(shape)
 
@@ -98,21 +101,14 @@ class DenseLeastSquares(NodeVisits):
         return dense_plan(structure, self.is_complex).run(arrays)
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
-        if not self.is_rounded:
-            return _norm(self._natural - self.dense(structure, arrays))
-        return _norm(self._rest(self.to_network(structure, arrays)))
+        if arrays[0].dtype != self._natural.dtype:
+            arrays = self.to_arrays(self.to_network(structure, arrays))
+        return _norm(self._natural - self.dense(structure, arrays))
 
     def residual(self, network: TensorNetwork) -> DenseLeastSquares:
-        return DenseLeastSquares(self._rest(network), use_numpy=self.use_numpy, in_single=self.is_rounded)
-
-    def _rest(self, network: TensorNetwork) -> torch.Tensor:
-        """What a network leaves of the target, in the precision of the target."""
-        cores = [c.to(self.target) for c in network.cores]
-        if not self.use_numpy:
-            rest: torch.Tensor = self.target - self.dense(network.structure, cores)
-            return rest
-        dense = self.dense(network.structure, [c.resolve_conj().resolve_neg().numpy() for c in cores])
-        return torch.from_numpy(self.target.numpy() - dense)
+        rest = self._natural - self.dense(network.structure, self.to_arrays(network))
+        tensor = torch.from_numpy(rest) if self.use_numpy else rest
+        return DenseLeastSquares(tensor, use_numpy=self.use_numpy, may_round=self.may_round)
 
     # -- node problems ---------------------------------------------------------------------------------
 
@@ -123,7 +119,8 @@ class DenseLeastSquares(NodeVisits):
             arrays[node] = update(node, gram, rhs)
             return arrays[node]
 
-        plan.run(self._in_order(plan.leg_order, plan.shape), self._rounded(arrays), visit)
+        target, cores = self._working(structure, arrays)
+        plan.run(self._in_order(target, plan.leg_order, plan.shape), cores, visit)
 
     # -- edge problems ---------------------------------------------------------------------------------
 
@@ -132,8 +129,8 @@ class DenseLeastSquares(NodeVisits):
     ) -> list[PairProblem]:
         if not edges:
             return []
-        cores = self._rounded(arrays)
-        rest = self._natural - self.dense(structure, cores)
+        target, cores = self._working(structure, arrays)
+        rest = target - self.dense(structure, cores)
         plan = pair_plan(structure, tuple(edges), self.is_complex)
         environments = plan.run(rest.reshape(structure.leg_dims), cores)
         shared = PairContext(
@@ -141,8 +138,8 @@ class DenseLeastSquares(NodeVisits):
             cores,
             self.is_complex,
             lambda: self._node_grams(structure, cores),
-            least_ridge=self.least_ridge,
-            keeps_scale=self.is_rounded,  # chosen for errors whose squares do not vanish
+            least_ridge=self.least_ridge(structure),
+            keeps_scale=self.may_round,  # errors are such that squares do not vanish
         )
         return [DensePairProblem(env, shared) for env in environments]
 
@@ -163,19 +160,21 @@ class DenseLeastSquares(NodeVisits):
         return sweep_plan(structure, self.is_complex).program.flops
 
     def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
-        size, item = math.prod(self.dims), self.working_dtype.itemsize
+        size, item = math.prod(self.dims), self.target.element_size()
+        is_rounded = self.is_rounded(structure)
+        item = item // 2 if is_rounded else item
         # The target in the order of the last sweep, and in that of a matrix product; or it, the network and
         # the difference.
         peak = sweep_plan(structure, self.is_complex).program.peak_entries
         needed = (max(peak, size) + 2 * size) * item + solve_bytes(structure, self.dtype)
-        if self.is_rounded:  # the target in single precision; losses take the network and what it leaves
-            needed = max(needed, 4 * size * item) + size * item
+        if is_rounded:  # a loss takes the network and the difference in full
+            needed = max(needed, 4 * size * item)
         if edges:
             plan = pair_plan(structure, tuple(edges), self.is_complex)
             # The same with the residual; gradients, which the peak counts, are put in order.
             gradients = sum(gradient_entries(structure, edges))
             needed = max(needed, (plan.program.peak_entries + gradients + 3 * size) * item)
-        return needed
+        return needed + (size * item if is_rounded else 0)  # the target in single precision
 
 
 def gradient_entries(structure: Structure, edges: Sequence[Edge]) -> list[int]:

@@ -16,6 +16,10 @@ from .options import GreedyOptions
 from .pace import Pace
 from .search import Context
 
+# Sweeps after a growth at most, once they are costly: more of them did not make photographs smaller (of 7,000
+# parameters), as later growths change everything again.
+COSTLY_SWEEPS = 10
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -70,6 +74,15 @@ class Problem:
     def refits_fully(self, structure: Structure) -> bool:
         """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
         return self.is_patient and self.holds_out and self.pace.is_cheap(structure)
+
+    def patience(self, structure: Structure) -> tuple[int, float]:
+        """Sweeps of a refit after a growth at most, and the share of the loss that each must gain."""
+        o = self.options
+        if self.refits_fully(structure):  # until it converges
+            return max(o.sweeps, 100), min(o.tolerance, 1e-4)
+        if not self.holds_out and not self.is_exact and self.pace.is_costly(structure):
+            return min(o.sweeps, COSTLY_SWEEPS), o.tolerance
+        return o.sweeps, o.tolerance
 
     def momentum(self, structure: Structure) -> float:
         """What refits extrapolate with at first.

@@ -75,7 +75,7 @@ def als(
         Ctrl-C ends the fit after the last whole sweep, instead of being raised.
     """
     structure = network.structure
-    nonnegative = objective.nonnegative(structure)
+    nonnegative, is_rounded = objective.nonnegative(structure), objective.is_rounded(structure)
     # Signs of a start say nothing where none is allowed, sizes do.
     arrays = [abs(a) if k in nonnegative else a for k, a in enumerate(objective.to_arrays(network))]
     losses: list[float] = []
@@ -106,7 +106,7 @@ def als(
         if not math.isfinite(loss):  # a failed factorisation must not spoil the fit so far
             arrays = whole
             break
-        if objective.is_rounded and target is not None and loss <= target:
+        if is_rounded and target is not None and loss <= target:
             loss = objective.loss(structure, arrays)  # whether it truly is
         losses.append(loss)
         if target is not None and loss <= target:
@@ -125,7 +125,7 @@ def als(
         if time.perf_counter() > deadline:
             break
         previous, last_drop = loss, drop
-    is_known = losses and not objective.is_rounded
+    is_known = losses and not is_rounded
     loss = losses[-1] if is_known else objective.loss(structure, arrays)
     return ALSFit(objective.to_network(structure, arrays), loss, tuple(losses), interrupted)
 

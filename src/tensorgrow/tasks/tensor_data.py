@@ -30,11 +30,9 @@ from .request import Request
 DOUBLE_ENTRIES = 1 << 27
 # Up to this many it is computed at once; beyond, copies of the tensor would be the largest of the whole run.
 WHOLE_ENTRIES = 1 << 22
-
-# From this error target and so many entries on, a search on the CPU computes in single precision: a sweep of
-# 6,652 parameters over 4^8 takes 50 instead of 95 ms. Smaller tensors spend their time on dispatch.
+# Error targets from which a search on the CPU may compute in single precision; its sums are wrong by 1e-6 of
+# the norm at most.
 SINGLE_ERROR = 1e-2
-SINGLE_ENTRIES = 30_000
 
 
 class TensorData(ABC):
@@ -149,19 +147,12 @@ class DenseTensor(TensorData):
         check_memory(self.objective.memory_needed(first), self.memory_limit, what)
         error, limit = self.bounded_error, self.memory_limit
         bounds = None if error is None else CutBounds.within(limit, self.target, error)
-        return self._rounded if self._may_round else self.objective, bounds
+        return DenseLeastSquares(self.target, may_round=self._may_round), bounds
 
     @property
     def _may_round(self) -> bool:
-        """Whether single precision is enough to search in: the error target is far above its rounding."""
-        target, error = self.target, self.request.limits.max_error
-        if target.dtype != wide_dtype(target.dtype) or target.device.type != "cpu":
-            return False
-        return (error or 0.0) >= SINGLE_ERROR and target.numel() >= SINGLE_ENTRIES
-
-    @cached_property
-    def _rounded(self) -> DenseLeastSquares:
-        return DenseLeastSquares(self.target, in_single=True)
+        """Whether a search may compute in single precision: the error target is far above its rounding."""
+        return self.target.device.type == "cpu" and (self.request.limits.max_error or 0.0) >= SINGLE_ERROR
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
         what = f"fitting {structure.num_parameters:,} parameters"

@@ -80,9 +80,8 @@ class Problem:
         o = self.options
         if self.refits_fully(structure):  # until it converges
             return max(o.sweeps, 100), min(o.tolerance, 1e-4)
-        if not self.holds_out and not self.is_exact and self.pace.is_costly(structure):
-            return min(o.sweeps, COSTLY_SWEEPS), o.tolerance
-        return o.sweeps, o.tolerance
+        is_hasty = self._is_wide(structure) and not (self.holds_out or self.is_exact)
+        return min(o.sweeps, COSTLY_SWEEPS) if is_hasty else o.sweeps, o.tolerance
 
     def momentum(self, structure: Structure) -> float:
         """What refits extrapolate with at first.
@@ -113,7 +112,11 @@ class Problem:
         the ranks are. Sweeps that are costly because there is much data say nothing about the topology.
         """
         edges = self.policy.growable(structure, self.max_parameters)
-        if not (self.options.thicken_costly and self.pace.has_wide_cuts(structure)):
+        if not self._is_wide(structure):
             return [edges]
         old = [e for e in edges if structure.rank(*e) > 1]
         return [old, [e for e in edges if e not in old]]
+
+    def _is_wide(self, structure: Structure) -> bool:
+        """Whether the network makes sweeps costly, and the options say to mind that."""
+        return self.options.thicken_costly and self.pace.has_wide_cuts(structure)

@@ -6,10 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tensorgrow.contraction.program as contraction_program
+import tensorgrow.objectives.dense
 from tensorgrow.algebra.linalg import is_single, solve_normal
 from tensorgrow.contraction import (
     sweep_plan,
@@ -190,3 +191,51 @@ def test_memory_estimate_covers_target_and_residual():
         peak = sweep_plan(structure, dtype.is_complex).program.peak_entries
         assert needed >= size * (2 * math.prod(structure.dims) + peak)
         assert needed <= size * (4 * math.prod(structure.dims) + 4 * peak)
+
+
+# -- in single precision ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Every sweep counts as costly."""
+    monkeypatch.setattr(tensorgrow.objectives.dense, "SINGLE_FLOPS", 0.0)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_where_sweeps_round_losses_and_networks_do_not(rounds, use_numpy, double, data):
+    net = data.draw(networks(double))
+    structure = net.structure
+    target = random_target(structure, data.draw(seeds), double)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy, may_round=True)
+    arrays = objective.to_arrays(net)
+    rest = to_numpy(target) - dense(structure, net.cores)
+    assert objective.loss(structure, arrays) == pytest.approx(np.linalg.norm(rest), rel=1e-12)
+    residual = objective.residual(net)
+    assert residual.is_rounded(structure) and residual.target.dtype == double
+    assert_close(residual.target, rest, 1e-11)
+    objective.sweep(structure, arrays, 1e-14)
+    assert all(is_single(a.dtype) for a in arrays)
+    fitted = objective.to_network(structure, arrays)
+    assert fitted.dtype == double
+    rest = to_numpy(target) - dense(structure, fitted.cores)
+    assert objective.loss(structure, arrays) == pytest.approx(np.linalg.norm(rest), rel=1e-12)
+
+
+def test_a_sweep_that_rounds_is_that_in_double(rounds, use_numpy):
+    target, net = random_target(RING, 1, torch.float64), random_network(RING, 0)
+    losses = []
+    for may_round in (False, True):
+        objective = DenseLeastSquares(target, use_numpy=use_numpy, may_round=may_round)
+        arrays = objective.to_arrays(net)
+        squared = objective.sweep(RING, arrays, 1e-14)
+        losses.append(objective.loss(RING, arrays))
+        assert math.sqrt(squared) == pytest.approx(losses[-1], rel=1e-5)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_cheap_sweeps_and_single_data_are_never_rounded(use_numpy):
+    for dtype in (torch.float64, torch.float32):
+        objective = DenseLeastSquares(random_target(RING, 1, dtype), use_numpy=use_numpy, may_round=True)
+        assert not objective.is_rounded(RING) and objective.least_ridge(RING) == 0.0

@@ -163,3 +163,12 @@ def test_regrowing_within_a_budget_does_not_claim_the_target():
         pass
     assert search.best.measure > search.problem.target
     assert search.state.stop is Stop.MAX_PARAMETERS
+
+
+def test_a_certified_structure_needs_no_second_start():
+    """No cut of a random ring leaves room for a smaller rank."""
+    ring = Structure.tensor_ring((5,) * 4, (2, 3, 2, 3))
+    x = dense(ring, random_network(ring, 0).cores)
+    steps = list(make_search(x, GreedyOptions(), max_error=1e-6))
+    assert steps[-1].num_parameters == ring.num_parameters
+    assert {s.start for s in steps} == {0}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 import tensorgrow as tg
+import tensorgrow.objectives.base
 from tensorgrow import StopReason as Stop
 from tensorgrow import TensorNetwork
 from tests.oracles import dense, random_network
@@ -31,6 +34,71 @@ def test_a_converted_copy_counts():
     with pytest.raises(tg.MemoryLimitError):  # 512 kB of doubles, and twice that for a sweep
         tg.decompose(x, max_error=0.1, memory_limit=1.7e6)
     assert tg.decompose(x.astype(float), max_error=0.1, memory_limit=1.7e6).num_parameters == 120
+
+
+# -- precision -------------------------------------------------------------------------------------------
+
+
+def _photograph():
+    """Smooth, with noise of a twentieth: what single precision is for."""
+    grid = np.indices((6,) * 5).sum(0) / 15.0
+    return np.sin(grid**2) + 0.05 * np.random.default_rng(0).standard_normal(grid.shape)
+
+
+def _dtypes_of_sweeps(monkeypatch):
+    """Dtypes of the arrays that are solved for, noted while something runs; every sweep counts as costly."""
+    monkeypatch.setattr("tensorgrow.objectives.dense.SINGLE_FLOPS", 0.0)
+    seen = set()
+    solve = tensorgrow.objectives.base.solve_normal
+
+    def note(gram, rhs, ridge):
+        seen.add(str(rhs.dtype).removeprefix("torch."))
+        return solve(gram, rhs, ridge)
+
+    monkeypatch.setattr("tensorgrow.objectives.base.solve_normal", note)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_large_errors_are_searched_for_in_single_precision(dtype, monkeypatch):
+    x = _photograph().astype(dtype)
+    seen = _dtypes_of_sweeps(monkeypatch)
+    result = tg.decompose(x, max_error=0.1, random_state=0, effort="fast")
+    assert seen == {"float32" if dtype == "float64" else "complex64"}
+    assert str(result.network.dtype) == f"torch.{dtype}" and result.to_array().dtype == dtype
+    assert result.stop is Stop.TARGET_REACHED
+    # Errors are those of the network in double precision, also those of the steps.
+    error = np.linalg.norm(result.to_array() - x) / np.linalg.norm(x)
+    assert result.relative_error == pytest.approx(error, rel=1e-12) and error <= 0.1
+    assert result.history[-1].relative_error == pytest.approx(error, rel=1e-12)
+    for point in result.path:
+        network = point.network.to_dense().numpy()
+        assert point.error == pytest.approx(np.linalg.norm(network - x) / np.linalg.norm(x), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "limits"),
+    [
+        ("float64", {"max_error": 1e-3, "max_steps": 3}),
+        ("float64", {"max_parameters": 100}),
+        ("float32", {"max_error": 0.1}),
+    ],
+    ids=["small error", "budget", "single data"],
+)
+def test_others_are_searched_for_in_the_precision_of_the_data(dtype, limits, monkeypatch):
+    seen = _dtypes_of_sweeps(monkeypatch)
+    tg.decompose(_photograph().astype(dtype), random_state=0, effort="fast", **limits)
+    assert seen == {dtype}
+
+
+def test_single_precision_needs_no_larger_networks(monkeypatch):
+    x = _photograph()
+    sizes = []
+    for least in (0.0, math.inf):
+        monkeypatch.setattr("tensorgrow.objectives.dense.SINGLE_FLOPS", least)
+        results = [tg.decompose(x, max_error=0.1, random_state=s, effort="fast") for s in range(3)]
+        sizes.append(np.mean([r.num_parameters for r in results]))
+    assert sizes[0] <= 1.05 * sizes[1]
 
 
 # -- forms of input --------------------------------------------------------------------------------------

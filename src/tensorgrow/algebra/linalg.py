@@ -296,3 +296,8 @@ def is_single(dtype: Any) -> bool:
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """Double precision, real or complex."""
     return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def single_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Single precision, real or complex."""
+    return torch.complex64 if dtype.is_complex else torch.float32

@@ -18,17 +18,20 @@ import numpy as np
 import torch
 
 from ..structure import Structure
+from .layout import Arrangement, arrange_product, arrange_square, keep_result
 from .paths import find_path
 from .strided import Runs, is_worthwhile, product_by_runs, runs_of
 
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
+# Entries copied into matrix order from which other orders are looked for: a millisecond's worth.
+MANY_COPIES = 1.0e6
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
 Update = Callable[[int, Any, Array], Array]
 """``update(node, gram, rhs) -> core``; ``gram`` is an array, `GramParts`, or None for a single node."""
 
-MATMUL, PERMUTE, CONJ, SOLVE, SELF = range(5)
+MATMUL, PERMUTE, CONJ, SOLVE, SELF, SLABS = range(6)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ class Program:
         self.num_slots = 0
         self.flops = 0.0
         self.copies = 0.0
+        self._registers: list[tuple[int, ...]] = []  # of every instruction: its result and its operands
         self._inputs: set[int] = set()
         self._slot_entries: list[int] = []
 
@@ -143,50 +147,72 @@ class Program:
         if swap:
             a, b, la, lb, free_a, free_b, m, n = b, a, lb, la, free_b, free_a, n, m
         shared = [x for x in lb if x in in_a and x in in_b]
-        want_a = (*free_a, *shared)
-        want_b = (*shared, *free_b)
         out = self._register((*free_a, *free_b))
+        self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
+        self._emit(self._product(out, a, b, (*free_a, *shared), (*shared, *free_b), len(shared)), out, a, b)
+        return out
+
+    def _product(
+        self, out: int, a: int, b: int, want_a: tuple[int, ...], want_b: tuple[int, ...], shared: int
+    ) -> tuple[Any, ...]:
+        """Instruction for a product of operands with their legs in these orders, `shared` of them summed."""
+        size, la, lb = self.sizes, self.legs[a], self.legs[b]
+        left = len(want_a) - shared
+        m, k = math.prod([size[x] for x in want_a[:left]]), math.prod([size[x] for x in want_b[:shared]])
+        n = math.prod([size[x] for x in want_b[shared:]])
         perm_a = None if want_a == la else tuple(la.index(x) for x in want_a)
         perm_b = None if want_b == lb else tuple(lb.index(x) for x in want_b)
         runs: Runs | None = None
-        self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
-        if perm_a is not None and not _is_view(perm_a, len(free_a)):
+        if perm_a is not None and not _is_view(perm_a, left):
             self.copies += m * k
-        if perm_b is not None and not _is_view(perm_b, len(shared)):
+        if perm_b is not None and not _is_view(perm_b, shared):
             self.copies += k * n
-            runs = runs_of([(x in in_a and x in in_b, size[x]) for x in lb])
-        self.instructions.append(
-            (
-                MATMUL,
-                self.slot[out],
-                self.slot[a],
-                self.slot[b],
-                perm_a,
-                (m, k),
-                perm_b,
-                (k, n),
-                tuple([size[x] for x in self.legs[out]]),
-                runs,
-            )
+            summed = want_b[:shared]
+            runs = runs_of([(x in summed, size[x]) for x in lb])
+        shape = tuple([size[x] for x in (*want_a[:left], *want_b[shared:])])
+        return (
+            MATMUL, self.slot[out], self.slot[a], self.slot[b], perm_a, (m, k), perm_b, (k, n), shape, runs
+        )  # fmt: skip
+
+    def _slabs(self, out: int, a: int, b: int, how: Arrangement) -> tuple[Any, ...]:
+        """Instruction for a product with every slab of the second operand, which is stored that way."""
+        size, la, want = self.sizes, self.legs[a], (*how.left, *how.shared)
+        f, m, k, n = (
+            math.prod([size[x] for x in legs]) for legs in (how.batch, how.left, how.shared, how.right)
         )
-        return out
+        perm = tuple(la.index(x) for x in want)
+        if not _is_view(perm, len(how.left)):
+            self.copies += m * k
+        shape = tuple([size[x] for x in how.result])
+        return (SLABS, self.slot[out], self.slot[a], self.slot[b], perm, (m, k), (f, k, n), shape)
+
+    def _emit(self, instruction: tuple[Any, ...], *registers: int) -> None:
+        """Add an instruction; `registers` are its result and what it reads."""
+        self.instructions.append(instruction)
+        self._registers.append(registers)
 
     def _self_product(self, a: int, b: int) -> int:
         """A real tensor times itself under other leg names: ``x x^T``, half the arithmetic in BLAS."""
         la, lb = self.legs[a], self.legs[b]
         size = self.sizes
-        shared = [k for k, (x, y) in enumerate(zip(la, lb)) if x == y]
-        free = [k for k in range(len(la)) if la[k] != lb[k]]
-        perm = (*free, *shared)
-        m, n = math.prod([size[la[k]] for k in free]), math.prod([size[la[k]] for k in shared])
-        out = self._register((*(la[k] for k in free), *(lb[k] for k in free)))
-        shape = tuple([size[x] for x in self.legs[out]])
-        order = None if perm == tuple(range(len(la))) else perm
-        self.instructions.append((SELF, self.slot[out], self.slot[a], order, (m, n), shape))
+        shared = tuple(x for x, y in zip(la, lb) if x == y)
+        free = tuple(x for x, y in zip(la, lb) if x != y)
+        out = self._register((*free, *(y for x, y in zip(la, lb) if x != y)))
+        m, n = math.prod([size[x] for x in free]), math.prod([size[x] for x in shared])
         self.flops += 1.0 * m * m * n
-        if order is not None and not _is_view(perm, len(free)):
-            self.copies += m * n
+        self._emit(self._square(out, a, free, shared), out, a, b)
         return out
+
+    def _square(self, out: int, a: int, free: tuple[int, ...], shared: tuple[int, ...]) -> tuple[Any, ...]:
+        """Instruction for a self-product with the legs in these orders."""
+        size, la = self.sizes, self.legs[a]
+        perm = tuple(la.index(x) for x in (*free, *shared))
+        m, n = math.prod([size[x] for x in free]), math.prod([size[x] for x in shared])
+        if not _is_view(perm, len(free)):
+            self.copies += m * n
+        order = None if perm == tuple(range(len(la))) else perm
+        ket = tuple([size[x] for x in free])
+        return (SELF, self.slot[out], self.slot[a], order, (m, n), ket + ket)
 
     def contract(self, registers: Sequence[int], keep: Sequence[int], *, in_order: bool = False) -> int:
         """Contract several registers in the best order; `keep` names the legs that stay.
@@ -206,7 +232,7 @@ class Program:
         if not self.is_complex:
             return self._register(tuple(legs), slot=self.slot[register])
         out = self._register(tuple(legs))
-        self.instructions.append((CONJ, self.slot[out], self.slot[register]))
+        self._emit((CONJ, self.slot[out], self.slot[register]), out, register)
         self.copies += self._slot_entries[self.slot[out]]
         return out
 
@@ -216,10 +242,12 @@ class Program:
         if have == want:
             return register
         out = self._register(want)
-        self.instructions.append(
-            (PERMUTE, self.slot[out], self.slot[register], tuple(have.index(x) for x in want))
-        )
+        self._emit(self._permutation(out, register), out, register)
         return out
+
+    def _permutation(self, out: int, register: int) -> tuple[Any, ...]:
+        have, want = self.legs[register], self.legs[out]
+        return (PERMUTE, self.slot[out], self.slot[register], tuple(have.index(x) for x in want))
 
     def solve(
         self, node: int, grams: Sequence[int], rhs: int, core: int, bonds: Sequence[tuple[int, ...]] = ()
@@ -229,7 +257,8 @@ class Program:
         The matrix may come in parts, then with the `bonds` of each; see `GramParts`.
         """
         slots = tuple(self.slot[g] for g in grams)
-        self.instructions.append((SOLVE, self.slot[core], node, slots, self.slot[rhs], tuple(bonds)))
+        instruction = (SOLVE, self.slot[core], node, slots, self.slot[rhs], tuple(bonds))
+        self._emit(instruction, core, *grams, rhs)
 
     @property
     def cost(self) -> float:
@@ -244,6 +273,7 @@ class Program:
         """Forget everything emitted since `mark`."""
         instructions, registers, self.num_slots, self.flops, self.copies = mark
         del self.instructions[instructions:]
+        del self._registers[instructions:]
         del self.legs[registers:]
         del self.slot[registers:]
         del self._slot_entries[self.num_slots :]
@@ -251,6 +281,8 @@ class Program:
     def finish(self, keep: Iterable[int] = ()) -> Program:
         """Note after which instruction each intermediate can be freed, and the peak memory."""
         lasting = {self.slot[r] for r in keep} | self._inputs
+        if self.copies >= MANY_COPIES:
+            self._spare_copies(lasting)
         last: dict[int, int] = {}
         for position, instruction in enumerate(self.instructions):
             for slot in _reads(instruction):
@@ -265,6 +297,56 @@ class Program:
         self.instructions = [(*i, tuple(d)) for i, d in zip(self.instructions, drops)]
         return self
 
+    def _spare_copies(self, lasting: set[int]) -> None:
+        """Store intermediate results as later products want them; those in `lasting` keep their order."""
+        fixed = set(lasting)
+        twins: dict[int, list[int]] = {}  # registers of a slot
+        readers: dict[int, list[list[int]]] = {}  # axes of a slot that each product sums over
+        for register, slot in enumerate(self.slot):
+            twins.setdefault(slot, []).append(register)
+        for instruction, (_, *read) in zip(self.instructions, self._registers):
+            if instruction[0] == SOLVE:
+                fixed |= {self.slot[r] for r in read}
+            elif instruction[0] in (MATMUL, SELF):
+                for mine, other in zip(read, reversed(read)):
+                    summed = [k for k, x in enumerate(self.legs[mine]) if x in self.legs[other]]
+                    readers.setdefault(self.slot[mine], []).append(summed)
+
+        def store(slot: int, order: Sequence[int]) -> None:
+            for r in twins[slot]:
+                self.legs[r] = tuple(self.legs[r][k] for k in order)
+
+        orders: dict[int, list[int]] = {}  # new order of the axes of a slot
+        self.copies = 0.0
+        for position, (out, *read) in enumerate(self._registers):
+            op, slot = self.instructions[position][:2]
+            legs = self.legs[out]
+            if op == CONJ:  # as what it is the conjugate of
+                self.copies += self._slot_entries[slot]
+                if self.slot[read[0]] in orders:
+                    store(slot, orders[self.slot[read[0]]])
+            elif op == PERMUTE:
+                self.instructions[position] = self._permutation(out, read[0])
+            elif op in (MATMUL, SELF):
+                a, b = read
+                la, lb = self.legs[a], self.legs[b]
+                if slot in fixed:
+                    best = keep_result(la, lb, legs)
+                else:
+                    later = [frozenset(legs[k] for k in summed) for summed in readers.get(slot, ())]
+                    best = (arrange_product if op == MATMUL else arrange_square)(la, lb, later, self.sizes)
+                    orders[slot] = [legs.index(x) for x in best.result]
+                    store(slot, orders[slot])
+                if op == SELF:
+                    self.instructions[position] = self._square(out, a, best.left, best.shared)
+                else:
+                    a, b = (b, a) if best.swaps else (a, b)
+                    if best.batch:
+                        self.instructions[position] = self._slabs(out, a, b, best)
+                        continue
+                    want = (*best.left, *best.shared), (*best.shared, *best.right)
+                    self.instructions[position] = self._product(out, a, b, *want, len(best.shared))
+
     def _peak(self, drops: Sequence[Sequence[int]]) -> int:
         """Most entries that intermediates and results take at a time."""
         live = peak = 0
@@ -272,7 +354,7 @@ class Program:
         users: dict[int, int] = {}  # slots that hold the memory of an owner
         for instruction, dropped in zip(self.instructions, drops):
             out = instruction[1]
-            if instruction[0] in (MATMUL, CONJ, SELF):
+            if instruction[0] in (MATMUL, CONJ, SELF, SLABS):
                 # A product may copy both operands into matrix order first.
                 copied = sum(self._slot_entries[s] for s in _reads(instruction) if s not in self._inputs)
                 live += self._slot_entries[out]
@@ -307,11 +389,10 @@ class Program:
             on_numpy = on_numpy and isinstance(value, np.ndarray)
         # Unbound methods: one loop serves both libraries at the cost of a function call per operation.
         if on_numpy:
-            self._execute(slots, update, np.ndarray.transpose, np.dot, np.conj, spares_copies=False)
+            on: tuple[Any, ...] = np.ndarray.transpose, np.dot, np.matmul, np.conj
         else:
-            self._execute(
-                slots, update, torch.Tensor.permute, torch.mm, torch.conj_physical, spares_copies=True
-            )
+            on = torch.Tensor.permute, torch.mm, torch.matmul, torch.conj_physical
+        self._execute(slots, update, *on, spares_copies=not on_numpy)
         return slots
 
     def value(self, slots: list[Array], register: int) -> Array:
@@ -324,6 +405,7 @@ class Program:
         update: Update | None,
         permute: Callable[[Array, tuple[int, ...]], Array],
         multiply: Callable[[Array, Array], Array],
+        multiply_slabs: Callable[[Array, Array], Array],
         conjugate: Callable[[Array], Array],
         *,
         spares_copies: bool,
@@ -341,6 +423,10 @@ class Program:
                     if perm_b is not None:
                         y = permute(y, perm_b)
                     slots[out] = multiply(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
+            elif op == SLABS:
+                _, out, a, b, perm_a, shape_a, shape_b, shape, drops = instruction
+                x = permute(slots[a], perm_a).reshape(shape_a)
+                slots[out] = multiply_slabs(x, slots[b].reshape(shape_b)).reshape(shape)
             elif op == SELF:
                 _, out, a, perm_a, shape_a, shape, drops = instruction
                 x = slots[a] if perm_a is None else permute(slots[a], perm_a)
@@ -376,7 +462,7 @@ class ResultPlan:
 
 def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:
     op = instruction[0]
-    if op == MATMUL:
+    if op in (MATMUL, SLABS):
         return (instruction[2], instruction[3])
     if op == SOLVE:
         return (*instruction[3], instruction[4])

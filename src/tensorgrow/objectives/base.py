@@ -71,6 +71,14 @@ class LeastSquares(ABC):
     device: torch.device | str = "cpu"
     use_numpy: bool = False  # whether arrays are NumPy arrays
 
+    def is_rounded(self, structure: Structure) -> bool:
+        """Whether sweeps compute in less precision than the data has, so that only `loss` is exact."""
+        return False
+
+    def least_ridge(self, structure: Structure) -> float:
+        """What sweeps add to the unit diagonal of every scaled Gram matrix at least."""
+        return 0.0
+
     @property
     @abstractmethod
     def norm(self) -> float:
@@ -160,7 +168,7 @@ class NodeVisits(LeastSquares):
         """Hand the normal equations of every node to `update`, which returns its new core."""
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
-        solver = InTurn(ridge)
+        solver = InTurn(max(ridge, self.least_ridge(structure)))
         self.visit(structure, arrays, solver)
         return self.norm**2 - float(solver.explained)
 

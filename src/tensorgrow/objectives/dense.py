@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algebra.linalg import Number, wide_dtype
+from ..algebra.linalg import Number, single_dtype, wide_dtype
 from ..contraction import Array, SweepPlan, Update, dense_plan, pair_plan, sweep_plan, whole_gram
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
@@ -18,6 +18,12 @@ from ..structure import Edge, Structure
 from .base import InTurn, NodeVisits, Recording
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
+
+# Arithmetic of a sweep from which single precision is worth it: less is mostly dispatch. One of 3.4e9 takes
+# 83 instead of 156 ms.
+SINGLE_FLOPS = 1e8
+# Added to the unit diagonal of Gram matrices that were contracted in single precision: their rounding.
+SINGLE_RIDGE = 1e-6
 
 
 class DenseLeastSquares(NodeVisits):
@@ -30,12 +36,18 @@ class DenseLeastSquares(NodeVisits):
     use_numpy
         Compute with NumPy instead of torch; by default on the CPU when the target is small or torch has one
         thread.
+    may_round
+        Where sweeps are costly, sweep and score in single precision; networks and losses stay in that of the
+        target. For errors that are far above single rounding.
     """
 
-    def __init__(self, target: torch.Tensor, *, use_numpy: bool | None = None) -> None:
+    def __init__(
+        self, target: torch.Tensor, *, use_numpy: bool | None = None, may_round: bool = False
+    ) -> None:
         self.target = target = target.resolve_conj().resolve_neg()
         self.dims = tuple(target.shape)
         self.dtype, self.device = target.dtype, target.device
+        self.may_round = may_round and target.dtype == wide_dtype(target.dtype)
         self.use_numpy = numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
@@ -44,19 +56,43 @@ class DenseLeastSquares(NodeVisits):
     def norm(self) -> float:
         return _norm(self.target)
 
+    def is_rounded(self, structure: Structure) -> bool:
+        return self.may_round and self.sweep_flops(structure) >= SINGLE_FLOPS
+
+    def least_ridge(self, structure: Structure) -> float:
+        return SINGLE_RIDGE if self.is_rounded(structure) else 0.0
+
     @cached_property
     def _natural(self) -> Array:
         return self.target.numpy() if self.use_numpy else self.target
 
-    def _in_order(self, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    @cached_property
+    def _rounded(self) -> Array:
+        """The target in single precision."""
+        target = self.target.to(single_dtype(self.dtype))
+        return target.numpy() if self.use_numpy else target
+
+    def _working(self, structure: Structure, arrays: Sequence[Array]) -> tuple[Array, list[Array]]:
+        """Target and cores in the precision to compute in."""
+        if not self.is_rounded(structure):
+            return self._natural, list(arrays)
+        target = self._rounded
+        if self.use_numpy:
+            return target, [a.astype(target.dtype, copy=False) for a in arrays]
+        return target, [a.to(target.dtype) for a in arrays]
+
+    def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
+        return super().to_network(structure, arrays).to(dtype=self.dtype)
+
+    def _in_order(self, target: Array, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
         """The target stored in an order of the legs, size-1 axes for internal nodes; one copy is cached."""
         data_order = tuple(k for k in order if k < len(self.dims))
         stored = self._stored.get(data_order)
-        if stored is None:
+        if stored is None or stored.dtype != target.dtype:
             if data_order == tuple(range(len(self.dims))):
-                stored = self._natural
+                stored = target
             else:
-                stored = permuted_copy(self._natural, data_order)
+                stored = permuted_copy(target, data_order)
             self._stored = {data_order: stored}  # one copy at most: targets can be large
         return stored.reshape(shape)
 
@@ -66,28 +102,31 @@ class DenseLeastSquares(NodeVisits):
         return dense_plan(structure, self.is_complex).run(arrays)
 
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
+        if arrays[0].dtype != self._natural.dtype:
+            arrays = self.to_arrays(self.to_network(structure, arrays))
         return _norm(self._natural - self.dense(structure, arrays))
 
     def residual(self, network: TensorNetwork) -> DenseLeastSquares:
         rest = self._natural - self.dense(network.structure, self.to_arrays(network))
         tensor = torch.from_numpy(rest) if self.use_numpy else rest
-        return DenseLeastSquares(tensor, use_numpy=self.use_numpy)
+        return DenseLeastSquares(tensor, use_numpy=self.use_numpy, may_round=self.may_round)
 
     # -- node problems ---------------------------------------------------------------------------------
 
     def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
         plan = sweep_plan(structure, self.is_complex)
-        _visit(plan, self._in_order(plan.leg_order, plan.shape), arrays, update)
+        target, cores = self._working(structure, arrays)
+        _visit(plan, self._in_order(target, plan.leg_order, plan.shape), cores, arrays, update)
 
     def recording(self, structure: Structure, ridge: float) -> Recording | None:
-        if self.use_numpy:
+        if self.use_numpy or self.is_rounded(structure):
             return None
         plan = sweep_plan(structure, self.is_complex)
-        target = self._in_order(plan.leg_order, plan.shape)
+        target = self._in_order(self._natural, plan.leg_order, plan.shape)
 
         def solve(arrays: list[Array], numbers: Sequence[Number]) -> torch.Tensor:
             solver = InTurn(ridge, careful=False)
-            _visit(plan, target, arrays, solver)
+            _visit(plan, target, arrays, arrays, solver)
             return torch.as_tensor(solver.explained)
 
         return Recording(
@@ -101,11 +140,18 @@ class DenseLeastSquares(NodeVisits):
     ) -> list[PairProblem]:
         if not edges:
             return []
-        rest = self._natural - self.dense(structure, arrays)
+        target, cores = self._working(structure, arrays)
+        rest = target - self.dense(structure, cores)
         plan = pair_plan(structure, tuple(edges), self.is_complex)
-        cores = list(arrays)
         environments = plan.run(rest.reshape(structure.leg_dims), cores)
-        shared = PairContext(structure, cores, self.is_complex, lambda: self._node_grams(structure, cores))
+        shared = PairContext(
+            structure,
+            cores,
+            self.is_complex,
+            lambda: self._node_grams(structure, cores),
+            least_ridge=self.least_ridge(structure),
+            keeps_scale=self.may_round,  # errors are such that squares do not vanish
+        )
         return [DensePairProblem(env, shared) for env in environments]
 
     def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
@@ -126,26 +172,30 @@ class DenseLeastSquares(NodeVisits):
 
     def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
         size, item = math.prod(self.dims), self.target.element_size()
+        is_rounded = self.is_rounded(structure)
+        item = item // 2 if is_rounded else item
         # The target in the order of the last sweep, and in that of a matrix product; or it, the network and
         # the difference.
         peak = sweep_plan(structure, self.is_complex).program.peak_entries
         needed = (max(peak, size) + 2 * size) * item + solve_bytes(structure, self.dtype)
+        if is_rounded:  # a loss takes the network and the difference in full
+            needed = max(needed, 4 * size * item)
         if edges:
             plan = pair_plan(structure, tuple(edges), self.is_complex)
             # The same with the residual; gradients, which the peak counts, are put in order.
             gradients = sum(gradient_entries(structure, edges))
             needed = max(needed, (plan.program.peak_entries + gradients + 3 * size) * item)
-        return needed
+        return needed + (size * item if is_rounded else 0)  # the target in single precision
 
 
-def _visit(plan: SweepPlan, target: Array, arrays: list[Array], update: Update) -> None:
-    """Visit every node of a plan, and replace its core."""
+def _visit(plan: SweepPlan, target: Array, cores: list[Array], arrays: list[Array], update: Update) -> None:
+    """Visit every node of a plan, from some cores; `arrays` takes the new ones."""
 
     def visit(node: int, gram: Array | None, rhs: Array) -> Array:
         arrays[node] = update(node, gram, rhs)
         return arrays[node]
 
-    plan.run(target, arrays, visit)
+    plan.run(target, cores, visit)
 
 
 def gradient_entries(structure: Structure, edges: Sequence[Edge]) -> list[int]:

@@ -39,6 +39,8 @@ class PairContext:
     is_complex: bool
     compute_grams: Callable[[], dict[int, Array]]
     may_densify: bool = True  # whether a tensor of the size of the target may be formed
+    least_ridge: float = 0.0  # see `LeastSquares`
+    keeps_scale: bool = False  # whether squares of gradients do not vanish, even in single precision
 
     @cached_property
     def node_grams(self) -> dict[int, Array]:
@@ -72,7 +74,7 @@ class DensePairProblem(PairProblem):
         # In single precision the Gram of a tiny slice would vanish. In double, slices keep their scale, here
         # and at the start: how it is shared between the two decides how far the next sweeps extrapolate, and
         # photographs need 3 to 7 % fewer parameters this way.
-        before_right = rescale if is_single(self.gradient.dtype) else _as_it_is
+        before_right = rescale if self._rescales else _as_it_is
         improve = partial(self._improve, careful=careful)
         left, best, explained = alternate(
             improve, right, sweeps, before_left=_as_it_is, before_right=before_right
@@ -80,7 +82,11 @@ class DensePairProblem(PairProblem):
         return SliceFit(left, best, float(explained))
 
     def _start(self) -> Array:
-        return spectral_slice(rescale(self.gradient) if is_single(self.gradient.dtype) else self.gradient)
+        return spectral_slice(rescale(self.gradient) if self._rescales else self.gradient)
+
+    @property
+    def _rescales(self) -> bool:
+        return is_single(self.gradient.dtype) and not self._context.keeps_scale
 
     # -- exact -----------------------------------------------------------------------------------------
 
@@ -98,8 +104,8 @@ class DensePairProblem(PairProblem):
     def _improve(self, side: int, other: Array, careful: bool) -> tuple[Array, Number]:
         """Best slice of one side when the other end holds the slice `other`."""
         rhs = self.gradient @ other.conj() if side == 0 else other.conj() @ self.gradient
-        rhs = self._shape(side, rhs)
-        x, explained = solve_normal(self._gram(side, other), rhs, SLICE_RIDGE, careful=careful)
+        rhs, ridge = self._shape(side, rhs), max(SLICE_RIDGE, self._context.least_ridge)
+        x, explained = solve_normal(self._gram(side, other), rhs, ridge, careful=careful)
         return x.reshape(-1), explained
 
     def _gram(self, side: int, other: Array) -> Array | GramParts:

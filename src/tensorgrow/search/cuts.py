@@ -109,14 +109,6 @@ class CutBounds:
         allowed = self.max_error if max_error is None else max_error
         return max(1, int((self.spectrum(mask) > allowed).sum()))
 
-    def least_parameters(self) -> int:
-        """Lower bound on the size of any network within the error: a leg's core needs its mode's rank."""
-        known, everything = set(self.cuts), (1 << self.order) - 1
-        return sum(
-            dim * (self.needed_rank(1 << k) if {1 << k, everything ^ (1 << k)} & known else 1)
-            for k, dim in enumerate(self.dims)
-        )
-
     def reducible_edges(self, structure: Structure) -> set[Edge]:
         """Edges whose rank the bounds do not forbid to lower by one."""
         if not structure.edges or structure.num_nodes - self.order > MAX_INTERNAL:

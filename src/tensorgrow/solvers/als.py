@@ -84,7 +84,7 @@ def als(
     """
     structure = network.structure
     sweeps = Sweeps(objective, structure, settings, deadline, graphs)
-    nonnegative = objective.nonnegative(structure)
+    nonnegative, is_rounded = objective.nonnegative(structure), objective.is_rounded(structure)
     # Signs of a start say nothing where none is allowed, sizes do.
     arrays = [abs(a) if k in nonnegative else a for k, a in enumerate(objective.to_arrays(network))]
     losses: list[float] = []
@@ -113,6 +113,8 @@ def als(
         if not math.isfinite(loss):  # a failed factorisation must not spoil the fit so far
             arrays = whole
             break
+        if is_rounded and target is not None and loss <= target:
+            loss = objective.loss(structure, arrays)  # whether it truly is
         losses.append(loss)
         if target is not None and loss <= target:
             break
@@ -130,7 +132,8 @@ def als(
         if time.perf_counter() > deadline:
             break
         previous, last_drop = loss, drop
-    loss = losses[-1] if losses else objective.loss(structure, arrays)
+    is_known = losses and not is_rounded
+    loss = losses[-1] if is_known else objective.loss(structure, arrays)
     return ALSFit(objective.to_network(structure, arrays), loss, tuple(losses), interrupted)
 
 

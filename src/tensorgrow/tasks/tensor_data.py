@@ -37,6 +37,9 @@ WHOLE_ENTRIES = 1 << 22
 CORE_SHARE = 0.3
 # Copies of a tensor, in double precision, that compressing it takes: itself, and a matrix of it twice.
 COPIES_TO_COMPRESS = 3
+# Error targets from which a search on the CPU may compute in single precision; its sums are wrong by 1e-6 of
+# the norm at most.
+SINGLE_ERROR = 1e-2
 
 
 class TensorData(ABC):
@@ -191,7 +194,13 @@ class DenseTensor(TensorData):
         what = f"decomposing a tensor of shape {self.shape}"
         check_memory(self.objective.memory_needed(first), self.memory_limit, what)
         error, limit = self.bounded_error, self.memory_limit
-        return self.objective, None if error is None else CutBounds.within(limit, self.target, error)
+        bounds = None if error is None else CutBounds.within(limit, self.target, error)
+        return DenseLeastSquares(self.target, may_round=self._may_round), bounds
+
+    @property
+    def _may_round(self) -> bool:
+        """Whether a search may compute in single precision: the error target is far above its rounding."""
+        return self.target.device.type == "cpu" and (self.request.limits.max_error or 0.0) >= SINGLE_ERROR
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
         what = f"fitting {structure.num_parameters:,} parameters"

@@ -242,6 +242,7 @@ def test_joins_have_the_promised_rows():
 
 def test_joins_are_kept_and_forgotten(monkeypatch):
     monkeypatch.setattr(row_sets, "KEPT_JOINS", 2)
+    monkeypatch.setattr(row_sets, "JOINS_PER_LEG", 0)
     entries = Entries(some_entries(RING, 1, 20), RING.dims)
     leaves = [entries.leaf(k) for k in range(4)]
     first = entries.join(leaves[0], leaves[1])
@@ -258,6 +259,7 @@ def test_joins_are_kept_and_forgotten(monkeypatch):
 @pytest.mark.parametrize("kept", [1, 3])
 def test_forgotten_joins_change_nothing(kept, monkeypatch):
     monkeypatch.setattr(row_sets, "KEPT_JOINS", kept)
+    monkeypatch.setattr(row_sets, "JOINS_PER_LEG", 0)
     network = random_network(RING, 0)
     indices = some_entries(RING, 2, 25)
     tree = tree_of(network, indices)

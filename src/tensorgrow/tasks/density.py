@@ -43,6 +43,8 @@ EFFORTS: dict[Effort, tuple[TrainingOptions, int | None]] = {
     "balanced": (TrainingOptions(epochs=100, candidate_epochs=1, patience=4, tolerance=1e-4), 16),
     "thorough": (TrainingOptions(epochs=400, candidate_epochs=3, patience=10, tolerance=1e-5), None),
 }
+# Among so many variables one more edge may grow in the same step.
+LEGS_PER_GROWTH = 8
 
 
 @dataclass(frozen=True)
@@ -206,8 +208,10 @@ class DensityTask(LearnTask):
             request.holding_out(0 if held is None else int(held.sum()), wanted=False),
             init=_start(fitted, dims, dtype, generator) if init is None else _roots(init, density),
         )
+        shortlist = EFFORTS[cast(Effort, request.effort)][1]
         guidance = Guidance(
-            shortlist=EFFORTS[cast(Effort, request.effort)][1],
+            shortlist=None if shortlist is None else max(shortlist, len(dims)),
+            at_once=max(1, len(dims) // LEGS_PER_GROWTH),
             prior=rate_pairs(fitted, dims) if init is None else {},
         )
         objective = DensityLoss(fitted, dims, density, held_out, generator, most)

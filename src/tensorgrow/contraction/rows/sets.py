@@ -16,8 +16,11 @@ from .memory import allocate
 DENSE_FACTOR = 4.0
 # From this many distinct combinations per entry on, every entry gets a row of its own.
 ALL_DIFFERENT = 0.8
-# Index tables kept for joins of row sets.
+# Index tables kept for joins of row sets: so many, and more of a long tensor (a sweep makes about three per leg)
+# while they hold at most so many numbers in all.
 KEPT_JOINS = 64
+JOINS_PER_LEG = 4
+KEPT_NUMBERS = 1 << 25
 
 
 def is_dense(combinations: int, count: int) -> bool:
@@ -84,6 +87,8 @@ class Entries:
         self.device = indices.device
         self.scratch = Scratch()
         self._joins: dict[Tree, RowSet] = {}
+        affordable = KEPT_NUMBERS // max(3 * self.count, 1)
+        self._most_joins = max(KEPT_JOINS, min(JOINS_PER_LEG * len(dims), affordable))
 
     def leaf(self, node: int) -> RowSet:
         """Rows of one node: its slices; one row for an internal node."""
@@ -96,7 +101,7 @@ class Entries:
         key = (a.key, b.key)
         joined = self._joins.pop(key, None) or self._join(a, b, key)
         self._joins[key] = joined  # now the last one used
-        if len(self._joins) > KEPT_JOINS:
+        if len(self._joins) > self._most_joins:
             del self._joins[next(iter(self._joins))]
         return joined
 

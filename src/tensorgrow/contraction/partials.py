@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 
 from ..structure import Structure
-from .dimension_tree import Tree, leaves
+from .dimension_tree import Tree
 
 T = TypeVar("T")
 
@@ -18,10 +18,11 @@ class Vertex:
     """A set of nodes in a binary dimension tree."""
 
     def __init__(self, tree: Tree, parent: Vertex | None = None) -> None:
-        self.nodes = frozenset(leaves(tree))
         self.parent = parent
         self.node = tree if isinstance(tree, int) else None
         self.children = [] if isinstance(tree, int) else [Vertex(t, self) for t in tree]
+        own = [tree] if isinstance(tree, int) else []
+        self.nodes: frozenset[int] = frozenset(own).union(*(child.nodes for child in self.children))
 
     @property
     def sibling(self) -> Vertex:
@@ -30,13 +31,13 @@ class Vertex:
         return b if a is self else a
 
     def walk(self) -> Iterator[Vertex]:
-        """This vertex and all below it."""
+        """Yield the vertex and all below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def ancestors(self) -> Iterator[Vertex]:
-        """This vertex and all above it."""
+        """Yield the vertex and all above it."""
         vertex: Vertex | None = self
         while vertex is not None:
             yield vertex

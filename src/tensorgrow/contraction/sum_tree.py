@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from ..structure import Edge, Structure
+from .cache import cached
 from .dimension_tree import best_tree
 from .partials import PartialTree
 
@@ -63,17 +65,32 @@ class SumTree(PartialTree[Sums]):
 
     def entries(self, edge: Edge | None = None) -> float:
         """Numbers that the largest sum holds, at most; with one more rank on an edge where one is given."""
-        widest = 1.0
-        for vertex in self.root.walk():
-            cut = [e for e in self.structure.ranks if (e[0] in vertex.nodes) != (e[1] in vertex.nodes)]
-            width = float(math.prod(self.structure.ranks[e] for e in cut))
-            if edge is not None and (edge[0] in vertex.nodes) != (edge[1] in vertex.nodes):
-                width *= 1.0 + 1.0 / self.structure.rank(*edge)
-            widest = max(widest, width)
+        widest = max(width for _, width in self._cuts)
+        if edge is not None:
+            more = 1.0 + 1.0 / self.structure.rank(*edge)
+            crossed = [w for nodes, w in self._cuts if (edge[0] in nodes) != (edge[1] in nodes)]
+            widest = max(widest, more * max(crossed, default=1.0))
         return widest**self.layers
+
+    @cached_property
+    def _cuts(self) -> list[tuple[frozenset[int], float]]:
+        """Every set of nodes of the tree, with the product of the ranks that leave it."""
+        cuts = []
+        for vertex in self.root.walk():
+            ranks = [
+                r for (i, j), r in self.structure.ranks.items() if (i in vertex.nodes) != (j in vertex.nodes)
+            ]
+            cuts.append((vertex.nodes, float(math.prod(ranks))))
+        return cuts
 
     def _of_node(self, node: int) -> Sums:
         return self.pair([(self.cores[node], self.structure.edges_of(node))] * self.layers)
 
     def _join(self, a: Sums, b: Sums) -> Sums:
         return a.join(b)
+
+
+@cached
+def sum_entries(structure: Structure, layers: int) -> float:
+    """Numbers that the largest sum of a `SumTree` holds."""
+    return SumTree(structure, (), layers).entries()

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import torch
 
 from ..algebra.linalg import wide_dtype
-from ..contraction import ResultPlan, SumTree, dense_plan, inner_plan
+from ..contraction import ResultPlan, dense_plan, inner_plan
+from ..contraction.sum_tree import sum_entries
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -21,7 +22,9 @@ Kind = Literal["born", "nonnegative"]
 
 # Up to this many entries the whole tensor is cheaper than a sum over it and listed entries apart.
 DENSE_ENTRIES = 1 << 17
-# Distinct samples that one evaluation may see; with more, training uses batches of `BATCH_SAMPLES`.
+# Numbers that environments at samples may hold whatever the memory: 32 MB.
+FEW_ENTRIES = 1 << 22
+# Distinct samples that one evaluation may see; with more, training by gradients uses batches.
 WHOLE_SAMPLES = 20_000
 BATCH_SAMPLES = 2_000
 
@@ -107,7 +110,10 @@ class DensityLoss(Sharing, Sweeping):
         def fit(edge: Edge, starts: Sequence[torch.Tensor], rounds: int) -> tuple[list[torch.Tensor], float]:
             self._check_entries(tree.sums.entries(edge), structure)
             slices = [(s * s if self.kind == "nonnegative" else s).to(tree.cores[0]) for s in starts]
-            slices = [s.reshape(_slice_shape(structure, *e)) for s, e in zip(slices, (edge, edge[::-1]))]
+            slices = [
+                s.reshape(_slice_shape(structure, *e)) / norms[e[0]]
+                for s, e in zip(slices, (edge, edge[::-1]))
+            ]
             for k in (0, 1) * rounds:
                 ends = edge if k == 0 else edge[::-1]
                 share, axes = tree.slice_share(ends, slices[1 - k], values, float(total))
@@ -182,14 +188,16 @@ class DensityLoss(Sharing, Sweeping):
         return network.entries_at(rows), _partition(network, self.kind)
 
     def _check_memory(self, network: TensorNetwork) -> None:
-        """Refuse a network whose sum over all values does not fit into memory."""
+        """Refuse a network whose sum over all values, or whose environments at samples, do not fit."""
+        structure = network.structure
+        rows = len(self.fitted) * max(structure.bond_product(k) for k in range(structure.num_nodes))
         layers = 2 if self.kind == "born" else 1
-        self._check_entries(SumTree(network.structure, (), layers).entries(), network.structure)
+        self._check_entries(max(sum_entries(structure, layers), rows - FEW_ENTRIES), structure)
 
     def _check_entries(self, needed: float, structure: Structure) -> None:
         if needed > self.most_entries:
             raise MemoryLimitError(
-                f"the sum over all values holds {needed:.3g} numbers at once for {structure}, but "
+                f"the likelihood holds {needed:.3g} numbers at once for {structure}, but "
                 f"memory allows {self.most_entries:.3g}. Restrict the edges, or give a smaller `init`"
             )
 

@@ -127,9 +127,7 @@ class DensityTree:
         node, other = edge
         gone = (min(edge), max(edge))
         source = self.rows.pair_environment(node, other, piece)
-        mine, theirs = (
-            tuple(e for e in self.structure.edges_of(k) if e != gone) for k in (node, other)
-        )
+        mine, theirs = (tuple(e for e in self.structure.edges_of(k) if e != gone) for k in (node, other))
         order, counts = self.samples.by_value(node)
         sums, layers = self.sums, self.sums.layers
         gram = sums.environment(node, other, sums.pair([(piece, theirs)] * layers))

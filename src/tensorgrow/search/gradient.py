@@ -160,12 +160,14 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         The slices of such edges fit into one network, whichever of them grow.
         """
         problem = self.problem
+        # Near the end, what several edges gain together no longer tells whether each of them is worth it.
+        most_edges = 1 if self.state.stale else problem.at_once
         ranked = sorted(tried, key=lambda t: -t[2])
         least = WORTHWHILE * ranked[0][2]
         chosen: list[tuple[Edge, Slices]] = []
         busy: set[int] = set()
         for edge, slices, score in ranked:
-            if score == -math.inf or len(chosen) == problem.at_once or (chosen and score < max(least, 0.0)):
+            if score == -math.inf or len(chosen) == most_edges or (chosen and score < max(least, 0.0)):
                 break
             grown = structure.with_rank(*edge, structure.rank(*edge) + 1)
             most = problem.max_parameters
@@ -230,7 +232,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         """Fit the new slices of an edge; returns them and the score."""
         check_time(self.context.deadline)
         problem, network = self.problem, fitted.network
-        objective, o, structure = problem.objective, problem.options, network.structure
+        o, structure = problem.options, network.structure
         i, j = edge
         leaves = []
         for node, other in ((i, j), (j, i)):

@@ -16,8 +16,8 @@ from .memory import allocate
 DENSE_FACTOR = 4.0
 # From this many distinct combinations per entry on, every entry gets a row of its own.
 ALL_DIFFERENT = 0.8
-# Index tables kept for joins of row sets: so many, and more of a long tensor (a sweep makes about three per leg)
-# while they hold at most so many numbers in all.
+# Index tables kept for joins of row sets: so many, and more where there are many legs (a sweep makes about
+# three for each) while they hold at most so many numbers in all.
 KEPT_JOINS = 64
 JOINS_PER_LEG = 4
 KEPT_NUMBERS = 1 << 25

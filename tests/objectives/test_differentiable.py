@@ -18,6 +18,7 @@ from tensorgrow.objectives import (
     Samples,
     Screening,
     Sharing,
+    Sweeping,
     density,
 )
 from tensorgrow.structure import Structure
@@ -136,23 +137,42 @@ def test_total_and_validate_leave_no_graph(make):
     assert all(c.grad is None for c in network.cores)
 
 
-def test_shared_contractions_give_the_loss_of_the_grown_network(make, batch_size):
-    objective = make(False)
+@pytest.mark.parametrize("held_out", [False, True])
+def test_fitted_slices_have_the_measure_of_the_grown_network(make, held_out):
+    objective = make(held_out)
     if not isinstance(objective, Sharing):
         pytest.skip("shares nothing")
     network = random_network(TRAIN, 2)
-    edges = list(combinations(range(4), 2))
-    around = objective.around(network, edges)
+    fit = objective.around(network)
+    measure = objective.validate if held_out else objective.total
     rng = np.random.default_rng(0)
-    for i, j in edges:
-        loss = around((i, j))
-        assert loss is not None
+    for i, j in combinations(range(4), 2):
         sizes = [TRAIN.leg_dim(a) * TRAIN.bond_product(a, without=b) for a, b in ((i, j), (j, i))]
-        slices = [0.3 * random_array(rng, (n,), torch.float64) for n in sizes]
-        grown = network.grow_edge(i, j, slices=tuple(slices))
-        for batch in objective.batches():
-            expected = float(objective.loss(grown, batch))
-            assert float(loss(*slices, batch)) == pytest.approx(expected, rel=1e-8)
+        starts = [0.3 * random_array(rng, (n,), torch.float64) for n in sizes]
+        before = measure(network.grow_edge(i, j, slices=tuple(starts)))
+        losses = []
+        for rounds in (0, 2):
+            slices, after = fit((i, j), starts, rounds)
+            grown = network.grow_edge(i, j, slices=tuple(slices))
+            assert after == pytest.approx(measure(grown), rel=1e-8)
+            losses.append(objective.total(grown))
+            if not rounds:
+                assert after == pytest.approx(before, rel=1e-8)
+        assert losses[1] < losses[0]
+
+
+def test_sweeps_lower_the_loss(make):
+    objective = make(False)
+    if not isinstance(objective, Sweeping):
+        pytest.skip("has no sweeps")
+    network = random_network(TRAIN, 2)
+    losses = [objective.total(network)]
+    for _ in range(5):
+        network, loss = objective.sweep(network, math.inf)
+        losses.append(objective.total(network))
+        assert loss == pytest.approx(losses[-1], rel=1e-8)
+        assert losses[-1] <= losses[-2] + 1e-12
+    assert losses[-1] < losses[0]
 
 
 def test_screening_grows_the_edges_it_names(make):

@@ -9,7 +9,6 @@ import torch
 import tensorgrow as tg
 from tensorgrow.objectives import DensityLoss, Samples
 from tensorgrow.objectives import density as objective_module
-from tensorgrow.objectives import density_slices as pairs_module
 from tensorgrow.structure import Structure
 from tensorgrow.tasks.density import rate_pairs
 from tests.densities import RING, bars_and_stripes, entropy, everything, make, table
@@ -102,7 +101,7 @@ def test_batches_learn_and_repeat(monkeypatch):
     monkeypatch.setattr(objective_module, "WHOLE_SAMPLES", 10)
     monkeypatch.setattr(objective_module, "BATCH_SAMPLES", 8)
     x = make(RING, 2, "born").sample(400, random_state=0)
-    training = tg.TrainingOptions(epochs=10, candidate_epochs=1)
+    training = tg.TrainingOptions(optimizer="adam", epochs=10, candidate_epochs=1)
     runs = [tg.learn_density(x, max_steps=1, training=training, random_state=0) for _ in range(2)]
     assert runs[0].validation_nll == runs[1].validation_nll
     assert runs[0].validation_nll <= runs[0].history[0].validation_error
@@ -190,22 +189,27 @@ def test_tables_with_nullable_columns():
         tg.learn_density(frame, **options)
 
 
-def test_environments_that_are_too_large_are_not_shared(monkeypatch):
-    x = np.random.default_rng(0).integers(0, 2, (60, 4))
-    x[:, 3] = x[:, 0]
-    monkeypatch.setattr(pairs_module, "MOST_ENTRIES", 0)
-    plain = tg.learn_density(x, max_steps=1, random_state=0)
-    monkeypatch.undo()
-    shared = tg.learn_density(x, max_steps=1, random_state=0)
-    assert plain.history[1].edge == shared.history[1].edge == (0, 3)
-    assert plain.train_nll == pytest.approx(shared.train_nll, abs=1e-3)
-
-
 def test_candidates_do_not_contract_the_network_again(monkeypatch):
     x = np.random.default_rng(0).integers(0, 2, (60, 5))
-    calls = []
-    loss = DensityLoss.loss
-    monkeypatch.setattr(DensityLoss, "loss", lambda *args: calls.append(args[1].structure) or loss(*args))
+    contracted = []
+    tree = DensityLoss._tree
+    monkeypatch.setattr(
+        DensityLoss, "_tree", lambda *args: contracted.append(args[1].structure) or tree(*args)
+    )
     result = tg.learn_density(x, max_steps=1, random_state=0)
-    trained = {step.structure for step in result.history}
-    assert set(calls) <= trained
+    assert {step.structure for step in result.history} == set(contracted)
+
+
+def test_many_variables_are_joined_in_few_steps():
+    """Copies of copies: 40 bits on a tree, of which several edges grow at once and none is left out."""
+    rng = np.random.default_rng(0)
+    x = np.zeros((600, 40), dtype=int)
+    x[:, 0] = rng.integers(0, 2, 600)
+    for k in range(1, 40):
+        x[:, k] = x[:, (k - 1) // 2] ^ (rng.random(600) < 0.1)
+    r = tg.learn_density(x, max_steps=8, random_state=0, effort="fast")
+    noise = entropy(np.array([0.1, 0.9]))
+    assert r.model.nll(x) < math.log(2) + 39 * noise + 0.1 * 39 * (math.log(2) - noise)
+    assert len(r.history) <= 9
+    again = tg.learn_density(x, max_steps=8, random_state=0, effort="fast")
+    assert again.train_nll == r.train_nll

@@ -10,6 +10,7 @@ from .rows.sets import Entries
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
 from .samples import design_plan, sample_sweep_plan
+from .sum_tree import Sums, SumTree
 from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, inner_plan, sweep_plan
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "ResultPlan",
     "RowSource",
     "RowTree",
+    "SumTree",
+    "Sums",
     "SweepPlan",
     "Update",
     "best_tree",

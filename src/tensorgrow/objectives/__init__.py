@@ -1,12 +1,13 @@
 """What is minimised."""
 
-from .base import Differentiable, HeldOut, LeastSquares, Screening, SharesPasses, Sharing
+from .base import Differentiable, HeldOut, LeastSquares, Screening, SharesPasses, Sharing, Sweeping
 from .block_kernels import Codes, Model, SquaredResiduals, Survey
 from .blocks import BlockedLeastSquares
 from .classes import Classification, logits
 from .compressed import CompressedLeastSquares
 from .dense import DenseLeastSquares
-from .density import DensityLoss, Samples
+from .density import DensityLoss
+from .density_slices import Samples
 from .entries import ObservedLeastSquares
 from .entry_losses import ReweightedLeastSquares
 from .loss import LossFunction
@@ -44,5 +45,6 @@ __all__ = [
     "SliceFit",
     "SquaredResiduals",
     "Survey",
+    "Sweeping",
     "logits",
 ]

@@ -28,8 +28,8 @@ from .slices import PairProblem
 CANCELLATION = 1e-9
 CANCELLATION_SINGLE = 1e-5
 
-SliceLoss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
-"""``loss(a, b, batch)`` of the flat new slices of an edge."""
+SliceFitter = Callable[[Edge, Sequence[torch.Tensor], int], tuple[list[torch.Tensor], float]]
+"""``fit(edge, starts, rounds)``: the flat new slices of an edge, and the measure of the network with them."""
 
 
 @dataclass(frozen=True)
@@ -283,11 +283,25 @@ class Differentiable(ABC):
 
 
 class Sharing(Differentiable):
-    """A loss that contracts what candidate edges leave frozen only once."""
+    """A loss that fits the new slices of candidate edges and contracts what they leave frozen only once."""
 
     @abstractmethod
-    def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], SliceLoss | None]:
-        """The loss of each edge as a function of its new slices; None where there is no such shortcut."""
+    def around(self, network: TensorNetwork) -> SliceFitter:
+        """What fits new slices to this network, from given ones, and measures the outcome.
+
+        The measure is `validate` of the grown network, or `total` where nothing is held out.
+        """
+
+
+class Sweeping(Differentiable):
+    """A loss that can be lowered one core after the other, without gradients of the whole network."""
+
+    @abstractmethod
+    def sweep(self, network: TensorNetwork, deadline: float) -> tuple[TensorNetwork, float]:
+        """Every core improved once, and the loss after the last; it never rises.
+
+        After `deadline`, a value of ``time.perf_counter()``, the other cores stay as they are.
+        """
 
 
 class Screening(Differentiable):

@@ -3,58 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
 
 from ..algebra.linalg import wide_dtype
 from ..contraction import ResultPlan, dense_plan, inner_plan
-from ..data.arrays import add_at
+from ..contraction.sum_tree import sum_entries
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .base import Sharing, SliceLoss
-from .density_slices import slice_losses
+from .base import Sharing, SliceFitter, Sweeping
+from .density_slices import DensityTree, Samples
 
 Kind = Literal["born", "nonnegative"]
 
 # Up to this many entries the whole tensor is cheaper than a sum over it and listed entries apart.
 DENSE_ENTRIES = 1 << 17
-# Distinct samples that one evaluation may see; with more, training uses batches of `BATCH_SAMPLES`.
+# Numbers that environments at samples may hold whatever the memory: 32 MB.
+FEW_ENTRIES = 1 << 22
+# Distinct samples that one evaluation may see; with more, training by gradients uses batches.
 WHOLE_SAMPLES = 20_000
 BATCH_SAMPLES = 2_000
 
 
-class Samples:
-    """Distinct samples and their weights.
-
-    Parameters
-    ----------
-    rows
-        Integers ``(n, order)``; equal rows are merged.
-    weights
-        One per row, none negative.
-    dims
-        Numbers of values of the legs.
-    """
-
-    def __init__(self, rows: torch.Tensor, weights: torch.Tensor, dims: tuple[int, ...]) -> None:
-        self.rows, group = torch.unique(rows, dim=0, return_inverse=True)
-        self.weights = torch.zeros(len(self.rows), dtype=weights.dtype, device=weights.device)
-        add_at(self.weights, group, weights)
-        self.total = float(weights.sum())
-        self.flat = None
-        if math.prod(dims) <= DENSE_ENTRIES:
-            self.flat = torch.zeros_like(self.rows[:, 0])
-            for k, d in enumerate(dims):
-                self.flat = self.flat * d + self.rows[:, k]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-class DensityLoss(Sharing):
+class DensityLoss(Sharing, Sweeping):
     r"""Mean negative log-likelihood, with exact normalisation.
 
     .. math:: p(x) = |f(x)|^2 / \sum_y |f(y)|^2 \quad\text{or}\quad p(x) = g(x) / \sum_y g(y)
@@ -109,17 +84,65 @@ class DensityLoss(Sharing):
     def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
         return self._mean_of_batch(self._each(network, self.fitted, batch), batch)
 
-    def mean_nll(self, values: torch.Tensor, whole: torch.Tensor, batch: Any) -> torch.Tensor:
-        """The loss of a batch from the entries of a network at its samples and the partition function."""
-        masses = self._masses(values)
-        # Rounding in a difference of large numbers could make it less than the samples alone amount to.
-        return self._mean_of_batch(self._nll(masses, torch.maximum(whole, masses.sum())), batch)
+    # -- cores and slices, one after the other ---------------------------------------------------------
 
-    def around(self, network: TensorNetwork, edges: Sequence[Edge]) -> Callable[[Edge], SliceLoss | None]:
+    @torch.no_grad()
+    def sweep(self, network: TensorNetwork, deadline: float) -> tuple[TensorNetwork, float]:
+        self._check_memory(network)
+        tree, _ = self._tree(network, self.fitted)
+        loss = math.inf
+        for node in tree.rows.order:
+            if time.perf_counter() > deadline and loss < math.inf:
+                break
+            loss = tree.improve(node)
+        cores = tree.cores if self.kind == "born" else [c.sqrt() for c in tree.cores]
+        return TensorNetwork(network.structure, [c.to(network.dtype) for c in cores]), loss
+
+    @torch.no_grad()
+    def around(self, network: TensorNetwork) -> SliceFitter:
+        structure = network.structure
+        tree, norms = self._tree(network, self.fitted)
+        values, total = tree.values(), tree.sums.total()
+        judged = tree if self.held_out is None else self._tree(network, self.held_out)[0]
+        known = values if judged is tree else judged.values()
+
+        @torch.no_grad()
+        def fit(edge: Edge, starts: Sequence[torch.Tensor], rounds: int) -> tuple[list[torch.Tensor], float]:
+            self._check_entries(tree.sums.entries(edge), structure)
+            slices = [(s * s if self.kind == "nonnegative" else s).to(tree.cores[0]) for s in starts]
+            slices = [
+                s.reshape(_slice_shape(structure, *e)) / norms[e[0]]
+                for s, e in zip(slices, (edge, edge[::-1]))
+            ]
+            for k in (0, 1) * rounds:
+                ends = edge if k == 0 else edge[::-1]
+                share, axes = tree.slice_share(ends, slices[1 - k], values, float(total))
+                inverse = [axes.index(a) for a in range(len(axes))]
+                start = slices[k].permute(inverse)
+                found = share.improve(start.reshape(len(start), -1))
+                slices[k] = found.reshape(start.shape).permute(axes).contiguous()
+            share, axes = judged.slice_share(edge, slices[1], known, float(total))
+            inverse = [axes.index(a) for a in range(len(axes))]
+            left = slices[0].permute(inverse).reshape(len(slices[0]), -1)
+            order, _ = judged.samples.by_value(edge[0])
+            each = self._nll(self._masses(share.values(left)), share.total(left))
+            measure = float((judged.samples.shares[order] * each).sum())
+            sizes = [float(torch.linalg.vector_norm(s)) for s in slices]
+            even = math.sqrt(sizes[0] * sizes[1])
+            scaled = [s * (even / n * norms[k]) for s, n, k in zip(slices, sizes, edge) if n > 0]
+            if len(scaled) < 2:  # nothing to gain: a slice vanished
+                return list(starts), math.inf
+            if self.kind == "nonnegative":
+                scaled = [s.sqrt() for s in scaled]
+            return [s.to(network.dtype) for s in scaled], measure
+
+        return fit
+
+    def _tree(self, network: TensorNetwork, samples: Samples) -> tuple[DensityTree, list[float]]:
+        """The network with cores of norm one in double precision, and their norms."""
         unit, norms = normalise_cores(self._base(network))
-        with torch.no_grad():
-            values, whole = self._read(unit, self.fitted, None)
-        return slice_losses(self, unit, edges, values, whole, norms)
+        cores = [c.detach().to(wide_dtype(c.dtype)) for c in unit.cores]
+        return DensityTree(samples, network.structure, cores, 2 if self.kind == "born" else 1), norms
 
     def _mean_of_batch(self, each: torch.Tensor, batch: Any) -> torch.Tensor:
         weights = self.fitted.weights if batch is None else self.fitted.weights[batch]
@@ -134,8 +157,10 @@ class DensityLoss(Sharing):
         return None if self.held_out is None else self._mean(network, self.held_out)
 
     def _mean(self, network: TensorNetwork, samples: Samples) -> float:
-        each = self._each(network, samples, None)
-        return float((samples.weights.to(each.dtype) * each).sum()) / samples.total
+        self._check_memory(network)
+        tree, _ = self._tree(network, samples)
+        each = self._nll(self._masses(tree.values()), tree.sums.total())
+        return float((samples.shares * each).sum())
 
     def _each(self, network: TensorNetwork, samples: Samples, batch: torch.Tensor | None) -> torch.Tensor:
         """Negative log-likelihood of each distinct sample."""
@@ -154,18 +179,27 @@ class DensityLoss(Sharing):
         self, network: TensorNetwork, samples: Samples, batch: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Entries at samples, and the partition function."""
-        if samples.flat is not None:
-            dense = network.to_dense().reshape(-1)
-            where = samples.flat if batch is None else samples.flat[batch]
-            return dense[where], self._masses(dense).sum()
-        needed = _partition_plan(network, self.kind).program.peak_entries
-        if needed > self.most_entries:
-            raise MemoryLimitError(
-                f"the sum over all values holds {needed:.3g} numbers at once for {network.structure}, but "
-                f"memory allows {self.most_entries:.3g}. Restrict the edges, or give a smaller `init`"
-            )
+        if math.prod(self.dims) <= DENSE_ENTRIES:
+            dense = network.to_dense()
+            rows = samples.rows if batch is None else samples.rows[batch]
+            return dense[tuple(rows.T)], self._masses(dense).sum()
+        self._check_memory(network)
         rows = samples.rows if batch is None else samples.rows[batch]
         return network.entries_at(rows), _partition(network, self.kind)
+
+    def _check_memory(self, network: TensorNetwork) -> None:
+        """Refuse a network whose sum over all values, or whose environments at samples, do not fit."""
+        structure = network.structure
+        rows = len(self.fitted) * max(structure.bond_product(k) for k in range(structure.num_nodes))
+        layers = 2 if self.kind == "born" else 1
+        self._check_entries(max(sum_entries(structure, layers), rows - FEW_ENTRIES), structure)
+
+    def _check_entries(self, needed: float, structure: Structure) -> None:
+        if needed > self.most_entries:
+            raise MemoryLimitError(
+                f"the likelihood holds {needed:.3g} numbers at once for {structure}, but "
+                f"memory allows {self.most_entries:.3g}. Restrict the edges, or give a smaller `init`"
+            )
 
     def _masses(self, values: torch.Tensor) -> torch.Tensor:
         """Probabilities before normalisation."""
@@ -213,3 +247,9 @@ def _partition(network: TensorNetwork, kind: Kind) -> torch.Tensor:
         arrays = [c.sum(0, keepdim=True) for c in network.cores]
     value: torch.Tensor = _partition_plan(network, kind).run(arrays)
     return (value.real if value.is_complex() else value).reshape(())
+
+
+def _slice_shape(structure: Structure, node: int, other: int) -> tuple[int, ...]:
+    """Of a core without the axis of one edge."""
+    ranks = (structure.rank(node, k) for k in structure.neighbours[node] if k != other)
+    return (structure.leg_dim(node), *ranks)

@@ -1,149 +1,159 @@
-r"""The likelihood as a function of the new slices of an edge, everything else contracted once.
-
-A network grown by slices ``a`` and ``b`` along edge ``(i, j)`` is the old one plus a term that is linear in
-both: with ``V`` all other cores contracted at a sample and ``K`` the Gram matrix of the same over all values,
-
-.. math:: f(x) = f_0(x) + a_{x_i}^T V(x) b_{x_j}, \qquad
-    \|f\|^2 = \|f_0\|^2 + 2 \Re\, a^T G b + \langle (a^T \bar a) \otimes (b^T \bar b), K \rangle
-
-where ``G`` is ``K`` applied to the two old cores. Training a candidate then never touches the network again.
-"""
+"""A density around one node, or around the new slices of an edge: everything else contracted once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 
-from ..contraction import pair_gram_plan
-from ..contraction.sums import OPEN, SET, SUMMED, partial_plan
-from ..network import TensorNetwork
+from ..contraction import Entries, RowTree, SumTree
+from ..contraction.sum_tree import Label
+from ..data.arrays import add_at
 from ..structure import Edge, Structure
-from .base import SliceLoss
-
-if TYPE_CHECKING:
-    from .density import DensityLoss
-
-# Numbers that the environments of an edge at all samples may hold: 64 MB.
-MOST_ENTRIES = 1 << 23
+from .density_cores import Share
 
 
-@torch.no_grad()
-def slice_losses(
-    objective: DensityLoss,
-    network: TensorNetwork,
-    edges: Sequence[Edge],
-    values: torch.Tensor,
-    whole: torch.Tensor,
-    norms: Sequence[float],
-) -> Callable[[Edge], SliceLoss | None]:
-    """Losses of candidate edges; None for an edge without this shortcut.
+class Samples:
+    """Distinct samples and their weights.
 
     Parameters
     ----------
-    network
-        The network that gives likelihoods, with cores of norm one (those of a non-negative density squared).
-    values, whole
-        Its entries at the fitted samples, and its partition function.
-    norms
-        Norms that the cores had before.
+    rows
+        Integers ``(n, order)``; equal rows are merged.
+    weights
+        One per row, none negative.
+    dims
+        Numbers of values of the legs.
     """
-    structure, cores = network.structure, [c.detach() for c in network.cores]
-    grams: dict[Edge, torch.Tensor] = {}
-    if objective.kind == "born":
-        for pair in pair_gram_plan(structure, tuple(edges), network.is_complex, True).run(None, cores):
-            if pair.is_pair_gram and pair.gram is not None:
-                grams[pair.edge] = pair.gram
-            elif structure.num_nodes == 2:  # there is no other core
-                grams[pair.edge] = cores[0].new_ones(1, 1)
 
-    @torch.no_grad()
-    def loss_of(edge: Edge) -> SliceLoss | None:
-        sizes = [structure.bond_product(a, without=b) for a, b in (edge, edge[::-1])]
-        rows = objective.fitted.rows
-        too_many = len(rows) * math.prod(sizes) > MOST_ENTRIES
-        if max(edge) >= structure.order or too_many or (objective.kind == "born" and edge not in grams):
-            return None
-        opened = _Opened(structure, cores, edge, sizes)
-        gram = grams.get(edge)
-        cross = opened.sums(SUMMED) if gram is None else _apply_gram(structure, cores, edge, sizes, gram)
-        environments = opened.at(rows)
-        columns = [rows[:, k] for k in edge]
+    def __init__(self, rows: torch.Tensor, weights: torch.Tensor, dims: tuple[int, ...]) -> None:
+        self.rows, group = torch.unique(rows, dim=0, return_inverse=True)
+        self.weights = torch.zeros(len(self.rows), dtype=weights.dtype, device=weights.device)
+        add_at(self.weights, group, weights)
+        self.total = float(weights.sum())
+        self.dims = dims
+        self._sorted: dict[int, tuple[torch.Tensor, list[int]]] = {}
 
-        def change(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            """By how much the partition function grows."""
-            if gram is None:
-                return a.sum(0) @ cross @ b.sum(0)
-            linear = 2.0 * (a.reshape(-1) @ cross @ b.reshape(-1))
-            square = (a.T @ a.conj()).reshape(-1) @ gram @ (b.T @ b.conj()).reshape(-1)
-            total = linear + square
-            return total.real if total.is_complex() else total
+    def __len__(self) -> int:
+        return len(self.rows)
 
-        def loss(a: torch.Tensor, b: torch.Tensor, batch: Any) -> torch.Tensor:
-            slices = [
-                (s * s if gram is None else s).reshape(-1, size) / norms[node]
-                for s, size, node in zip((a, b), sizes, edge)
-            ]
-            batch = slice(None) if batch is None else batch
-            left, right = (s[c[batch]] for s, c in zip(slices, columns))
-            added = (left * (environments[batch] @ right[:, :, None])[:, :, 0]).sum(1)
-            return objective.mean_nll(values[batch] + added, whole + change(*slices), batch)
+    @cached_property
+    def entries(self) -> Entries:
+        """The samples as positions at which networks are contracted."""
+        return Entries(self.rows, self.dims)
 
-        return loss
+    @cached_property
+    def shares(self) -> torch.Tensor:
+        """Weights of sum one."""
+        return self.weights.double() / self.total
 
-    return loss_of
+    def by_value(self, node: int) -> tuple[torch.Tensor, list[int]]:
+        """Numbers of the samples sorted by the value of a leg, and how many have each value."""
+        if node not in self._sorted:
+            internal = node >= len(self.dims)
+            column = torch.zeros_like(self.rows[:, 0]) if internal else self.rows[:, node]
+            counts = torch.bincount(column, minlength=1 if internal else self.dims[node])
+            self._sorted[node] = torch.argsort(column, stable=True), counts.tolist()
+        return self._sorted[node]
 
 
-class _Opened:
-    """A network with the cores of two nodes taken out; their legs are those of the cut bonds."""
+class DensityTree:
+    """Contractions of a network at samples, and of the sum over all values, kept until a core changes.
+
+    Parameters
+    ----------
+    cores
+        In double precision; those of a non-negative density are not negative.
+    layers
+        2 for a Born density, 1 for a non-negative one.
+    """
 
     def __init__(
-        self, structure: Structure, cores: Sequence[torch.Tensor], edge: Edge, sizes: Sequence[int]
+        self, samples: Samples, structure: Structure, cores: Sequence[torch.Tensor], layers: int
     ) -> None:
-        dims, ranks = list(structure.dims), dict(structure.ranks)
-        ranks.pop(edge, None)
-        self._cores = list(cores)
-        for node, size in zip(edge, sizes):
-            dims[node] = size
-        self._structure = Structure(tuple(dims), ranks, num_nodes=structure.num_nodes)
-        for node, size in zip(edge, sizes):
-            eye = torch.eye(size, dtype=cores[0].dtype, device=cores[0].device)
-            self._cores[node] = eye.reshape(self._structure.core_shape(node))
-        self._edge = edge
+        self.samples, self.structure = samples, structure
+        self.rows = RowTree(samples.entries, structure, cores)
+        self.sums = SumTree(structure, cores, layers)
 
-    def sums(self, others: str, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """Environments ``(..., n_i, n_j)``: summed over the other legs, or one for each row of these."""
-        roles = "".join(OPEN if k in self._edge else others for k in range(self._structure.order))
-        plan = partial_plan(self._structure, roles, False)
-        if rows is None:
-            return plan.run(self._cores)
-        step = max(1, (1 << 22) // plan.widest)  # intermediates of 32 MB at most
-        return torch.cat([plan.run(self._cores, part) for part in torch.split(rows, step)])
+    @property
+    def cores(self) -> list[torch.Tensor]:
+        return self.rows.cores
 
-    def at(self, rows: torch.Tensor) -> torch.Tensor:
-        """Environments at samples, ``(n, n_i, n_j)``."""
-        environments = self.sums(SET, rows if self._structure.order > 2 else None)
-        return environments.expand(len(rows), *environments.shape[-2:])
+    def set_core(self, node: int, core: torch.Tensor) -> None:
+        """Replace a core."""
+        self.rows.set_core(node, core)
+        self.sums.set_core(node, core)
 
+    def improve(self, node: int) -> float:
+        """Replace a core by a more likely one of norm one; returns the mean negative log-likelihood."""
+        source, own = self.rows.environment(node), self.structure.edges_of(node)
+        order, counts = self.samples.by_value(node)
+        gram = self.sums.environment(node).arrange(self._labels(source.edges))
+        share = Share(source.rows(order), self.samples.shares[order], counts, self._matrix(gram))
+        axes = [0, *(1 + own.index(e) for e in source.edges)]
+        core = self.cores[node].permute(axes)
+        found = share.improve(core.reshape(len(core), -1))
+        loss = share.loss(found)
+        back = [0, *(1 + source.edges.index(e) for e in own)]
+        found = found.reshape(core.shape).permute(back)
+        self.set_core(node, (found / torch.linalg.vector_norm(found)).contiguous())
+        return loss
 
-def _apply_gram(
-    structure: Structure,
-    cores: Sequence[torch.Tensor],
-    edge: Edge,
-    sizes: Sequence[int],
-    gram: torch.Tensor,
-) -> torch.Tensor:
-    """The Gram matrix applied to the two old cores, ``(d_i n_i, d_j n_j)``."""
-    pair = []
-    for node, other, size in zip(edge, edge[::-1], sizes):
-        core = cores[node]
-        if structure.rank(*edge) > 1:
-            core = core.movedim(structure.axis(node, other), -1)
-        pair.append(core.reshape(structure.leg_dim(node), size, -1).conj())
-    joined = torch.einsum("xar,ybr->xayb", *pair)
-    n, m = sizes
-    full = gram.reshape(n, n, m, m)  # ket, then bra
-    applied = torch.einsum("caeb,xayb->xcye", full, joined)
-    return applied.reshape(structure.leg_dim(edge[0]) * n, structure.leg_dim(edge[1]) * m)
+    def values(self) -> torch.Tensor:
+        """The network at the samples."""
+        return self.rows.values(1 << 19)
+
+    def slice_share(
+        self, edge: Edge, piece: torch.Tensor, values: torch.Tensor, total: float
+    ) -> tuple[Share, list[int]]:
+        """The likelihood as a function of the new slice of node ``edge[0]``, where ``edge[1]`` gets `piece`.
+
+        Parameters
+        ----------
+        piece
+            New slice of ``edge[1]``: axes of its core without the edge.
+        values, total
+            The network at the samples, and the sum, without the new slices.
+
+        Returns
+        -------
+        share
+            For a slice whose columns are in the order of `source.edges`.
+        axes
+            The order of axes that puts the slice, with its leg first, into the order of the core.
+        """
+        node, other = edge
+        gone = (min(edge), max(edge))
+        source = self.rows.pair_environment(node, other, piece)
+        mine, theirs = (tuple(e for e in self.structure.edges_of(k) if e != gone) for k in (node, other))
+        order, counts = self.samples.by_value(node)
+        sums, layers = self.sums, self.sums.layers
+        gram = sums.environment(node, other, sums.pair([(piece, theirs)] * layers))
+        linear = None
+        if layers == 2:
+            old = [(self.cores[other], self.structure.edges_of(other)), (piece, theirs)]
+            mixed = sums.environment(node, other, sums.pair(old))
+            own = self.structure.edges_of(node)
+            crossed = mixed.arrange([*((e, 0) for e in own), *((e, 1) for e in source.edges)])
+            core = self.cores[node]
+            linear = core.reshape(len(core), -1) @ crossed.reshape(core[0].numel(), -1)
+        share = Share(
+            source.rows(order),
+            self.samples.shares[order],
+            counts,
+            self._matrix(gram.arrange(self._labels(source.edges))),
+            values[order],
+            linear,
+            total,
+        )
+        return share, [0, *(1 + source.edges.index(e) for e in mine)]
+
+    def _labels(self, edges: Sequence[Edge]) -> list[Label]:
+        return [(e, layer) for layer in range(self.sums.layers) for e in edges]
+
+    def _matrix(self, gram: torch.Tensor) -> torch.Tensor:
+        """A Gram matrix, or the vector that stands for it where there is one layer."""
+        width = math.isqrt(gram.numel()) if self.sums.layers == 2 else gram.numel()
+        return gram.reshape([width] * self.sums.layers)

@@ -11,8 +11,9 @@ import torch
 from ..algebra import moves
 from ..errors import DataError, MemoryLimitError
 from ..network import TensorNetwork
-from ..objectives import Differentiable, Screening, Sharing
-from ..solvers import TrainingOptions, grow_state, train
+from ..objectives import Differentiable, Screening, Sharing, Sweeping
+from ..objectives.base import SliceFitter
+from ..solvers import TrainingOptions, grow_state, improve, train
 from ..solvers.deadline import check_time
 from ..solvers.gradient import State
 from ..steps import StopReason
@@ -31,6 +32,8 @@ class GradientProblem:
 
     Attributes
     ----------
+    at_once
+        Edges that may grow in one step: those with the best scores that share no node.
     shortlist
         Edges tried before a growth, once all were tried: half of them those that did best when last tried,
         half those that were not tried for longest. None: all.
@@ -49,6 +52,7 @@ class GradientProblem:
     max_parameters: int | None = None
     target: float = -math.inf
     shortlist: int | None = None
+    at_once: int = 1
     least_gain: float = LEAST_GAIN
     resolution: float = -math.inf
 
@@ -70,6 +74,14 @@ class GradientState(NetworkState):
     stale: int = 0
     gains: Gains = field(default_factory=dict)
     moments: State = field(default_factory=list)
+
+
+Slices = tuple[torch.Tensor, torch.Tensor]
+Tried = tuple[Edge, Slices, float]
+"""An edge, its fitted slices, and the score."""
+
+# Further edges grow in the same step whose score is at least this share of the best.
+WORTHWHILE = 0.25
 
 
 class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
@@ -122,23 +134,49 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
             self._grow_several(problem.objective, edges)
             return
         edges = self._shortlist(edges)
-        shared = problem.objective.around(network, edges) if isinstance(problem.objective, Sharing) else None
-        tried = [self._try(self.current, e, shared and shared(e)) for e in edges]
+        fitter = problem.objective.around(network) if isinstance(problem.objective, Sharing) else None
+        tried = [self._try(self.current, e, fitter) for e in edges]
         state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
-        (i, j), slices, score = max(tried, key=lambda t: t[2])
-        if score == -math.inf:
+        chosen = self._choose(structure, tried)
+        if not chosen:
             self._end(StopReason.MEMORY_LIMIT if self._ran_out_of_memory else StopReason.NO_PROGRESS)
             return
-        moments = grow_moments(structure, state.moments, i, j)
-        network = network.grow_edge(i, j, slices=slices)
-        for _ in range(o.rank_increment - 1):
-            if (i, j) not in problem.policy.growable(network.structure, problem.max_parameters):
-                break
+        moments = state.moments
+        for (i, j), slices in chosen:
             moments = grow_moments(network.structure, moments, i, j)
-            network = network.grow_edge(i, j, noise=o.slice_noise, random_state=self.context.generator)
+            network = network.grow_edge(i, j, slices=slices)
+            for _ in range(o.rank_increment - 1):
+                if (i, j) not in problem.policy.growable(network.structure, problem.max_parameters):
+                    break
+                moments = grow_moments(network.structure, moments, i, j)
+                network = network.grow_edge(i, j, noise=o.slice_noise, random_state=self.context.generator)
         if not o.transfer:
             network = self.start.random(network.structure, self.context.generator)
-        self._train_and_record(network, moments, (i, j))
+        self._train_and_record(network, moments, chosen[0][0])
+
+    def _choose(self, structure: Structure, tried: list[Tried]) -> list[tuple[Edge, Slices]]:
+        """The best edge, and others nearly as good that share no node with it or with each other.
+
+        The slices of such edges fit into one network, whichever of them grow.
+        """
+        problem = self.problem
+        # Near the end, what several edges gain together no longer tells whether each of them is worth it.
+        most_edges = 1 if self.state.stale else problem.at_once
+        ranked = sorted(tried, key=lambda t: -t[2])
+        least = WORTHWHILE * ranked[0][2]
+        chosen: list[tuple[Edge, Slices]] = []
+        busy: set[int] = set()
+        for edge, slices, score in ranked:
+            if score == -math.inf or len(chosen) == most_edges or (chosen and score < max(least, 0.0)):
+                break
+            grown = structure.with_rank(*edge, structure.rank(*edge) + 1)
+            most = problem.max_parameters
+            if not busy.isdisjoint(edge) or (most is not None and grown.num_parameters > most):
+                continue
+            chosen.append((edge, slices))
+            busy |= set(edge)
+            structure = grown
+        return chosen
 
     def _grow_several(self, objective: Screening, edges: list[Edge]) -> None:
         """Grow the edges that the objective proposes, all at once."""
@@ -190,40 +228,49 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
             enough=problem.resolution,
         )
 
-    def _try(
-        self, fitted: Fitted, edge: Edge, shortcut: Callable[..., torch.Tensor] | None = None
-    ) -> tuple[Edge, tuple[torch.Tensor, torch.Tensor], float]:
-        """Train the new slices of an edge; returns them and the score."""
+    def _try(self, fitted: Fitted, edge: Edge, fitter: SliceFitter | None = None) -> Tried:
+        """Fit the new slices of an edge; returns them and the score."""
         check_time(self.context.deadline)
         problem, network = self.problem, fitted.network
-        objective, o, structure = problem.objective, problem.options, network.structure
+        o, structure = problem.options, network.structure
         i, j = edge
         leaves = []
         for node, other in ((i, j), (j, i)):
             count = structure.leg_dim(node) * structure.bond_product(node, without=other)
             noise = torch.randn(count, generator=self.context.generator, dtype=torch.float64)
-            leaves.append((o.slice_noise * noise).to(network.cores[0]).requires_grad_())
-        frozen = [c.detach() for c in network.cores]
-
-        def now() -> TensorNetwork:
-            return TensorNetwork(*moves.grow(structure, frozen, i, j, *leaves))
-
+            leaves.append((o.slice_noise * noise).to(network.cores[0]))
         try:
-            train(
-                leaves,
-                objective.batches,
-                lambda batch: shortcut(*leaves, batch) if shortcut else objective.loss(now(), batch),
-                problem.training,
-                measure=None,
-                whole=objective.is_whole,
-                epochs=self._candidate_epochs,
-                deadline=self.context.deadline,
-            )
-            score = self._score(fitted.measure, _judge(objective, now()), structure.growth_cost(i, j))
+            if fitter is not None:
+                leaves, after = fitter(edge, leaves, 1 + problem.training.candidate_epochs)
+            else:
+                after = self._train_slices(network, edge, leaves)
+            score = self._score(fitted.measure, after, structure.growth_cost(i, j))
         except (DataError, MemoryLimitError) as error:  # diverged, or too large: not this edge
             self._ran_out_of_memory |= isinstance(error, MemoryLimitError)
             score = -math.inf
         return edge, (leaves[0].detach(), leaves[1].detach()), score
+
+    def _train_slices(self, network: TensorNetwork, edge: Edge, leaves: list[torch.Tensor]) -> float:
+        """Train the new slices of an edge in place, everything else frozen; returns the measure."""
+        objective, structure = self.problem.objective, network.structure
+        frozen = [c.detach() for c in network.cores]
+        for leaf in leaves:
+            leaf.requires_grad_()
+
+        def now() -> TensorNetwork:
+            return TensorNetwork(*moves.grow(structure, frozen, *edge, *leaves))
+
+        train(
+            leaves,
+            objective.batches,
+            lambda batch: objective.loss(now(), batch),
+            self.problem.training,
+            measure=None,
+            whole=objective.is_whole,
+            epochs=self._candidate_epochs,
+            deadline=self.context.deadline,
+        )
+        return _judge(objective, now())
 
     @property
     def _candidate_epochs(self) -> int:
@@ -278,6 +325,16 @@ def fit_by_gradient(
     Training ends early where the measure is no larger than `enough`.
     """
     structure = network.structure
+    if isinstance(objective, Sweeping) and training.optimizer is None:
+        trained = improve(
+            network,
+            objective.sweep,
+            lambda n: _judge(objective, n),
+            training,
+            deadline=deadline,
+            enough=enough,
+        )
+        return Fitted(trained, objective.total(trained), objective.validate(trained)), []
     leaves = [c.detach().clone().requires_grad_() for c in network.cores]
 
     def now() -> TensorNetwork:

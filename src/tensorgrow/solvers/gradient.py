@@ -31,7 +31,8 @@ class TrainingOptions:
     ----------
     optimizer
         "adam", "adamw", "sgd", "lbfgs", or a function of the parameters that makes a ``torch.optim``
-        optimiser. None: L-BFGS where the loss sees all the data at once, Adam where it comes in batches.
+        optimiser. None: sweeps over the cores where the loss can be lowered core by core (densities), else
+        L-BFGS where it sees all the data at once, and Adam where it comes in batches.
     learning_rate
         Of the optimiser; None: 1 for L-BFGS, 0.01 otherwise.
     epochs

@@ -36,13 +36,16 @@ from .task import run_task
 PRIOR_COUNT = 0.5
 # Size of new slices: the gradient must see their squares, and vanishes with them.
 NOISE: dict[Kind, float] = {"born": 0.1, "nonnegative": 0.3}
-# By effort: how networks are trained, and how many edges are tried before a growth (None: all). L-BFGS does
-# much in few epochs, and held-out samples end them early.
+# By effort: how networks are trained, and how many edges are tried before a growth (None: all; never fewer
+# than there are variables). Epochs are sweeps over the cores; held-out samples end them early.
 EFFORTS: dict[Effort, tuple[TrainingOptions, int | None]] = {
     "fast": (TrainingOptions(epochs=20, candidate_epochs=1, patience=2, tolerance=1e-3), 8),
     "balanced": (TrainingOptions(epochs=100, candidate_epochs=1, patience=4, tolerance=1e-4), 16),
     "thorough": (TrainingOptions(epochs=400, candidate_epochs=3, patience=10, tolerance=1e-5), None),
 }
+# Beyond eight variables, one more edge may grow in the same step for every four: on plants, 69 variables, 17
+# at once reached in 20 s what 8 reached in 40 s.
+ALONE_UP_TO, LEGS_PER_GROWTH = 8, 4
 
 
 @dataclass(frozen=True)
@@ -206,8 +209,10 @@ class DensityTask(LearnTask):
             request.holding_out(0 if held is None else int(held.sum()), wanted=False),
             init=_start(fitted, dims, dtype, generator) if init is None else _roots(init, density),
         )
+        shortlist = EFFORTS[cast(Effort, request.effort)][1]
         guidance = Guidance(
-            shortlist=EFFORTS[cast(Effort, request.effort)][1],
+            shortlist=None if shortlist is None else max(shortlist, len(dims)),
+            at_once=max(1, (len(dims) - ALONE_UP_TO) // LEGS_PER_GROWTH),
             prior=rate_pairs(fitted, dims) if init is None else {},
         )
         objective = DensityLoss(fitted, dims, density, held_out, generator, most)

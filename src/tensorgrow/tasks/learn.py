@@ -117,8 +117,8 @@ class Guidance:
 
     Attributes
     ----------
-    shortlist
-        Edges to try before a growth; None: all.
+    shortlist, at_once
+        Edges to try before a growth (None: all), and edges that may grow in one step.
     prior
         What edges promise before they are tried; edges without an entry are all tried first.
     least_gain, resolution
@@ -126,6 +126,7 @@ class Guidance:
     """
 
     shortlist: int | None = None
+    at_once: int = 1
     prior: Mapping[Edge, float] = field(default_factory=dict)
     least_gain: float = GradientProblem.least_gain
     resolution: float = GradientProblem.resolution
@@ -172,6 +173,7 @@ class LearnTask(NetworkTask[GradientSearch]):
             request.limits.max_parameters,
             GradientProblem.target if target is None else target,
             guidance.shortlist,
+            guidance.at_once,
             guidance.least_gain,
             guidance.resolution,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import torch
 from ..algebra.coupled import Coupling, solve_coupled
 from ..algebra.linalg import LEAST_RIDGE, solve_slices, wide_dtype
 from ..algebra.nonnegative import SliceEquations, TiedEquations, solve_nonnegative
-from ..contraction import RowSource
+from ..contraction import RowSet, RowSource
 from ..data.arrays import add_at
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
@@ -36,6 +38,14 @@ RUN_BYTES = 1 << 22
 LONGEST_BLOCK = 1024
 # Flops below which threads cost more than they save.
 WORTH_THREADS = 1e6
+# What handling one number costs beside the arithmetic, in flops of a Gram matrix in single precision (90 a
+# nanosecond on one core): reading it from a table by row, computing it into a table, computing it for an entry
+# on demand; and the product of one cell.
+GATHER, TABLE, ON_DEMAND, CELL = 50.0, 200.0, 400.0, 3e5
+# Bytes of the Gram matrices of cells that are held at a time: they stay in cache.
+CELL_BYTES = 1 << 24
+# Grids of cells kept, each with an order of all entries.
+KEPT_GRIDS = 8
 
 
 class SliceTable:
@@ -63,6 +73,8 @@ class SliceTable:
     ) -> None:
         self.size = size
         self.device = fitted.device
+        self._fitted, self._index, self._weights = fitted, index, scale
+        self._grids: dict[object, SliceTable] = {}  # shared by tables that differ in weights
         if index is None:
             self.order = fitted
             self._counts = torch.full((1,), len(fitted), device=self.device)
@@ -78,8 +90,21 @@ class SliceTable:
     def with_scale(self, scale: torch.Tensor | None) -> SliceTable:
         """The same table with other roots of weights."""
         other = copy(self)
+        other._weights = scale
         other.scale = None if scale is None else scale[self.order]
         return other
+
+    def grid(self, rows: RowSet) -> SliceTable:
+        """Entries by slice and row of a set: cell ``slice * rows.count + row``."""
+        found = self._grids.pop(rows.key, None)
+        if found is None:
+            index = torch.zeros_like(self._fitted) if self._index is None else self._index
+            cells = index * rows.count if rows.ids is None else index * rows.count + rows.ids
+            found = SliceTable(self._fitted, cells, self.size * rows.count, None)
+        self._grids[rows.key] = found  # now the last one used
+        if len(self._grids) > KEPT_GRIDS:
+            del self._grids[next(iter(self._grids))]
+        return found if self._weights is None else found.with_scale(self._weights)
 
     def equations(self, source: RowSource, values: torch.Tensor) -> SliceSums:
         """Normal equations of the core with this environment."""
@@ -121,6 +146,9 @@ class SliceTable:
 
     def sums(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """``E^H E`` and ``E^H y`` of slices `first` to `last`; `values` come in the order of all entries."""
+        fixed = self._fixed_part(source)
+        if fixed is not None:
+            return self.sums_by_cell(source, values, first, last, fixed)
         large = len(self.order) * source.width**2 >= LOOP_ABOVE * self.size
         add = self.sums_by_slice if large and self.device.type == "cpu" else self.sums_by_block
         return add(source, values, first, last)
@@ -140,6 +168,56 @@ class SliceTable:
             scale = None if self.scale is None else self.scale[a : a + step]
             yield _weigh(source, values, self.order[a : a + step], scale)
 
+    # -- a product per cell ----------------------------------------------------------------------------
+
+    def _fixed_part(self, source: RowSource) -> int | None:
+        """The part of an environment to sum over its rows last, where that is cheapest; None: form all rows.
+
+        A row is ``A_i B_j``. Its Gram matrix is that of ``A_i`` alone, which may be much smaller, multiplied
+        by ``B_j`` from both sides: once for all entries of a cell that have the same ``j``.
+        """
+        if len(source.parts) == 1:
+            return None
+        count, width, shared = len(self.order), source.width, source.parts[0].size(source.shared)
+        form = TABLE * math.prod(p.rows.count for p in source.parts) if source.is_table else ON_DEMAND * count
+        costs: dict[int | None, float] = {None: count * width * (width + GATHER) + form * width}
+        for k, part in enumerate(source.parts):
+            rows, inner = part.rows.count, shared * (width // part.size(source.free[k]))
+            if rows * inner**2 * source.dtype.itemsize <= GRAM_BYTES[self.device.type] // 4:
+                cell = CELL + 2.0 * (shared * width) ** 2
+                costs[k] = count * inner * (inner + GATHER) + self.size * (rows * cell + 2 * GATHER * width**2)
+        return min(costs, key=lambda k: costs[k])
+
+    def sums_by_cell(
+        self, source: RowSource, values: torch.Tensor, first: int, last: int, fixed: int
+    ) -> Equations:
+        """Sums of one part's rows for each row of the part `fixed`, multiplied by these rows afterwards."""
+        gram, rhs = self._zeros(source, last - first)
+        part, free = source.parts[fixed], source.free
+        moving, grid = source.part(1 - fixed), self.grid(part.rows)
+        factors = part.matrices(source.shared, free[fixed])
+        count, c, f = factors.shape
+        w = source.width // f
+        dual = factors.conj()
+        # By bond to the other part in the second factor: pairs of factors, (count * c, f * f).
+        pairs = [
+            (dual[:, :, :, None] * factors[:, None, None, b, :]).reshape(count * c, f * f) for b in range(c)
+        ]
+        step = max(1, CELL_BYTES // (8 * count * moving.width**2))
+        for a in range(first, last, step):
+            b = min(a + step, last)
+            grams, sides = grid.sums(moving, values, a * count, b * count)
+            mine = sides.reshape(b - a, count * c, w).mT @ dual.reshape(count * c, f)
+            rhs[a - first : b - first] = (mine if fixed else mine.mT).reshape(b - a, -1)
+            for s, cells in enumerate(grams.reshape(b - a, count * c, w, c, w), a - first):
+                total = grams.new_zeros(w, w, f * f)
+                for k, pair in enumerate(pairs):
+                    total.baddbmm_(cells[:, :, k].permute(1, 2, 0), pair.expand(w, -1, -1))
+                order = (0, 2, 1, 3) if fixed else (2, 0, 3, 1)
+                moved = total.reshape(w, w, f, f).permute(order)
+                gram[s].view(moved.shape).copy_(moved)
+        return gram, rhs
+
     # -- a product per slice ---------------------------------------------------------------------------
 
     def sums_by_slice(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
@@ -151,30 +229,59 @@ class SliceTable:
         # Only NumPy within the threads: torch would start more threads in each.
         rows_of, order, y = _reader(source), self.order.numpy(), values.numpy()
         scales = None if self.scale is None else self.scale.numpy()
-
-        def product(run: tuple[int, int, int]) -> tuple[int, Any, Any]:
-            s, a, b = run
-            rows = rows_of(order[a:b])
-            mine = y[order[a:b]].astype(rows.dtype, copy=False)
-            if scales is not None:
-                scale = scales[a:b].astype(rows.real.dtype, copy=False)
-                rows, mine = rows * scale[:, None], mine * scale
-            dual = rows.conj().T if rows.dtype.kind == "c" else rows.T
-            return s, dual @ rows, dual @ mine
-
+        totals, sides = gram.numpy(), rhs.numpy()
         # Rows at least four times the width: a Gram matrix is added up once per product.
         step = max(64, RUN_BYTES // (8 * source.row_entries), 4 * source.width)
-        runs = [
-            (s, a, min(a + step, self.starts[s + 1]))
-            for s in range(first, last)
-            for a in range(self.starts[s], self.starts[s + 1], step)
-        ]
-        spread = (self.starts[last] - self.starts[first]) * source.width**2 > WORTH_THREADS
-        threads = min(usable_cores(), 16) if spread else 0
-        for s, g, m in map_in_order(product, runs, threads, lasting=True):
-            gram[s - first] += torch.from_numpy(g)
-            rhs[s - first] += torch.from_numpy(m)
+
+        def add(task: tuple[int, int]) -> list[tuple[int, Any, Any]]:
+            """Add up entries; returned are sums of slices that have more of them elsewhere."""
+            begin, end = task
+            shared: list[tuple[int, Any, Any]] = []
+            for a in range(begin, end, step):
+                b = min(a + step, end)
+                rows = rows_of(order[a:b])
+                mine = y[order[a:b]].astype(rows.dtype, copy=False)
+                if scales is not None:
+                    scale = scales[a:b].astype(rows.real.dtype, copy=False)
+                    rows, mine = rows * scale[:, None], mine * scale
+                start, s = a, bisect_right(self.starts, a) - 1
+                while start < b:
+                    stop = min(self.starts[s + 1], b)
+                    x = rows[start - a : stop - a]
+                    dual = x.conj().T if x.dtype.kind == "c" else x.T
+                    right = dual @ mine[start - a : stop - a]
+                    if begin <= self.starts[s] and self.starts[s + 1] <= end:
+                        g, m = totals[s - first], sides[s - first]
+                    else:
+                        if not shared or shared[-1][0] != s:
+                            shared.append((s, np.zeros_like(totals[0]), np.zeros_like(sides[0])))
+                        _, g, m = shared[-1]
+                    if start == max(begin, self.starts[s]):
+                        np.matmul(dual, x, out=g)
+                    else:
+                        g += dual @ x
+                    m += right
+                    start, s = stop, s + 1
+            return shared
+
+        rows = self.starts[last] - self.starts[first]
+        threads = min(usable_cores(), 16) if rows * source.width**2 > WORTH_THREADS else 0
+        tasks = self._tasks(first, last, max(step, rows // (8 * threads)) if threads else rows)
+        for shared in map_in_order(add, tasks, threads, lasting=True):
+            for s, g, m in shared:
+                totals[s - first] += g
+                sides[s - first] += m
         return gram, rhs
+
+    def _tasks(self, first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+        """Runs of about `size` entries, of whole slices unless these are several times longer."""
+        begin, end = self.starts[first], self.starts[last]
+        while begin < end:
+            stop = self.starts[bisect_left(self.starts, min(begin + size, end))]
+            if stop > begin + 3 * size:
+                stop = begin + 2 * size
+            yield begin, stop
+            begin = stop
 
     # -- padded blocks ---------------------------------------------------------------------------------
 

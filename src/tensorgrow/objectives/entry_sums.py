@@ -22,6 +22,7 @@ from ..data.arrays import add_at
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge, Structure
+from .entry_grid import grid_where_cheap
 from .penalties import Penalty
 
 Equations = tuple[torch.Tensor, torch.Tensor]
@@ -39,9 +40,12 @@ LONGEST_BLOCK = 1024
 # Flops below which threads cost more than they save.
 WORTH_THREADS = 1e6
 # What handling one number costs beside the arithmetic, in flops of a Gram matrix in single precision (90 a
-# nanosecond on one core): reading it from a table by row, computing it into a table, computing it for an entry
-# on demand; and the product of one cell.
-GATHER, TABLE, ON_DEMAND, CELL = 50.0, 200.0, 400.0, 3e5
+# nanosecond on one core): reading it from a table by row, computing it into a table, computing it for an
+# entry on demand; and the product of one cell.
+GATHER, TABLE, ON_DEMAND, CELL = 50.0, 200.0, 400.0, 6e5
+# What a solve with a Gram matrix in double precision costs, over ``width**2 * (width + 300)``: ten of width
+# 252 take 14 ms, ten of width 648 145 ms.
+SOLVE = 3.0
 # Bytes of the Gram matrices of cells that are held at a time: they stay in cache.
 CELL_BYTES = 1 << 24
 # Grids of cells kept, each with an order of all entries.
@@ -98,8 +102,8 @@ class SliceTable:
         """Entries by slice and row of a set: cell ``slice * rows.count + row``."""
         found = self._grids.pop(rows.key, None)
         if found is None:
-            index = torch.zeros_like(self._fitted) if self._index is None else self._index
-            cells = index * rows.count if rows.ids is None else index * rows.count + rows.ids
+            index = None if self._index is None else self._index * rows.count
+            cells = rows.ids if index is None else index if rows.ids is None else index + rows.ids
             found = SliceTable(self._fitted, cells, self.size * rows.count, None)
         self._grids[rows.key] = found  # now the last one used
         if len(self._grids) > KEPT_GRIDS:
@@ -115,7 +119,27 @@ class SliceTable:
             self.empty,
             lambda first, last: (source.edges, *self.sums(source, values, first, last)),
             lambda: self.squared_norm(source),
+            lambda edges, core, ridge: self._iterate(source, values, edges, core, ridge),
         )
+
+    def _iterate(
+        self, source: RowSource, values: torch.Tensor, edges: Sequence[Edge], core: torch.Tensor, ridge: float
+    ) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None:
+        """Solve without Gram matrices where that is cheaper, and converges."""
+        direct = min(self._costs(source).values()) + SOLVE * self.size * source.width**2 * (
+            source.width + 300
+        )
+        grid = grid_where_cheap(self, source, ridge, direct)
+        if grid is None:
+            return None
+        start = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(len(core), -1)
+        found = grid.solve(values, start, ridge)
+        return None if found is None else (source.edges, *found)
+
+    @cached_property
+    def slices(self) -> torch.Tensor:
+        """Slice of every sorted entry."""
+        return torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
 
     def squared_norm(self, source: RowSource) -> float:
         """Sum of the squares of all environment rows."""
@@ -124,29 +148,28 @@ class SliceTable:
 
     def right_hand_side(self, source: RowSource, values: torch.Tensor) -> torch.Tensor:
         """``E^H y`` of every slice."""
-        index = torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
         total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
         begin = 0
         for rows, y in self._chunks(source, values):
             end = begin + len(rows)
-            add_at(total, index[begin:end], rows.conj() * y[:, None])
+            add_at(total, self.slices[begin:end], rows.conj() * y[:, None])
             begin = end
         return total
 
     def diagonals(self, source: RowSource) -> torch.Tensor:
         """Diagonal of ``E^H E`` of every slice."""
-        index = torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
         total = torch.zeros(self.size, source.width, dtype=torch.float64, device=self.device)
         begin = 0
         for rows, _ in self._chunks(source, None):
             end = begin + len(rows)
-            add_at(total, index[begin:end], rows.abs().double().square())
+            add_at(total, self.slices[begin:end], rows.abs().double().square())
             begin = end
         return total
 
     def sums(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """``E^H E`` and ``E^H y`` of slices `first` to `last`; `values` come in the order of all entries."""
-        fixed = self._fixed_part(source)
+        costs = self._costs(source)
+        fixed = min(costs, key=lambda k: costs[k])
         if fixed is not None:
             return self.sums_by_cell(source, values, first, last, fixed)
         large = len(self.order) * source.width**2 >= LOOP_ABOVE * self.size
@@ -170,23 +193,27 @@ class SliceTable:
 
     # -- a product per cell ----------------------------------------------------------------------------
 
-    def _fixed_part(self, source: RowSource) -> int | None:
-        """The part of an environment to sum over its rows last, where that is cheapest; None: form all rows.
+    def _costs(self, source: RowSource) -> dict[int | None, float]:
+        """Flops of the sums where all rows are formed (None), or where a part of them is the fixed one.
 
         A row is ``A_i B_j``. Its Gram matrix is that of ``A_i`` alone, which may be much smaller, multiplied
-        by ``B_j`` from both sides: once for all entries of a cell that have the same ``j``.
+        by ``B_j`` from both sides: once for all entries of a cell, which have the same ``j``.
         """
-        if len(source.parts) == 1:
-            return None
-        count, width, shared = len(self.order), source.width, source.parts[0].size(source.shared)
-        form = TABLE * math.prod(p.rows.count for p in source.parts) if source.is_table else ON_DEMAND * count
+        count, width, several = len(self.order), source.width, len(source.parts) > 1
+        if not several:
+            return {None: count * width * (width + GATHER)}
+        shared, form = source.parts[0].size(source.shared), ON_DEMAND * count
+        if source.is_table:
+            form = TABLE * math.prod(part.rows.count for part in source.parts)
         costs: dict[int | None, float] = {None: count * width * (width + GATHER) + form * width}
         for k, part in enumerate(source.parts):
             rows, inner = part.rows.count, shared * (width // part.size(source.free[k]))
             if rows * inner**2 * source.dtype.itemsize <= GRAM_BYTES[self.device.type] // 4:
                 cell = CELL + 2.0 * (shared * width) ** 2
-                costs[k] = count * inner * (inner + GATHER) + self.size * (rows * cell + 2 * GATHER * width**2)
-        return min(costs, key=lambda k: costs[k])
+                costs[k] = count * inner * (inner + GATHER) + self.size * (
+                    rows * cell + 2 * GATHER * width**2
+                )
+        return costs
 
     def sums_by_cell(
         self, source: RowSource, values: torch.Tensor, first: int, last: int, fixed: int
@@ -391,6 +418,11 @@ class SliceSums:
     # For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
     sums: Callable[[int, int], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]]
     squared_norm: Callable[[], float]  # sum of the diagonals of all Gram matrices
+    # From the bonds of a core, the core and the ridge: bonds in the order of the columns, the best slices and
+    # by how much they lower the squared residual, found without Gram matrices; None where these are better.
+    iterate: Callable[
+        [Sequence[Edge], torch.Tensor, float], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None
+    ] = lambda edges, core, ridge: None
 
 
 def solve_core(
@@ -420,6 +452,11 @@ def solve_core(
         What the prior of the core's leg adds.
     """
     coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
+    if penalty is None:
+        found = equations.iterate(edges, core, ridge)
+        if found is not None:
+            columns, x, gain = found
+            return _as_core(equations, x, columns, edges, core, equations.empty), float(gain)
     width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
     if coupling is not None:  # slices that are tied are solved for together
         ranges = [(0, equations.size)]
@@ -462,11 +499,23 @@ def solve_core(
     empty = equations.empty
     if len(empty) and coupling is not None:
         empty = empty[~coupling.reached(equations.filled)[empty]]
+    return _as_core(equations, x, columns, edges, core, empty), float(explained)
+
+
+def _as_core(
+    equations: SliceSums,
+    x: torch.Tensor,
+    columns: Sequence[Edge],
+    edges: Sequence[Edge],
+    core: torch.Tensor,
+    empty: torch.Tensor,
+) -> torch.Tensor:
+    """Slices in the order of the axes of the core; `empty` ones become the mean of the others."""
     if len(empty):
         x[empty] = x[equations.filled].mean(0)
     sizes = (core.shape[1 + edges.index(e)] for e in columns)
     x = x.to(core.dtype).reshape(len(x), *sizes).permute(0, *(1 + columns.index(e) for e in edges))
-    return x.contiguous(), float(explained)
+    return x.contiguous()
 
 
 def _explained(gram: torch.Tensor, rhs: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

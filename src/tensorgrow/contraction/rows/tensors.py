@@ -142,7 +142,7 @@ class RowSource:
         return self._whole.array.reshape(len(self._whole.array), -1), self._whole.rows.ids
 
     def part(self, k: int) -> RowSource:
-        """One of the two parts alone; its columns are the bonds to the other part, then its own of the node."""
+        """One of two parts alone; its columns are the bonds to the other part, then its own of the node."""
         part, edges = self.parts[k], (*self.shared, *self.free[k])
         sizes = [part.size([e]) for e in edges]
         array = part.matrices(self.shared, self.free[k]).reshape(len(part.array), *sizes)

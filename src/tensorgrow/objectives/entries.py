@@ -16,8 +16,9 @@ from ..contraction import Array, Entries, RowSource, RowTree, entries_needed
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut
+from .entry_grid import grid_bytes
 from .entry_slices import EntryPairProblem
-from .entry_sums import SliceTable, gram_bytes, rows_bytes, solve_core
+from .entry_sums import KEPT_GRIDS, SliceTable, gram_bytes, rows_bytes, solve_core
 from .magnitudes import interactions
 from .slices import PairProblem
 
@@ -277,17 +278,17 @@ class ObservedLeastSquares(ListedLeastSquares):
         rows = entries_needed(structure, count, self.index.entries.rows)
         # Gram matrices: added up, each part of the sum, and solved.
         grams = max(3 * gram_bytes(structure, item, device), self.penalties.solve_bytes(structure, item))
-        held = grams + rows_bytes(structure, count, item, device)
+        held = grams + rows_bytes(structure, count, item, device) + grid_bytes(structure, count, item)
         return index_bytes(structure, count) + rows * item + held
 
 
 def index_bytes(structure: Structure, count: int) -> int:
     """Bytes of everything but rows that `count` entries take while they are used.
 
-    For each mode a column of indices, its entries sorted by slice and in blocks; for each join of the
+    For each mode a column of indices, its entries sorted by slice, cell and in blocks; for each join of the
     dimension tree, inside and outside, the row of every entry; what is fitted; predictions and residuals.
     """
-    return 8 * count * (3 * structure.order + 2 * (structure.num_nodes - 1) + 6)
+    return 8 * count * ((4 + KEPT_GRIDS) * structure.order + 2 * (structure.num_nodes - 1) + 6)
 
 
 class EntryIndex:

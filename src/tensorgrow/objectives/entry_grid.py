@@ -14,6 +14,7 @@ import torch
 
 from ..algebra.linalg import wide_dtype
 from ..contraction import RowSource
+from ..structure import Structure
 
 if TYPE_CHECKING:
     from .entry_sums import SliceTable
@@ -56,6 +57,14 @@ def _flops(table: SliceTable, source: RowSource, fixed: int) -> float:
     products = 4.0 * theirs * inner + COMBINATION * theirs + inner * (4.0 * outer + 4.0 * GATHER)
     each = table.size * (mine * products + 4.0 * width**2) + ENTRY * len(table.order)
     return once + USUAL_ROUNDS * each
+
+
+def grid_bytes(structure: Structure, count: int, item: int) -> int:
+    """Bytes that iterations for a core hold at most, beside its environment, with numbers of `item` bytes.
+
+    Numbers for all combinations, and what they come from; for every entry, where it is, and the residual.
+    """
+    return 2 * item * min(math.prod(structure.leg_dims), DENSE_FACTOR * count) + 64 * count
 
 
 class CoreGrid:

@@ -48,8 +48,8 @@ GATHER, TABLE, ON_DEMAND, CELL = 50.0, 200.0, 400.0, 6e5
 SOLVE = 3.0
 # Bytes of the Gram matrices of cells that are held at a time: they stay in cache.
 CELL_BYTES = 1 << 24
-# Grids of cells kept, each with an order of all entries.
-KEPT_GRIDS = 8
+# Grids of cells kept by each table, each with an order of all entries; sorting takes as long as a solve.
+KEPT_GRIDS = 2
 
 
 class SliceTable:
@@ -105,6 +105,7 @@ class SliceTable:
             index = None if self._index is None else self._index * rows.count
             cells = rows.ids if index is None else index if rows.ids is None else index + rows.ids
             found = SliceTable(self._fitted, cells, self.size * rows.count, None)
+            found._index = None  # cells are not divided further
         self._grids[rows.key] = found  # now the last one used
         if len(self._grids) > KEPT_GRIDS:
             del self._grids[next(iter(self._grids))]

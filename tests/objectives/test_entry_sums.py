@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensorgrow.contraction import RowTree
 from tensorgrow.network import TensorNetwork
 from tensorgrow.objectives import ObservedLeastSquares
 from tensorgrow.objectives import entry_sums as slices
@@ -178,3 +179,47 @@ def test_weights_of_two_count_like_two_entries_of_the_same_value():
         y = np.repeat(d.values[mine].numpy(), repeat)
         assert_close(gram[s].reshape(4, 4), a.T @ a, 1e-12)
         assert_close(rhs[s].reshape(4), a.T @ y, 1e-12)
+
+
+@pytest.mark.parametrize("fixed", [0, 1])
+@pytest.mark.parametrize("structure", [RING, TUCKER, Structure.complete((4, 3, 4, 3), 2)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_by_cell(structure, fixed, weighted, dtype, monkeypatch):
+    """Whichever part of the environment is multiplied last, and however many cells are held."""
+    d = Data(structure.dims, 0, dtype, share=0.7, weighted=weighted)
+    network = random_network(structure, 1, dtype)
+    tree = RowTree(d.objective.index.entries, structure, d.objective.to_arrays(network))
+    for node in tree.order:
+        source, table = tree.environment(node), d.objective.index.table(node)
+        if len(source.parts) == 1:
+            continue
+        gram, rhs = table.sums_by_block(source, d.objective.values, 0, table.size)
+        for cell_bytes in (1, 1 << 24):
+            monkeypatch.setattr(slices, "CELL_BYTES", cell_bytes)
+            found = table.sums_by_cell(source, d.objective.values, 0, table.size, fixed)
+            assert_close(found[0], to_numpy(gram), TOLERANCE[dtype], float(gram.abs().max()) * 10)
+            assert_close(found[1], to_numpy(rhs), TOLERANCE[dtype], float(rhs.abs().max()) * 10)
+        last = table.sums_by_cell(source, d.objective.values, table.size - 1, table.size, fixed)
+        assert_close(last[0], to_numpy(gram[-1:]), TOLERANCE[dtype], float(gram.abs().max()) * 10)
+
+
+def test_cells_are_sorted_once_for_all_weights():
+    d = Data(RING.dims, 0)
+    table, rows = d.objective.index.table(0), d.objective.index.entries.leaf(1)
+    grid = table.grid(rows)
+    assert grid.size == RING.dims[0] * RING.dims[1]
+    other = table.with_scale(2.0 * d.objective.index.scale)
+    again = other.grid(rows)
+    assert again.order is grid.order
+    torch.testing.assert_close(again.scale, 2.0 * grid.scale)
+
+
+def test_runs_of_slices_cover_all_entries():
+    table = slices.SliceTable(torch.arange(100), torch.arange(100) // 30, 5, None)
+    for size in (1, 7, 10, 29, 30, 31, 200):
+        for first, last in ((0, 5), (1, 3), (3, 5), (4, 5)):
+            tasks = list(table._tasks(first, last, size))
+            begin, end = table.starts[first], table.starts[last]
+            assert [a for a, _ in tasks] == [begin, *(b for _, b in tasks[:-1])] if tasks else begin == end
+            assert not tasks or tasks[-1][1] == end
+            assert all(a < b <= a + 3 * size for a, b in tasks)

@@ -131,7 +131,7 @@ def solve_slices(
     """
     diagonal = gram.diagonal(dim1=1, dim2=2).real.clamp_min(0.0)
     scale = (diagonal + (diagonal.amax(1, keepdim=True) * 1e-20 + 1e-300)).rsqrt()
-    scaled = gram * scale[:, :, None] * scale[:, None, :]
+    scaled = (gram * scale[:, :, None]).mul_(scale[:, None, :])
     scaled.diagonal(dim1=1, dim2=2).add_(ridge)
     right = (rhs * scale)[:, :, None]
     if not careful:

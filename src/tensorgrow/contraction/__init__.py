@@ -6,7 +6,7 @@ from .dimension_tree import best_tree, leaves
 from .features import product_plan
 from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
 from .program import Array, GramParts, ResultPlan, Update, whole_gram
-from .rows.sets import Entries
+from .rows.sets import Entries, RowSet
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
 from .samples import design_plan, sample_sweep_plan
@@ -20,6 +20,7 @@ __all__ = [
     "GramPlan",
     "PairEnvironment",
     "ResultPlan",
+    "RowSet",
     "RowSource",
     "RowTree",
     "SumTree",

@@ -17,8 +17,9 @@ from ..contraction import Array, Entries, RowSource, RowTree, entries_needed, jo
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut, Recording
+from .entry_grid import grid_bytes
 from .entry_slices import EntryPairProblem
-from .entry_sums import GRAM_BYTES, SliceTable, gram_bytes, rows_bytes, solve_core
+from .entry_sums import GRAM_BYTES, KEPT_GRIDS, SliceTable, gram_bytes, rows_bytes, solve_core
 from .magnitudes import interactions
 from .slices import PairProblem
 
@@ -318,7 +319,7 @@ class ObservedLeastSquares(ListedLeastSquares):
         rows = entries_needed(structure, count, self.index.entries.rows)
         # Gram matrices: added up, each part of the sum, and solved.
         grams = max(3 * gram_bytes(structure, item, device), self.penalties.solve_bytes(structure, item))
-        held = grams + rows_bytes(structure, count, item, device)
+        held = grams + rows_bytes(structure, count, item, device) + grid_bytes(structure, count, item)
         return index_bytes(structure, count) + rows * item + held
 
 
@@ -333,11 +334,11 @@ def entry_flops(count: int, widths: Sequence[float]) -> float:
 def index_bytes(structure: Structure, count: int) -> int:
     """Bytes of everything but rows that `count` entries take while they are used.
 
-    For each mode a column of indices, its entries sorted by slice and, with their weights, in blocks, which
-    padding may double; for each join of the
-    dimension tree, inside and outside, the row of every entry; what is fitted; predictions and residuals.
+    For each mode a column of indices, its entries sorted by slice, by cell and, with their weights, in
+    blocks, which padding may double; for each join of the dimension tree, inside and outside, the row of
+    every entry; what is fitted; predictions and residuals.
     """
-    return 8 * count * (8 * structure.order + 2 * (structure.num_nodes - 1) + 6)
+    return 8 * count * ((8 + KEPT_GRIDS) * structure.order + 2 * (structure.num_nodes - 1) + 6)
 
 
 class EntryIndex:

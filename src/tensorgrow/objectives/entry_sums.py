@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -15,11 +17,12 @@ import torch
 from ..algebra.coupled import Coupling, solve_coupled
 from ..algebra.linalg import LEAST_RIDGE, Number, at_least, solve_slices, wide_dtype
 from ..algebra.nonnegative import SliceEquations, TiedEquations, solve_nonnegative
-from ..contraction import RowSource
+from ..contraction import RowSet, RowSource
 from ..data.arrays import add_at, add_runs
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge, Structure
+from .entry_grid import grid_where_cheap
 from .penalties import Penalty
 
 Equations = tuple[torch.Tensor, torch.Tensor]
@@ -36,6 +39,17 @@ RUN_BYTES = 1 << 22
 LONGEST_BLOCK = 1024
 # Flops below which threads cost more than they save.
 WORTH_THREADS = 1e6
+# What handling one number costs beside the arithmetic, in flops of a Gram matrix in single precision (90 a
+# nanosecond on one core): reading it from a table by row, computing it into a table, computing it for an
+# entry on demand; and the product of one cell.
+GATHER, TABLE, ON_DEMAND, CELL = 50.0, 200.0, 400.0, 6e5
+# What a solve with a Gram matrix in double precision costs, over ``width**2 * (width + 300)``: ten of width
+# 252 take 14 ms, ten of width 648 145 ms.
+SOLVE = 3.0
+# Bytes of the Gram matrices of cells that are held at a time: they stay in cache.
+CELL_BYTES = 1 << 24
+# Grids of cells kept by each table, each with an order of all entries; sorting takes as long as a solve.
+KEPT_GRIDS = 2
 
 
 class SliceTable:
@@ -63,6 +77,8 @@ class SliceTable:
     ) -> None:
         self.size = size
         self.device = fitted.device
+        self._fitted, self._index, self._weights = fitted, index, scale
+        self._grids: dict[object, SliceTable] = {}  # shared by tables that differ in weights
         if index is None:
             self.order = fitted
             self._counts = torch.full((1,), len(fitted), device=self.device)
@@ -79,8 +95,22 @@ class SliceTable:
         """The same table with other roots of weights."""
         other = copy(self)
         other.__dict__.pop("_block_scale", None)
+        other._weights = scale
         other.scale = None if scale is None else scale[self.order]
         return other
+
+    def grid(self, rows: RowSet) -> SliceTable:
+        """Entries by slice and row of a set: cell ``slice * rows.count + row``."""
+        found = self._grids.pop(rows.key, None)
+        if found is None:
+            index = None if self._index is None else self._index * rows.count
+            cells = rows.ids if index is None else index if rows.ids is None else index + rows.ids
+            found = SliceTable(self._fitted, cells, self.size * rows.count, None)
+            found._index = None  # cells are not divided further
+        self._grids[rows.key] = found  # now the last one used
+        if len(self._grids) > KEPT_GRIDS:
+            del self._grids[next(iter(self._grids))]
+        return found if self._weights is None else found.with_scale(self._weights)
 
     def equations(self, source: RowSource, values: torch.Tensor) -> SliceSums:
         """Normal equations of the core with this environment."""
@@ -91,7 +121,29 @@ class SliceTable:
             self.empty,
             lambda first, last: (source.edges, *self.sums(source, values, first, last)),
             lambda: self.squared_norm(source),
+            lambda edges, core, ridge: self._iterate(source, values, edges, core, ridge),
         )
+
+    def _iterate(
+        self, source: RowSource, values: torch.Tensor, edges: Sequence[Edge], core: torch.Tensor, ridge: float
+    ) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None:
+        """Solve without Gram matrices where that is cheaper, and converges."""
+        if self.device.type != "cpu":  # a GPU would wait for the host in every round
+            return None
+        direct = min(self._costs(source).values()) + SOLVE * self.size * source.width**2 * (
+            source.width + 300
+        )
+        grid = grid_where_cheap(self, source, ridge, direct)
+        if grid is None:
+            return None
+        start = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(len(core), -1)
+        found = grid.solve(values, start, ridge)
+        return None if found is None else (source.edges, *found)
+
+    @cached_property
+    def slices(self) -> torch.Tensor:
+        """Slice of every sorted entry."""
+        return torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
 
     def squared_norm(self, source: RowSource) -> float:
         """Sum of the squares of all environment rows."""
@@ -105,28 +157,30 @@ class SliceTable:
             for slices, rows, y in self._in_blocks(source, values, 0, self.size):
                 add_runs(slices, (total, (rows.mH @ y)[:, :, 0]))
             return total
-        index = torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
         total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
         begin = 0
         for rows, y in self._chunks(source, values):
             end = begin + len(rows)
-            add_at(total, index[begin:end], rows.conj() * y[:, None])
+            add_at(total, self.slices[begin:end], rows.conj() * y[:, None])
             begin = end
         return total
 
     def diagonals(self, source: RowSource) -> torch.Tensor:
         """Diagonal of ``E^H E`` of every slice."""
-        index = torch.repeat_interleave(torch.arange(self.size, device=self.device), self._counts)
         total = torch.zeros(self.size, source.width, dtype=torch.float64, device=self.device)
         begin = 0
         for rows, _ in self._chunks(source, None):
             end = begin + len(rows)
-            add_at(total, index[begin:end], rows.abs().double().square())
+            add_at(total, self.slices[begin:end], rows.abs().double().square())
             begin = end
         return total
 
     def sums(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """``E^H E`` and ``E^H y`` of slices `first` to `last`; `values` come in the order of all entries."""
+        costs = self._costs(source)
+        fixed = min(costs, key=lambda k: costs[k])
+        if fixed is not None:
+            return self.sums_by_cell(source, values, first, last, fixed)
         large = len(self.order) * source.width**2 >= LOOP_ABOVE * self.size
         add = self.sums_by_slice if large and self.device.type == "cpu" else self.sums_by_block
         return add(source, values, first, last)
@@ -146,6 +200,61 @@ class SliceTable:
             scale = None if self.scale is None else self.scale[a : a + step]
             yield _weigh(source, values, self.order[a : a + step], scale)
 
+    # -- a product per cell ----------------------------------------------------------------------------
+
+    def _costs(self, source: RowSource) -> dict[int | None, float]:
+        """Flops of the sums where all rows are formed (None), or where a part of them is the fixed one.
+
+        A row is ``A_i B_j``. Its Gram matrix is that of ``A_i`` alone, which may be much smaller, multiplied
+        by ``B_j`` from both sides: once for all entries of a cell, which have the same ``j``. On a GPU all
+        rows are formed: the costs are those of a CPU, and sorting cells would wait for the host.
+        """
+        count, width, several = len(self.order), source.width, len(source.parts) > 1
+        if not several or self.device.type != "cpu":
+            return {None: count * width * (width + GATHER)}
+        shared, form = source.parts[0].size(source.shared), ON_DEMAND * count
+        if source.is_table:
+            form = TABLE * math.prod(part.rows.count for part in source.parts)
+        costs: dict[int | None, float] = {None: count * width * (width + GATHER) + form * width}
+        for k, part in enumerate(source.parts):
+            rows, inner = part.rows.count, shared * (width // part.size(source.free[k]))
+            if rows * inner**2 * source.dtype.itemsize <= GRAM_BYTES[self.device.type] // 4:
+                cell = CELL + 2.0 * (shared * width) ** 2
+                costs[k] = count * inner * (inner + GATHER) + self.size * (
+                    rows * cell + 2 * GATHER * width**2
+                )
+        return costs
+
+    def sums_by_cell(
+        self, source: RowSource, values: torch.Tensor, first: int, last: int, fixed: int
+    ) -> Equations:
+        """Sums of one part's rows for each row of the part `fixed`, multiplied by these rows afterwards."""
+        gram, rhs = self._zeros(source, last - first)
+        part, free = source.parts[fixed], source.free
+        moving, grid = source.part(1 - fixed), self.grid(part.rows)
+        factors = part.matrices(source.shared, free[fixed])
+        count, c, f = factors.shape
+        w = source.width // f
+        dual = factors.conj()
+        # By bond to the other part in the second factor: pairs of factors, (count * c, f * f).
+        pairs = [
+            (dual[:, :, :, None] * factors[:, None, None, b, :]).reshape(count * c, f * f) for b in range(c)
+        ]
+        step = max(1, CELL_BYTES // (8 * count * moving.width**2))
+        for a in range(first, last, step):
+            b = min(a + step, last)
+            grams, sides = grid.sums(moving, values, a * count, b * count)
+            mine = sides.reshape(b - a, count * c, w).mT @ dual.reshape(count * c, f)
+            rhs[a - first : b - first] = (mine if fixed else mine.mT).reshape(b - a, -1)
+            for s, cells in enumerate(grams.reshape(b - a, count * c, w, c, w), a - first):
+                total = grams.new_zeros(w, w, f * f)
+                for k, pair in enumerate(pairs):
+                    total.baddbmm_(cells[:, :, k].permute(1, 2, 0), pair.expand(w, -1, -1))
+                order = (0, 2, 1, 3) if fixed else (2, 0, 3, 1)
+                moved = total.reshape(w, w, f, f).permute(order)
+                gram[s].view(moved.shape).copy_(moved)
+        return gram, rhs
+
     # -- a product per slice ---------------------------------------------------------------------------
 
     def sums_by_slice(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
@@ -157,30 +266,59 @@ class SliceTable:
         # Only NumPy within the threads: torch would start more threads in each.
         rows_of, order, y = _reader(source), self.order.numpy(), values.numpy()
         scales = None if self.scale is None else self.scale.numpy()
-
-        def product(run: tuple[int, int, int]) -> tuple[int, Any, Any]:
-            s, a, b = run
-            rows = rows_of(order[a:b])
-            mine = y[order[a:b]].astype(rows.dtype, copy=False)
-            if scales is not None:
-                scale = scales[a:b].astype(rows.real.dtype, copy=False)
-                rows, mine = rows * scale[:, None], mine * scale
-            dual = rows.conj().T if rows.dtype.kind == "c" else rows.T
-            return s, dual @ rows, dual @ mine
-
+        totals, sides = gram.numpy(), rhs.numpy()
         # Rows at least four times the width: a Gram matrix is added up once per product.
         step = max(64, RUN_BYTES // (8 * source.row_entries), 4 * source.width)
-        runs = [
-            (s, a, min(a + step, self.starts[s + 1]))
-            for s in range(first, last)
-            for a in range(self.starts[s], self.starts[s + 1], step)
-        ]
-        spread = (self.starts[last] - self.starts[first]) * source.width**2 > WORTH_THREADS
-        threads = min(usable_cores(), 16) if spread else 0
-        for s, g, m in map_in_order(product, runs, threads, lasting=True):
-            gram[s - first] += torch.from_numpy(g)
-            rhs[s - first] += torch.from_numpy(m)
+
+        def add(task: tuple[int, int]) -> list[tuple[int, Any, Any]]:
+            """Add up entries; returned are sums of slices that have more of them elsewhere."""
+            begin, end = task
+            shared: list[tuple[int, Any, Any]] = []
+            for a in range(begin, end, step):
+                b = min(a + step, end)
+                rows = rows_of(order[a:b])
+                mine = y[order[a:b]].astype(rows.dtype, copy=False)
+                if scales is not None:
+                    scale = scales[a:b].astype(rows.real.dtype, copy=False)
+                    rows, mine = rows * scale[:, None], mine * scale
+                start, s = a, bisect_right(self.starts, a) - 1
+                while start < b:
+                    stop = min(self.starts[s + 1], b)
+                    x = rows[start - a : stop - a]
+                    dual = x.conj().T if x.dtype.kind == "c" else x.T
+                    right = dual @ mine[start - a : stop - a]
+                    if begin <= self.starts[s] and self.starts[s + 1] <= end:
+                        g, m = totals[s - first], sides[s - first]
+                    else:
+                        if not shared or shared[-1][0] != s:
+                            shared.append((s, np.zeros_like(totals[0]), np.zeros_like(sides[0])))
+                        _, g, m = shared[-1]
+                    if start == max(begin, self.starts[s]):
+                        np.matmul(dual, x, out=g)
+                    else:
+                        g += dual @ x
+                    m += right
+                    start, s = stop, s + 1
+            return shared
+
+        rows = self.starts[last] - self.starts[first]
+        threads = min(usable_cores(), 16) if rows * source.width**2 > WORTH_THREADS else 0
+        tasks = self._tasks(first, last, max(step, rows // (8 * threads)) if threads else rows)
+        for shared in map_in_order(add, tasks, threads, lasting=True):
+            for s, g, m in shared:
+                totals[s - first] += g
+                sides[s - first] += m
         return gram, rhs
+
+    def _tasks(self, first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+        """Runs of about `size` entries, of whole slices unless these are several times longer."""
+        begin, end = self.starts[first], self.starts[last]
+        while begin < end:
+            stop = self.starts[bisect_left(self.starts, min(begin + size, end))]
+            if stop > begin + 3 * size:
+                stop = begin + 2 * size
+            yield begin, stop
+            begin = stop
 
     # -- padded blocks ---------------------------------------------------------------------------------
 
@@ -308,6 +446,11 @@ class SliceSums:
     # For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
     sums: Callable[[int, int], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]]
     squared_norm: Callable[[], float]  # sum of the diagonals of all Gram matrices
+    # From the bonds of a core, the core and the ridge: bonds in the order of the columns, the best slices and
+    # by how much they lower the squared residual, found without Gram matrices; None where these are better.
+    iterate: Callable[
+        [Sequence[Edge], torch.Tensor, float], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None
+    ] = lambda edges, core, ridge: None
 
 
 def solve_core(
@@ -344,6 +487,11 @@ def solve_core(
         Whether it matters by how much; otherwise that is 0.
     """
     coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
+    if penalty is None and careful:
+        found = equations.iterate(edges, core, float(ridge))
+        if found is not None:
+            columns, x, gain = found
+            return _as_core(equations, x, columns, edges, core, equations.empty), float(gain)
     width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
     if coupling is not None:  # slices that are tied are solved for together
         ranges = [(0, equations.size)]
@@ -388,11 +536,23 @@ def solve_core(
     empty = equations.empty
     if len(empty) and coupling is not None:
         empty = empty[~coupling.reached(equations.filled)[empty]]
+    return _as_core(equations, x, columns, edges, core, empty), float(explained) if careful else explained
+
+
+def _as_core(
+    equations: SliceSums,
+    x: torch.Tensor,
+    columns: Sequence[Edge],
+    edges: Sequence[Edge],
+    core: torch.Tensor,
+    empty: torch.Tensor,
+) -> torch.Tensor:
+    """Slices in the order of the axes of the core; `empty` ones become the mean of the others."""
     if len(empty):
         x[empty] = x[equations.filled].mean(0)
     sizes = (core.shape[1 + edges.index(e)] for e in columns)
     x = x.to(core.dtype).reshape(len(x), *sizes).permute(0, *(1 + columns.index(e) for e in edges))
-    return x.contiguous(), float(explained) if careful else explained
+    return x.contiguous()
 
 
 def _explained(gram: torch.Tensor, rhs: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -91,24 +91,28 @@ class RowSource:
 
     Attributes
     ----------
+    parts
+        One row tensor, or two whose product over the edges they share is the environment.
     edges
         Bonds of the node in the order of the columns.
     """
 
     def __init__(self, entries: Entries, parts: tuple[RowTensor, ...]) -> None:
-        if len(parts) == 2 and entries.join(parts[0].rows, parts[1].rows).left is None:
-            parts = (join(entries, *parts, reuse=True),)
+        self.entries = entries
         self.parts = parts
-        if len(parts) == 1:
-            self.edges = parts[0].edges
-        else:
-            free_a, free_b, self._shared = free_and_shared(*parts)
-            self._free = free_a, free_b
-            self.edges = (*free_a, *free_b)
+        self._whole = parts[0] if len(parts) == 1 else None
+        self.free, self.shared = self._split()
+        self.edges = tuple(e for free in self.free for e in free)
+
+    def _split(self) -> tuple[tuple[list[Edge], ...], list[Edge]]:
+        if len(self.parts) == 1:
+            return (list(self.parts[0].edges),), []
+        free_a, free_b, shared = free_and_shared(*self.parts)
+        return (free_a, free_b), shared
 
     @property
     def width(self) -> int:
-        return math.prod(t.size([e for e in t.edges if e in self.edges]) for t in self.parts)
+        return math.prod(t.size(free) for t, free in zip(self.parts, self.free))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -117,25 +121,41 @@ class RowSource:
     @property
     def row_entries(self) -> int:
         """Numbers held per row while rows are formed."""
-        if len(self.parts) == 1:
+        if self.is_table:
             return self.width
         return self.width + sum(math.prod(t.array.shape[1:]) for t in self.parts)
 
+    @property
+    def is_table(self) -> bool:
+        """Whether rows are gathered from a table of all combinations, rather than formed on demand."""
+        return len(self.parts) == 1 or self.entries.join(*(t.rows for t in self.parts)).left is None
+
     def table(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """All rows and the row of each entry (None: one row for all); None if rows are formed on demand."""
-        if len(self.parts) > 1:
+        """All rows and the row of each entry (None: one row for all); None if rows are formed on demand.
+
+        It is computed when it is first asked for.
+        """
+        if not self.is_table:
             return None
-        part = self.parts[0]
-        return part.array.reshape(len(part.array), -1), part.rows.ids
+        if self._whole is None:
+            self._whole = join(self.entries, *self.parts, reuse=True)
+        return self._whole.array.reshape(len(self._whole.array), -1), self._whole.rows.ids
+
+    def part(self, k: int) -> RowSource:
+        """One of two parts alone; its columns are the bonds to the other part, then its own of the node."""
+        part, edges = self.parts[k], (*self.shared, *self.free[k])
+        sizes = [part.size([e]) for e in edges]
+        array = part.matrices(self.shared, self.free[k]).reshape(len(part.array), *sizes)
+        return RowSource(self.entries, (RowTensor(part.rows, edges, array),))
 
     def rows(self, entries: torch.Tensor) -> torch.Tensor:
         """Environment of some entries, ``(len(entries), width)``."""
         count = len(entries)
-        if len(self.parts) == 1:
-            part = self.parts[0]
-            flat = part.array.reshape(len(part.array), -1)
-            return take(flat, part.rows.of(entries), count)
+        table = self.table()
+        if table is not None:
+            rows, ids = table
+            return take(rows, None if ids is None else ids[entries], count)
         a, b = self.parts
-        left, right = a.matrices(self._free[0], self._shared), b.matrices(self._shared, self._free[1])
-        rows = _product(take(left, a.rows.of(entries), count), take(right, b.rows.of(entries), count))
-        return rows.reshape(count, -1)
+        left, right = a.matrices(self.free[0], self.shared), b.matrices(self.shared, self.free[1])
+        product = _product(take(left, a.rows.of(entries), count), take(right, b.rows.of(entries), count))
+        return product.reshape(count, -1)

@@ -74,20 +74,20 @@ class RowTree(PartialTree[RowTensor]):
 
 def join_sets(entries: Entries, structure: Structure) -> list[RowSet]:
     """Make the row sets of all environments of a network, without its cores."""
-    root = _Vertex(best_tree(structure, rows=entries.rows), None)
+    root = Vertex(best_tree(structure, rows=entries.rows))
     made: list[RowSet] = []
 
     def join(a: RowSet, b: RowSet) -> RowSet:
         made.append(entries.join(a, b))
         return made[-1]
 
-    inside: dict[_Vertex, RowSet] = {}
+    inside: dict[Vertex, RowSet] = {}
     for vertex in reversed(list(root.walk())):  # children first
         if vertex.node is not None:
             inside[vertex] = entries.leaf(vertex.node)
         elif vertex is not root:
             inside[vertex] = join(*(inside[child] for child in vertex.children))
-    outside: dict[_Vertex, RowSet] = {}
+    outside: dict[Vertex, RowSet] = {}
     for vertex in root.walk():
         if vertex.parent is not None:
             beside = inside[vertex.sibling]

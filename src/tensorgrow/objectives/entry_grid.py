@@ -1,0 +1,221 @@
+"""Wide cores where entries are missing: solved by iteration, without their Gram matrices.
+
+A Gram matrix of width ``m`` takes ``m`` multiplications per number of the environment, the product of the
+environment with a core takes one. Where few of all combinations of indices are missing per listed entry, that
+product is cheapest for all of them at once, as two matrix products.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..algebra.linalg import wide_dtype
+from ..contraction import RowSource
+from ..structure import Structure
+
+if TYPE_CHECKING:
+    from .entry_sums import SliceTable
+
+# Combinations per entry up to which computing all of them beats gathering two rows for each entry: one number
+# of a gathered row costs as much as 100 flops, and both take about as many numbers.
+DENSE_FACTOR = 32
+# Ridges from which on iterations converge soon: below, directions that the entries leave open decide.
+LEAST_RIDGE = 1e-4
+# Entries per unknown of a slice from which on the Gram matrix of all combinations is near that of a slice.
+LEAST_ENTRIES = 2.0
+# Iterations stop when what they could still gain is this share of the squared residual: a thousandth of what
+# sweeps are stopped by. They take 3 to 6 rounds on pictures; after so many the equations are solved directly.
+ENOUGH, ROUNDS = 1e-6, 25
+# What a number that is moved costs, a number of all combinations per round beside the products, and an entry;
+# in flops of products in single precision, 90 a nanosecond on one core.
+GATHER, COMBINATION, ENTRY = 50.0, 150.0, 1500.0
+# Rounds that costs are estimated with.
+USUAL_ROUNDS = 5
+
+
+def grid_where_cheap(table: SliceTable, source: RowSource, ridge: float, direct: float) -> CoreGrid | None:
+    """The grid of a core if iterations on it take fewer flops than `direct`; None where they may stall."""
+    if len(source.parts) == 1 or ridge < LEAST_RIDGE:
+        return None
+    count, combinations = len(table.order), table.size * math.prod(part.rows.count for part in source.parts)
+    if count < LEAST_ENTRIES * source.width * len(table.filled) or combinations > DENSE_FACTOR * count:
+        return None
+    costs = [_flops(table, source, fixed) for fixed in (0, 1)]
+    return CoreGrid(table, source, costs.index(min(costs))) if min(costs) < direct else None
+
+
+def _flops(table: SliceTable, source: RowSource, fixed: int) -> float:
+    """Of a solve in which the core meets the part `fixed` first."""
+    mine, theirs = (source.parts[k].rows.count for k in (fixed, 1 - fixed))
+    width, outer = source.width, source.parts[fixed].size(source.free[fixed])
+    shared = source.parts[0].size(source.shared)
+    inner = shared * (width // outer)
+    once = 2.0 * theirs * inner**2 + 2.0 * (shared * width) ** 2 + width**3
+    products = 4.0 * theirs * inner + COMBINATION * theirs + inner * (4.0 * outer + 4.0 * GATHER)
+    each = table.size * (mine * products + 4.0 * width**2) + ENTRY * len(table.order)
+    return once + USUAL_ROUNDS * each
+
+
+def grid_bytes(structure: Structure, count: int, item: int) -> int:
+    """Bytes that iterations for a core hold at most, beside its environment, with numbers of `item` bytes.
+
+    Numbers for all combinations, and what they come from; for every entry, where it is, and the residual.
+    """
+    return 2 * item * min(math.prod(structure.leg_dims), DENSE_FACTOR * count) + 64 * count
+
+
+class CoreGrid:
+    """The network at the fitted entries as a linear function of one core, by products over all combinations.
+
+    A row of the environment is ``A_i B_j``; the network at entry ``(s, i, j)`` is ``<X_s B_j^T, A_i>``.
+
+    Parameters
+    ----------
+    table
+        The fitted entries by slice of the core.
+    source
+        The environment, of two parts.
+    fixed
+        The part that the core meets first, ``B``.
+    """
+
+    def __init__(self, table: SliceTable, source: RowSource, fixed: int) -> None:
+        self.table, self._fixed = table, fixed
+        moving, part = source.part(1 - fixed).parts[0], source.parts[fixed]
+        self.shared, self.outer = part.size(source.shared), part.size(source.free[fixed])
+        self.inner = source.width // self.outer
+        self._moving = moving.array.reshape(len(moving.array), -1)  # (rows of A, shared * inner)
+        factors = part.matrices(source.shared, source.free[fixed])
+        self._factors = factors.reshape(-1, self.outer)  # (rows of B * shared, outer)
+        none = torch.zeros_like(table.order)
+        self._mine, self._theirs = (
+            none if t.rows.ids is None else t.rows.ids[table.order] for t in (part, moving)
+        )
+        self._rows, self._others = len(factors), len(self._moving)
+        self._where = (table.slices * self._rows + self._mine) * self._others + self._theirs
+
+    # -- the map and its adjoint -----------------------------------------------------------------------
+
+    def times(self, x: torch.Tensor) -> torch.Tensor:
+        """The network at the entries in the table's order, from the core's slices ``(d, m)``."""
+        d, outer, inner = len(x), self.outer, self.inner
+        sizes, order = ((d, inner, outer), (2, 0, 1)) if self._fixed else ((d, outer, inner), (1, 0, 2))
+        slices = x.to(self._moving.dtype).reshape(sizes).permute(order).reshape(outer, d * inner)
+        met = (self._factors @ slices).reshape(-1, d, inner).transpose(0, 1)  # slices first
+        everywhere = met.reshape(-1, self._moving.shape[1]) @ self._moving.T
+        return everywhere.reshape(-1).index_select(0, self._where)
+
+    def adjoint(self, values: torch.Tensor) -> torch.Tensor:
+        """``E^H values`` of every slice, ``(d, m)``, in double precision."""
+        d, outer, inner = self.table.size, self.outer, self.inner
+        everywhere = self._moving.new_zeros(d * self._rows * self._others)
+        everywhere.index_add_(0, self._where, values.to(self._moving.dtype))
+        met = everywhere.reshape(-1, self._others) @ self._moving.conj()
+        flat = met.reshape(d, -1, inner).transpose(0, 1).reshape(-1, d * inner)
+        slices = (
+            (self._factors.mH @ flat)
+            .reshape(outer, d, inner)
+            .permute((1, 2, 0) if self._fixed else (1, 0, 2))
+        )
+        return slices.reshape(d, -1).to(wide_dtype(slices.dtype))
+
+    def mean_gram(self) -> torch.Tensor:
+        """About the mean Gram matrix of the slices: as if rows of both parts were combined at random.
+
+        Exact where all combinations are listed, or as many of each.
+        """
+        mine, theirs = (
+            torch.bincount(ids, self._weights, minlength=count).double()
+            for ids, count in ((self._mine, self._rows), (self._theirs, self._others))
+        )
+        total = float(mine.sum()) * self.table.size
+        scaled = self._moving * theirs.sqrt().to(self._moving.dtype)[:, None]
+        c, w, f = self.shared, self.inner, self.outer
+        first = (scaled.mH @ scaled).reshape(c, w, c, w).permute(1, 3, 0, 2).reshape(w * w, c * c)
+        factors = self._factors.reshape(-1, c, f) * mine.sqrt().to(self._factors.dtype)[:, None, None]
+        flat = factors.reshape(len(factors), c * f)
+        second = (flat.mH @ flat).reshape(c, f, c, f).permute(0, 2, 1, 3).reshape(c * c, f * f)
+        order = (0, 2, 1, 3) if self._fixed else (2, 0, 3, 1)
+        gram = (first @ second).reshape(w, w, f, f).permute(order).reshape(w * f, w * f)
+        return gram.to(wide_dtype(gram.dtype)) / max(total, 1e-300)
+
+    def squared_norm(self) -> float:
+        """Sum of the squares of the environment's rows at all entries."""
+        a = self._moving.reshape(self._others, self.shared, self.inner)
+        b = self._factors.reshape(self._rows, self.shared, self.outer)
+        squares = ((b @ b.mH).reshape(self._rows, -1) @ (a @ a.mH).reshape(self._others, -1).T).real
+        mine = squares.reshape(-1)[self._mine * self._others + self._theirs].double()
+        return float((mine if self._weights is None else mine * self._weights).sum())
+
+    @property
+    def _weights(self) -> torch.Tensor | None:
+        return None if self.table.scale is None else self.table.scale.double().square()
+
+    # -- the solve -------------------------------------------------------------------------------------
+
+    def solve(
+        self, values: torch.Tensor, start: torch.Tensor, ridge: float
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Best slices by conjugate gradients, each slice for itself, and by how much they lower the residual.
+
+        None where they have not converged.
+
+        Parameters
+        ----------
+        values
+            Of all entries.
+        start
+            Slices to start from, ``(d, m)``.
+        ridge
+            Relative to the mean diagonal of the Gram matrices.
+        """
+        gram = self.mean_gram()
+        weight = ridge * self.squared_norm() / start.numel() + 1e-300
+        gram.diagonal().add_(weight)
+        factor, info = torch.linalg.cholesky_ex(gram)
+        if int(info):
+            return None
+        scale = self.table.scale
+        y = values[self.table.order]
+        y = y if scale is None else y * scale
+        x = start.to(gram.dtype)
+        rest = y - self._weighted(x).to(y.dtype)
+
+        def precondition(r: torch.Tensor) -> torch.Tensor:
+            return torch.cholesky_solve(r.mT, factor).mT
+
+        r = self._adjoint(rest) - weight * x
+        z = precondition(r)
+        p, gain = z, (r.conj() * z).sum(1).real
+        size = float(_square(rest)) + weight * float(_square(x))  # what is minimised
+        for _ in range(ROUNDS):
+            if not math.isfinite(size) or float(gain.sum()) <= ENOUGH * size:
+                break
+            change = self._weighted(p).to(y.dtype)
+            q = self._adjoint(change) + weight * p
+            step = gain / (p.conj() * q).sum(1).real.clamp_min(1e-300)
+            x, r = x + step[:, None] * p, r - step[:, None] * q
+            rest = rest - step[self.table.slices].to(y.dtype) * change
+            size -= float((step * gain).sum())
+            z = precondition(r)
+            before, gain = gain, (r.conj() * z).sum(1).real
+            p = z + (gain / before.clamp_min(1e-300))[:, None] * p
+        else:
+            return None
+        return (x, _square(y) - _square(rest)) if math.isfinite(size) else None
+
+    def _weighted(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.times(x)
+        return found if self.table.scale is None else found * self.table.scale.to(found.dtype)
+
+    def _adjoint(self, values: torch.Tensor) -> torch.Tensor:
+        scale = self.table.scale
+        return self.adjoint(values if scale is None else values * scale)
+
+
+def _square(values: torch.Tensor) -> torch.Tensor:
+    norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=wide_dtype(values.dtype)).real
+    return norm.square()

@@ -193,6 +193,22 @@ def test_bounds(verb, tmp_path):
     assert result.errors == free.errors  # those of the network
 
 
+def test_where_no_known_value_is_negative_predictions_are_not():
+    rng = np.random.default_rng(0)
+    front = np.tril(np.ones((9, 9)))  # networks of small rank overshoot on both sides
+    x = front[:, :, None] * np.linspace(1.0, 2.0, 9)
+    mask = rng.random(x.shape) < 0.5
+    options = {"validation": 0.1, "max_steps": 2, "random_state": 0, "effort": "fast"}
+    result = tg.complete(x, mask, **options)
+    assert result.info["bounds"] == [0.0, None] and result.to_array().min() == 0.0
+    free = tg.complete(x, mask, bounds=(-np.inf, np.inf), **options)
+    assert free.to_array().min() < 0.0
+    np.testing.assert_array_equal(free.to_array().clip(0.0), result.to_array())
+    assert "bounds" not in tg.complete(x - 0.5, mask, **options).info
+    updated = result.update(x - 0.5, mask, random_state=0, max_steps=0)  # they were a guess
+    assert "bounds" not in updated.info
+
+
 @pytest.mark.parametrize("bounds", [(1, 0), (0,), 0, (None, None), ("a", 1), (0, float("nan")), (0, 0)])
 def test_bad_bounds(bounds):
     with pytest.raises(tg.OptionError, match="must be the least and the largest value"):

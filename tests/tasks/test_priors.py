@@ -50,7 +50,7 @@ def test_gaps_come_from_the_prior():
     gap[9:12] = True
     mask &= ~gap
     with pytest.warns(tg.DataWarning):  # slices without entries
-        plain = complete(y, mask)
+        plain = complete(y, mask, {})
     with pytest.warns(tg.DataWarning):
         smooth = complete(y, mask, {0: priors.smooth(order=2)})
     assert error(smooth, x, gap) < 0.2 < error(plain, x, gap)
@@ -369,7 +369,7 @@ def test_what_cannot_be_nonnegative_is_refused(case):
 
 
 def test_where_days_are_missing_neighbours_speak_for_themselves():
-    """Unless single entries are missing, or the user says that there is nothing to know."""
+    """Unless the user says that there is nothing to know."""
     rng = np.random.default_rng(0)
     level = np.cumsum(rng.standard_normal((6, 30)), axis=1)  # of places, from day to day
     x = level[:, :, None] + np.sin(np.arange(9)) + 0.05 * rng.standard_normal((6, 30, 9))
@@ -379,6 +379,23 @@ def test_where_days_are_missing_neighbours_speak_for_themselves():
     assert found.info["gaps"] == "whole fibres along mode 2" and list(found.info["priors"]) == ["1"]
     without = tg.complete(x, days, priors={}, **options)
     assert "priors" not in without.info and found.test_error < without.test_error
-    assert "priors" not in tg.complete(x, rng.random(x.shape) < 0.7, **options).info
     ring = tg.Structure.tensor_ring(x.shape, 2)
     assert "priors" not in tg.fit(x, ring, days, random_state=0, max_sweeps=2).info
+
+
+def test_where_single_entries_are_missing_only_close_neighbours_speak():
+    rng = np.random.default_rng(0)
+    places = rng.standard_normal((20, 1, 12))
+    hours = np.cumsum(rng.standard_normal((20, 40, 1)), axis=1)
+    days = hours + 6.0 * rng.standard_normal((20, 40, 1))  # neighbours differ by half as much as any two
+    for x, axes in ((places * hours, ["1"]), (places * days, [])):
+        result = tg.complete(x, rng.random(x.shape) < 0.7, random_state=0, max_steps=1, effort="fast")
+        assert list(result.info.get("priors", {})) == axes
+
+
+def test_a_prior_that_does_not_hold_exactly_vanishes_where_data_is_exact():
+    """Values on a grid are smooth along it, and no smooth fit meets them."""
+    a, b, c = np.arange(1.0, 13.0), np.linspace(1.0, 2.0, 14), np.sin(np.arange(15.0) / 5.0)
+    x = np.einsum("i,j,k->ijk", a, b, c)
+    result = tg.complete(x, np.random.default_rng(0).random(x.shape) < 0.4, truth=x, random_state=0)
+    assert result.info["prior_strength"] < 1e-12 and result.test_error < 1e-10

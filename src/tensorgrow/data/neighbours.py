@@ -14,15 +14,18 @@ from .observations import Observations
 # by: half an hour of a car park has 0.05 of it, a day of one 0.48, car parks in order of their codes 0.6,
 # zones of a city 0.96, axes of networks of random numbers 0.7 to 1.2.
 ALIKE = 0.5
+# The same for single gaps, whose other neighbours say as much: smooth half-hours lower the error on hidden
+# entries of car parks by 20 %, smooth days beside them raise it by 14 %.
+CLOSE = 0.25
 # Shorter axes and fewer pairs are alike by chance.
 LEAST_LENGTH, LEAST_PAIRS = 8, 100
 # Other orders of the places that neighbours are compared with.
 ORDERS = 4
 
 
-def find_alike(seen: Observations, axes: Iterable[int]) -> list[int]:
-    """Find those of some axes along which neighbouring entries are alike."""
-    return [axis for axis in axes if seen.shape[axis] >= LEAST_LENGTH and _difference(seen, axis) < ALIKE]
+def find_alike(seen: Observations, axes: Iterable[int], share: float = ALIKE) -> list[int]:
+    """Find those of some axes along which neighbouring entries differ by less than a share."""
+    return [axis for axis in axes if seen.shape[axis] >= LEAST_LENGTH and _difference(seen, axis) < share]
 
 
 def _difference(seen: Observations, axis: int) -> float:

@@ -68,13 +68,14 @@ RIDGE = Knob(
     small=1e-3,
     stalls_growth=True,
 )
-# Priors may be all there is to know of slices without entries: much larger strengths make sense than ridges.
+# Priors may be all there is to know of slices without entries: much larger strengths make sense than ridges,
+# and the least still fills such slices, where exact data is met to rounding.
 STRENGTH = Knob(
     "strength",
     lambda o: o.penalties.strength,
     lambda o, value: o.with_penalties(o.penalties.at(value)),
     lambda p: p.objective.penalties.is_open,
-    least=1e-6,
+    least=1e-14,
     largest=1e2,
     small=1e-2,
     stalls_growth=False,

@@ -97,9 +97,9 @@ def complete(
         What is known of the axes, by their numbers or names: ``{"day": tensorgrow.priors.smooth(), "sensor":
         tensorgrow.priors.graph(adjacency)}``, several for one axis in a list; or "nonnegative" for all of
         them, so that no entry is negative. Places of an axis without any entry are filled by what its prior
-        says. Strengths that are left open are chosen on the held-out entries, as the ridge is. None: where
-        entries are missing in groups, axes along which known neighbours are alike are smooth
-        (``result.info["priors"]``); ``{}`` for no prior.
+        says. Strengths that are left open are chosen on the held-out entries, as the ridge is. None: axes
+        along which known neighbours are alike are smooth (``result.info["priors"]``); where single entries
+        are missing, only those along which they are nearly the same. ``{}`` for no prior.
     max_error
         Stop at this relative error on the held-out entries.
     max_parameters, max_steps, max_seconds
@@ -118,7 +118,10 @@ def complete(
         executor with `submit`, or a dask client.
     names
         Names of the axes; by default the index columns of a table, or as for `decompose`.
-    edges, split_nodes, effort, init, random_state, device, dtype, bounds, memory_limit
+    bounds
+        As for `decompose`. By default predictions are not negative where no known value is;
+        ``(-math.inf, math.inf)`` lets them be.
+    edges, split_nodes, effort, init, random_state, device, dtype, memory_limit
         As for `decompose`. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR completion. With
         ``random_state=None`` the same entries are held out each time.
     progress, callbacks, checkpoint, options

@@ -16,9 +16,10 @@ from ..data.devices import one_blas_thread, one_thread
 from ..data.fingerprint import fingerprint_positions, fingerprint_tensors
 from ..data.gaps import Gaps
 from ..data.holdout import Split, positions_in, warn_of_gaps
-from ..data.neighbours import find_alike
+from ..data.neighbours import ALIKE, CLOSE, find_alike
 from ..data.observations import Observations, as_observations
 from ..data.tensorization import Tensorization
+from ..losses import EntryLoss
 from ..network import TensorNetwork
 from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
 from ..objectives.entries import entry_flops
@@ -33,6 +34,8 @@ from .uncertainty import assess
 # Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
 # the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
 FEW_ENTRIES = 100_000
+# So many values none of which is negative tell that others are not: at most 3 % are, by 19 chances of 20.
+LEAST_POSITIVE = 100
 
 
 class EntryTask(ObservationTask):
@@ -66,7 +69,8 @@ class EntryTask(ObservationTask):
             seen, held_out = _remember(seen, held_out, memory)
         warn_of_gaps(seen)
         if structure is None:
-            self.request = request = _with_neighbours(request, self.gaps, seen)
+            request = _with_neighbours(request, self.gaps, seen)
+            self.request = request = _with_bounds(request, self.loss, seen)
         self.shape = seen.shape
         self.note_axes(observed.x, seen.axes)
         # Fits of other losses depend on how far from the data they start, so that they always have one unit.
@@ -227,15 +231,26 @@ class EntryTask(ObservationTask):
 
 
 def _with_neighbours(request: Request, gaps: Gaps | None, seen: Observations) -> Request:
-    """Where entries are missing together and nothing is said of the axes: those are smooth that seem so.
+    """Where nothing is said of the axes, those are smooth along which known neighbours are alike.
 
-    Single gaps have known entries all around them, which say more. Along fibres that are missing whole there
-    is nothing to continue, and digits have a smoothness of their own.
+    Where single entries are missing, only those along which they are nearly the same: the known entries all
+    around a gap say more. Along fibres that are missing whole there is nothing to continue, and digits have a
+    smoothness of their own.
     """
-    if request.priors is not None or request.tensorize is not None or gaps is None or gaps.are_random:
+    if request.priors is not None or request.tensorize is not None or gaps is None:
         return request
-    found = find_alike(seen, (k for k in range(seen.order) if k not in gaps.whole))
+    axes = (k for k in range(seen.order) if k not in gaps.whole)
+    found = find_alike(seen, axes, CLOSE if gaps.are_random else ALIKE)
     return replace(request, priors={axis: smooth() for axis in found}) if found else request
+
+
+def _with_bounds(request: Request, loss: EntryLoss, seen: Observations) -> Request:
+    """Where nothing is said of bounds and no known value is negative, predictions are not either."""
+    if request.bounds is not None or type(loss).mean is not EntryLoss.mean or seen.values.is_complex():
+        return request
+    if len(seen) < LEAST_POSITIVE or bool((seen.values < 0.0).any()):
+        return request
+    return replace(request, bounds=(0.0, None))
 
 
 def _in_digits(positions: torch.Tensor, how: Tensorization) -> torch.Tensor:

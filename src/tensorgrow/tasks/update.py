@@ -63,7 +63,7 @@ def update(result: Result, x: Any, mask: Any = None, **keywords: Unpack[UpdateKe
         only_new=keywords.get("only_new"),
     )
     validation = keywords.get("validation", AUTO if data.count >= LEAST_NEW else False)
-    common = pick({"bounds": info.get("bounds"), **keywords})
+    common = pick({"bounds": data.bounds, **keywords})
     request = Request.parse("update", HeldOutSearch, GreedyOptions.for_update, limited=False, **common)
     memory = data.memory(request.generators()[0])
     share = (data.count + (0 if memory is None else len(memory))) / data.num_seen
@@ -96,6 +96,8 @@ class NewData:
 
     Attributes
     ----------
+    result
+        What is updated.
     x, mask, weights
         The data, with the slices of now.
     entries
@@ -121,7 +123,7 @@ class NewData:
         only_new: bool | None = None,
     ) -> None:
         _check(result, x)
-        how = result.tensorization
+        self.result, how = result, result.tensorization
         self.members, self.weights_of = result.members or (result,), result.member_weights or (1.0,)
         self.shape = result.structure.dims if how is None else how.shape
         before = Before(self.shape, result.axes).without(forget)
@@ -151,6 +153,13 @@ class NewData:
         if result.axes is not None and (axes is None or only_new):
             self.axes = relabel(result.axes, matches)
 
+    @property
+    def bounds(self) -> Bounds | None:
+        """Those of the result; "not negative", which may be no more than a guess, unless new data is."""
+        bounds = self.result.info.get("bounds")
+        is_wrong = bounds == [0.0, None] and bool((self.entries.values < 0.0).any())
+        return None if is_wrong else bounds
+
     def _count_old(self, entries: Observations, matches: tuple[AxisMatch, ...]) -> int:
         """Entries in slices that were known before."""
         known = [torch.from_numpy(m.old[m.given] >= 0) for m in matches]
@@ -173,6 +182,8 @@ class NewData:
                 )
             how = None if how is None else how.resized(axis, match.size)
         other = task.in_shape(how, number)
+        if "prior_strength" in member.info:  # relative to the data, as the ridge is
+            other.penalties = other.penalties.at(member.info["prior_strength"])
         other.request = replace(task.request, init=network)
         other.structure = None if may_grow else network.structure
         return other

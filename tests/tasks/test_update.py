@@ -248,13 +248,13 @@ def test_new_slices_are_solved_for_before_the_sweeps(first, costly):
 
 def test_the_last_fit_begins_with_what_saw_the_held_out_entries(first, costly, monkeypatch):
     same = first.update(X[:, :-1], SEEN[:, :-1], max_steps=0, **FAST)
-    begun = []
-    fit = tg.tasks.held_out.als
-    monkeypatch.setattr(
-        tg.tasks.held_out,
-        "als",
-        lambda o, network, *a, **k: begun.append(network) or fit(o, network, *a, **k),
-    )
+    begun, fit = [], tg.tasks.held_out.als
+
+    def watched(objective, network, *args, **keywords):
+        begun.append(network)
+        return fit(objective, network, *args, **keywords)
+
+    monkeypatch.setattr(tg.tasks.held_out, "als", watched)
     same.update(X[:, :-1], SEEN[:, :-1], max_steps=0, **FAST)
     (network,) = begun
     np.testing.assert_allclose(rebuilt(same), network.to_dense().numpy(), rtol=1e-9)

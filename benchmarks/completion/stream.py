@@ -8,14 +8,13 @@ are removed; errors are on these. A day of which nothing is known says nothing a
 from __future__ import annotations
 
 import functools
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tensorgrow as tg
-from tensorgrow.experiments.harness import Case, Results, Row, median
+from tensorgrow.experiments.harness import Case, Results, Row, median, stopwatch
 
 from ..benchmark import BenchmarkSettings
 from .quality import relative_error
@@ -68,11 +67,13 @@ def run(params: Row, settings: BenchmarkSettings) -> Row:
     fresh, times = _from_scratch(folder, source, days, seed, device)
     last = np.zeros(y.shape, bool)
     last[(slice(None),) * axis + (slice(-1, None),)] = True
-    row: Row = {"seconds": times["seconds"], **_errors("fresh", fresh, y, removed, removed & last)}
+    row: Row = {k: times[k] for k in ("seconds", "cpu_seconds")}
+    row |= _errors("fresh", fresh, y, removed, removed & last)
     for name, known in (("update", seen), ("only_new", seen & last)):
-        begin = time.perf_counter()
-        updated = old.update(np.where(known, y, 0.0), known, random_state=seed, device=device, progress=False)
-        row[f"{name}_seconds"] = time.perf_counter() - begin
+        x = np.where(known, y, 0.0)
+        with stopwatch() as watch:
+            updated = old.update(x, known, random_state=seed, device=device, progress=False)
+        row |= {f"{name}_seconds": watch.wall, f"{name}_cpu_seconds": watch.cpu}
         row |= _errors(name, updated, y, removed, removed & last)
     row["faster"] = row["seconds"] / row["update_seconds"]
     return {**row, "worse": row["update_error"] / row["fresh_error"], "observed": int(seen.sum())}

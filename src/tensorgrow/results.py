@@ -509,8 +509,9 @@ class Result:
         """Return a result that knows new data too: more entries, new slices along an axis, a later window.
 
         It starts from this network: the slices of before are found by their labels, or by their positions,
-        and new ones begin as the mean of the others. A few sweeps follow, and growths for as long as they
-        lower the error on held-out entries. That takes a small part of the time of a new run.
+        and new ones begin as the mean of the others, or where sweeps are not cheap as what fits them best. A
+        few sweeps follow, and growths for as long as they lower the error on held-out entries. That takes a
+        small part of the time of a new run.
 
         Parameters
         ----------
@@ -535,7 +536,8 @@ class Result:
             the error on them is a little too good.
         effort, options
             Growths in a row that may fail to pay: 1 with "fast", 2 with "balanced"; "thorough" searches as
-            `complete` does. The ridge stays unless the data grew or shrank by more than a quarter.
+            `complete` does. The ridge, and the strength of the same priors, stay unless the data grew or
+            shrank by more than a quarter.
         max_error, max_parameters, max_steps, max_seconds, edges, split_nodes
             As for `complete`; ``max_steps=0`` only fits.
         random_state, device, dtype, memory_limit, progress, callbacks, checkpoint

@@ -212,6 +212,20 @@ def test_empty_slices_become_the_mean_of_the_others(double):
         assert_close(core[s], core[others].mean(0), 1e-12)
 
 
+def test_some_cores_are_solved_for_alone(double):
+    d = Data(RING.dims, 0, double, ridge=1e-2)
+    network = random_network(RING, 0, double)
+    swept = d.objective.to_arrays(network)
+    d.objective.sweep(RING, swept, 1e-14)
+    for a, b in zip(d.objective.with_solved(network, range(RING.num_nodes), 1e-14).cores, swept):
+        assert_close(a, b, 1e-12)
+    one = d.objective.with_solved(network, {2}, 1e-14)
+    for k, (a, b) in enumerate(zip(one.cores, network.cores)):
+        assert (k != 2) == torch.equal(a, b)
+    again = d.objective.with_solved(one, {2}, 1e-14)  # the ridge depends on the other cores alone
+    assert_close(again.cores[2], one.cores[2], 1e-9)
+
+
 def test_inputs_are_not_modified(monkeypatch):
     d = Data(RING.dims, 0, ridge=1e-2)
     before = [t.clone() for t in (d.indices, d.values, d.weights, d.held)]

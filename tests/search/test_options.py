@@ -34,6 +34,7 @@ LEAST = {
     "tune_every": 1,
     "sweeps": 1,
     "tolerance": 0,
+    "least_sweeps": 1,
     "absolute_tolerance": 0,
     "final_sweeps": 1,
     "final_tolerance": 0,

@@ -275,6 +275,12 @@ def test_stops_when_a_sweep_gains_little():
     assert 2 < fit.num_sweeps < 40
 
 
+def test_the_least_number_of_sweeps_is_made_whatever_they_gain():
+    _, full = long_run()
+    assert long_run(tolerance=0.9, min_sweeps=6)[1].losses == full.losses[:6]
+    assert long_run(tolerance=0.9, min_sweeps=6, max_sweeps=4)[1].losses == full.losses[:4]
+
+
 def test_stops_by_the_rule_of_the_paper():
     objective, full = long_run()
     _, fit = long_run(absolute_tolerance=1e-4)
@@ -457,6 +463,20 @@ def test_cores_without_negative_entries_stay_so(nodes, accelerate):
         assert len(nodes) == 3 or (fit.network.cores[1] < 0).any()
         assert all(b <= a * (1 + 1e-3) for a, b in pairwise(fit.losses))  # the ridge is what never rises
         assert fit.loss < 0.95 * objective.norm
+
+
+def test_no_direction_is_kept_where_the_loss_rises():
+    count = 0
+
+    def plain(arrays):
+        nonlocal count
+        count += 1
+        return float(count)
+
+    step, here, loss = Extrapolation(0.5), [torch.ones(2)], math.inf
+    for expected in (1, 3, 4, 5):  # the second sweep is tried from beyond, and then never again
+        here, loss = step.sweep(here, loss, plain)
+        assert count == expected
 
 
 def test_extrapolation_ends_at_zero():

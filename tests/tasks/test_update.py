@@ -233,6 +233,50 @@ def test_the_warm_fit_has_converged(first):
     assert error_at(updated, TRUTH, ~SEEN) < 1.05 * error_at(fitted, TRUTH, ~SEEN)
 
 
+@pytest.fixture
+def costly(monkeypatch):
+    """Sweeps count as costly: few are made, and where they begin matters."""
+    monkeypatch.setattr("tensorgrow.search.pace.CHEAP", 0.0)
+
+
+def test_new_slices_are_solved_for_before_the_sweeps(first, costly):
+    updated = first.update(X, SEEN, max_steps=0, **FAST)
+    assert quality(updated) < 1.2 * quality_before(first)
+    again = updated.update(X, SEEN, max_steps=0, **FAST)  # nothing is new
+    assert quality(again) < 1.05 * quality(updated)
+
+
+def test_the_last_fit_begins_with_what_saw_the_held_out_entries(first, costly, monkeypatch):
+    same = first.update(X[:, :-1], SEEN[:, :-1], max_steps=0, **FAST)
+    begun, fit = [], tg.tasks.held_out.als
+
+    def watched(objective, network, *args, **keywords):
+        begun.append(network)
+        return fit(objective, network, *args, **keywords)
+
+    monkeypatch.setattr(tg.tasks.held_out, "als", watched)
+    same.update(X[:, :-1], SEEN[:, :-1], max_steps=0, **FAST)
+    (network,) = begun
+    np.testing.assert_allclose(rebuilt(same), network.to_dense().numpy(), rtol=1e-9)
+
+
+def test_the_strength_of_the_same_priors_stays():
+    smooth = {2: tg.priors.smooth()}
+    old = tg.complete(X[:, :-1], SEEN[:, :-1], priors=smooth, **FAST)
+    updated = old.update(X, SEEN, priors=smooth, **FAST)
+    assert updated.info["prior_strength"] == old.info["prior_strength"]
+    given = old.update(X, SEEN, priors={2: tg.priors.smooth(0.3)}, **FAST)
+    assert "prior_strength" not in given.info
+
+
+@pytest.mark.parametrize("loss", ["poisson", "absolute"])
+def test_other_losses_where_sweeps_are_costly(loss, costly):
+    counts = np.random.default_rng(0).poisson(3 * np.exp(0.2 * TRUTH / TRUTH.std())).astype(float)
+    old = tg.complete(counts[:, :-1], SEEN[:, :-1], loss=loss, max_steps=1, **FAST)
+    updated = old.update(counts, SEEN, max_steps=0, **FAST)
+    assert updated.structure.dims == SHAPE and np.isfinite(rebuilt(updated)).all()
+
+
 def test_digits_and_committees():
     """Members in digits of their own: whole axes grow, cut ones within their padding."""
     rows = np.arange(30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -186,10 +186,23 @@ class ObservedLeastSquares(ListedLeastSquares):
 
     # -- node problems ---------------------------------------------------------------------------------
 
-    def _solve_in_turn(self, structure: Structure, arrays: list[Array], ridge: float, **how: Any) -> Number:
+    def with_solved(self, network: TensorNetwork, nodes: Collection[int], ridge: float) -> TensorNetwork:
+        """The network with the best cores of some nodes, one after the other, for what the rest is."""
+        arrays = self.to_arrays(network)
+        self._solve_in_turn(network.structure, arrays, ridge, nodes)
+        return self.to_network(network.structure, arrays)
+
+    def _solve_in_turn(
+        self,
+        structure: Structure,
+        arrays: list[Array],
+        ridge: float,
+        nodes: Collection[int] | None = None,
+        **how: Any,
+    ) -> Number:
         dtype = self.row_dtype
         tree = RowTree(self.index.entries, structure, [a.to(dtype) for a in arrays])
-        order = tree.order
+        order = [k for k in tree.order if nodes is None or k in nodes]
         explained: Number = 0.0
         for node in order:
             source, edges = tree.environment(node), structure.edges_of(node)

@@ -65,8 +65,8 @@ def _flops(table: SliceTable, source: RowSource, fixed: int) -> float:
 def grid_bytes(structure: Structure, count: int, item: int) -> int:
     """Bytes that iterations for a core hold at most, beside its environment, with numbers of `item` bytes.
 
-    Numbers for all combinations, and what they come from; for every entry, where it is, and the residual. None
-    where all cores are so narrow that a solve takes less than the rounds over the entries alone.
+    Numbers for all combinations, and what they come from; for every entry, where it is, and the residual.
+    None where all cores are so narrow that a solve takes less than the rounds over the entries alone.
     """
     if max(structure.bond_product(k) for k in range(structure.num_nodes)) <= NARROW:
         return 0

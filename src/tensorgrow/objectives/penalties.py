@@ -38,11 +38,14 @@ class Penalties:
         Shape of the tensor.
     strength
         Of those that leave it open.
+    is_settled
+        Whether that strength stays.
     """
 
     priors: ModePriors
     dims: tuple[int, ...]
     strength: float = DEFAULT_STRENGTH
+    is_settled: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -65,9 +68,9 @@ class Penalties:
         """Nodes of a network whose cores have no negative entries."""
         return frozenset(range(structure.num_nodes)) if self.is_nonnegative else self.nonnegative
 
-    def at(self, strength: float) -> Penalties:
+    def at(self, strength: float, *, settled: bool = False) -> Penalties:
         """The same priors at another strength."""
-        other = replace(self, strength=strength)
+        other = replace(self, strength=strength, is_settled=settled)
         other.__dict__["_parts"] = self._parts  # they do not depend on it
         return other
 

@@ -53,6 +53,7 @@ def fit_network(
         default_sweeps, default_tolerance = max(o.sweeps, 100), min(o.tolerance, 1e-4)
     settings = ALSSettings(
         max_sweeps=sweeps or default_sweeps,
+        min_sweeps=o.least_sweeps,
         tolerance=default_tolerance if tolerance is None else tolerance,
         absolute_tolerance=o.absolute_tolerance,
         ridge=o.rounding_ridge,

@@ -74,7 +74,7 @@ STRENGTH = Knob(
     "strength",
     lambda o: o.penalties.strength,
     lambda o, value: o.with_penalties(o.penalties.at(value)),
-    lambda p: p.objective.penalties.is_open,
+    lambda p: p.objective.penalties.is_open and not p.objective.penalties.is_settled,
     least=1e-14,
     largest=1e2,
     small=1e-2,

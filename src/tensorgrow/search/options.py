@@ -124,6 +124,8 @@ class FitOptions(_Options):
     ----------
     sweeps, tolerance
         Full sweeps after each growth at most, and the relative decrease per sweep below which they stop.
+    least_sweeps
+        So many sweeps are made whatever they gain, also in the last fit.
     absolute_tolerance
         The paper's stopping rule for sweeps, on the relative squared error; off when 0.
     final_sweeps, final_tolerance
@@ -150,6 +152,7 @@ class FitOptions(_Options):
 
     sweeps: int = _number(30, 1)
     tolerance: float = _number(1e-4, 0.0)
+    least_sweeps: int = _number(1, 1)
     absolute_tolerance: float = _number(0.0, 0.0)
     final_sweeps: int = _number(60, 1)
     final_tolerance: float = _number(1e-5, 0.0)
@@ -310,7 +313,10 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
         base = cls.for_completion(effort).replace(starts=1)
         if effort == "thorough":
             return base
-        return base.replace(patience={"fast": 1, "balanced": 2}[effort], prune=False, overshoot=0.0)
+        # Few growths pay here: whether any does matters more than which one is best.
+        return base.replace(
+            patience={"fast": 1, "balanced": 2}[effort], prune=False, overshoot=0.0, second_looks=0
+        )
 
     @classmethod
     def for_learning(cls, effort: Effort) -> GreedyOptions:

@@ -30,6 +30,7 @@ class ALSSettings:
     """When and how carefully to sweep."""
 
     max_sweeps: int = 100
+    min_sweeps: int = 1  # so many are made whatever they gain: where a ridge counts, the loss may rise first
     tolerance: float = 1e-4  # stop when a sweep lowers the loss by less than this share of it
     # Stop when a sweep lowers the relative squared error by less than this (the paper's rule); off when 0.
     absolute_tolerance: float = 0.0
@@ -124,7 +125,7 @@ def als(
         if target is not None and loss <= target:
             break
         drop = previous - loss
-        if drop < settings.tolerance * loss:
+        if drop < settings.tolerance * loss and len(losses) >= settings.min_sweeps:
             break
         if settings.absolute_tolerance and math.isfinite(previous):
             scale = objective.norm**2 or 1.0
@@ -145,8 +146,9 @@ class Extrapolation:
     """Momentum between sweeps with restart (Nesterov-style, as used for CP by Ang et al.).
 
     From the iterates before and after the last accepted sweep, the next sweep starts ``weight`` of the way
-    beyond. Where that does not lower the loss, the sweep is repeated from the last accepted point. Cores that
-    are `nonnegative` go as far as zero.
+    beyond. Where that does not lower the loss, the sweep is repeated from the last accepted point; where that
+    one does not either, the loss cannot tell, and no direction is kept. Cores that are `nonnegative` go as
+    far as zero.
     """
 
     def __init__(self, weight: float, nonnegative: Collection[int] = ()) -> None:
@@ -185,7 +187,7 @@ class Extrapolation:
             self.misses += 1
         out = list(here)
         loss = plain(out)
-        self.before = here
+        self.before = here if loss <= previous else None
         return out, loss
 
 

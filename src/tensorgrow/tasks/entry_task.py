@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import replace
@@ -25,7 +25,7 @@ from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
 from ..objectives.entries import entry_flops
 from ..priors import smooth
 from ..results import Errors, Result
-from ..search import HeldOutSearch
+from ..search import HeldOutSearch, Start
 from ..structure import Structure
 from .observation_task import ObservationTask, Observed
 from .request import Request
@@ -46,9 +46,12 @@ class EntryTask(ObservationTask):
     doubts
         After the run: errors to expect of every entry as `judged` predicts it, in the units computed in; None
         where nothing tells.
+    renewed
+        Of an update whose sweeps are not cheap: nodes that have new slices. The start was fitted before.
     """
 
     doubts: torch.Tensor | None = None
+    renewed: Collection[int] | None = None
 
     def __init__(self, observed: Observed, request: Request, structure: Structure | None = None) -> None:
         super().__init__(observed, request, structure)
@@ -167,6 +170,28 @@ class EntryTask(ObservationTask):
         cores = [size * (1.0 + 0.1 * c) for c in noise.cores]
         cores[0] = math.copysign(1.0, level) * cores[0]
         return TensorNetwork(noise.structure, cores)
+
+    def start(self) -> Start:
+        start, ridge = super().start(), self.request.options.ridge
+        if start.init is None or self.renewed is None:
+            return start
+        objective = self.objective(self.default_ridge if ridge is None else ridge)
+        return replace(start, init=self._renew(start.init, objective.with_penalties(self.penalties)))
+
+    def last_start(self, search: HeldOutSearch, everything: HeldOut) -> TensorNetwork:
+        """In an update that did not grow, the start where that fits better: it saw what is held out now."""
+        last, first = super().last_start(search, everything), search.start.init
+        if self.renewed is None or first is None or first.structure != last.structure:
+            return last
+        both = (last, self._renew(first, everything))
+        return min(both, key=lambda n: everything.loss(n.structure, everything.to_arrays(n)))
+
+    def _renew(self, network: TensorNetwork, objective: HeldOut) -> TensorNetwork:
+        """Solve for cores with new slices first: sweeps would fit the others to what these begin with."""
+        if not self.renewed or self.is_reweighted:  # other losses have no closed form for it
+            return network
+        assert isinstance(objective, ObservedLeastSquares)
+        return objective.with_solved(network, self.renewed, self.request.options.rounding_ridge)
 
     def lists(self, known: Observations) -> torch.Tensor:
         return positions_in(known, Observations(self.indices, self.values.real, self.shape))

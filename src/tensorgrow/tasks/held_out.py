@@ -109,7 +109,9 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         answer = search.answer
         assert answer is not None
         self.judged = answer.network
-        fit = self._refit(search, answer.network, objective) if self._may_refit(search, answer) else None
+        fit = None
+        if self._may_refit(search, answer):
+            fit = self._refit(search, self.last_start(search, objective), objective)
         network, is_late = (answer if fit is None else fit).network, search.context.is_out_of_time
         loss = objective.loss(network.structure, objective.to_arrays(network))
         error = loss / (objective.norm or 1.0)
@@ -148,6 +150,11 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             chosen["prior_strength"] = tuned.penalties.strength
         return self.result(search, network, errors, history=history, stop=stop, seconds=seconds, **chosen)
 
+    def last_start(self, search: HeldOutSearch, everything: HeldOut) -> TensorNetwork:
+        """The network that the last fit, to all data, begins with."""
+        assert search.answer is not None
+        return search.answer.network
+
     def _may_refit(self, search: HeldOutSearch, answer: Fitted) -> bool:
         """Whether data was held out, and there is time for a last fit or it takes none."""
         if not search.problem.holds_out or time.perf_counter() <= deadline_of_last_fit(search):
@@ -159,6 +166,7 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         o = search.problem.options
         settings = ALSSettings(
             max_sweeps=o.final_sweeps,
+            min_sweeps=o.least_sweeps,
             tolerance=o.final_tolerance,
             ridge=o.rounding_ridge,
             balance_every=o.balance_every,

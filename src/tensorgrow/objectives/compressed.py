@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -24,6 +25,7 @@ from .dense import DenseLeastSquares
 from .slices import ChangedPairProblem, PairProblem, SliceFit
 
 Basis = torch.Tensor | None
+A = TypeVar("A", bound=Array)
 
 # Tensors with fewer entries are searched as they are: sweeps over them are mostly dispatch.
 FEW_ENTRIES = 1 << 15
@@ -79,17 +81,25 @@ class CompressedLeastSquares(LeastSquares):
         return Structure(self._inner.dims, structure.ranks, num_nodes=structure.num_nodes)
 
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
-        return self._inner.to_arrays(self._lower(network))
+        return self._inner.to_arrays(self.lower(network))
 
     def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
         small = self._inner.to_network(self._small(structure), arrays)
-        cores = [_lift(c, self._basis(k)) for k, c in enumerate(small.cores)]
-        return TensorNetwork(structure, cores)
+        return TensorNetwork(structure, self.lift(small.cores))
+
+    def alone(self) -> CompressedLeastSquares:
+        """The same for networks over the core instead of the tensor."""
+        return CompressedLeastSquares(self.core, [None] * len(self.bases), self.rest)
+
+    def lift(self, cores: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Cores over the tensor from those over its core."""
+        return [_lift(c, self._basis(k)) for k, c in enumerate(cores)]
 
     def _basis(self, node: int) -> Basis:
         return self.bases[node] if node < len(self.bases) else None
 
-    def _lower(self, network: TensorNetwork) -> TensorNetwork:
+    def lower(self, network: TensorNetwork) -> TensorNetwork:
+        """The part of a network that lies in the bases, as a network over the core."""
         cores = []
         for k, core in enumerate(network.cores):
             core = core.to(device=self.device, dtype=self.dtype)
@@ -103,7 +113,7 @@ class CompressedLeastSquares(LeastSquares):
         return math.hypot(self._inner.loss(self._small(structure), arrays), self.rest)
 
     def residual(self, network: TensorNetwork) -> CompressedLeastSquares:
-        rest = self._inner.residual(self._lower(network))
+        rest = self._inner.residual(self.lower(network))
         return CompressedLeastSquares(rest.target, self.bases, self.rest)
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
@@ -133,7 +143,7 @@ class CompressedLeastSquares(LeastSquares):
         return self._inner.memory_needed(self._small(structure), edges)
 
 
-def _lift(array: Array, basis: Basis) -> Array:
+def _lift(array: A, basis: Basis) -> A:
     """A core over the full mode from one in the basis; a flat slice stays flat."""
     if basis is None:
         return array

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -22,6 +23,7 @@ from ..data.devices import flops_in
 from ..errors import MemoryLimitError
 from ..steps import StopReason
 from ..structure import Edge
+from .core import CoreGrowth
 from .edges import EdgePolicy
 from .grow import Care, grow_once, refit
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
@@ -109,35 +111,46 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     def _grow(self) -> None:
         state, problem = self.state, self.problem
+        core = self._core
+        growing = problem if core is None else core.problem
         if state.best is not None and (self._is_spent or self.current.size >= self._abandon_at(state.best)):
             self._next_start()
             return
+        before = self.current
+        if core is not None:
+            before = replace(before, network=core.lower(before.network))
         try:
             care = Care(
                 randomise=state.start > (0 if problem.is_exact else 1),
                 lookahead=1 if state.start == 0 and problem.options.lookahead is None else None,
             )
-            grown = grow_once(problem, self.current, care)
+            grown = grow_once(growing, before, care)
         except MemoryLimitError:
             self._end(StopReason.MEMORY_LIMIT)
             return
         edge: Edge | None = None
         kind = "grow"
         if grown is not None:
-            state.current, edge = grown
+            after, edge = grown
         else:
-            term = add_term(problem, self.current) if problem.options.terms else None
+            term = add_term(growing, before) if problem.options.terms else None
             if term is None:
                 self._cannot_grow()
                 return
-            state.current, kind = term, "term"
+            after, kind = term, "term"
         if problem.options.split_while_growing:
-            smaller = split_exactly(problem, state.current)
-            if smaller is not None:
-                state.current = smaller
+            after = split_exactly(growing, after) or after
+        if core is not None:
+            network, edge = core.lift(after.network, edge)
+            after = replace(after, network=network)
+        state.current = after
         self._record(kind, edge)
         if self._is_reached(self.current):
             state.phase = "prune"
+
+    @cached_property
+    def _core(self) -> CoreGrowth | None:
+        return CoreGrowth.of(self.problem)
 
     def _abandon_at(self, best: Fitted) -> float:
         """Size at which a later start has lost: pruning may still shrink it, unless bounds forbid that."""

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 import torch
 
@@ -25,7 +24,6 @@ from .dense import DenseLeastSquares
 from .slices import ChangedPairProblem, PairProblem, SliceFit
 
 Basis = torch.Tensor | None
-A = TypeVar("A", bound=Array)
 
 # Tensors with fewer entries are searched as they are: sweeps over them are mostly dispatch.
 FEW_ENTRIES = 1 << 15
@@ -85,15 +83,16 @@ class CompressedLeastSquares(LeastSquares):
 
     def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
         small = self._inner.to_network(self._small(structure), arrays)
-        return TensorNetwork(structure, self.lift(small.cores))
+        return self.lift(small)
 
     def alone(self) -> CompressedLeastSquares:
         """The same for networks over the core instead of the tensor."""
         return CompressedLeastSquares(self.core, [None] * len(self.bases), self.rest)
 
-    def lift(self, cores: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Cores over the tensor from those over its core."""
-        return [_lift(c, self._basis(k)) for k, c in enumerate(cores)]
+    def lift(self, network: TensorNetwork) -> TensorNetwork:
+        """A network over the core as one over the tensor."""
+        cores = [_lift(c, self._basis(k)) for k, c in enumerate(network.cores)]
+        return TensorNetwork(network.structure.with_dims(self.dims), cores)
 
     def _basis(self, node: int) -> Basis:
         return self.bases[node] if node < len(self.bases) else None
@@ -143,7 +142,7 @@ class CompressedLeastSquares(LeastSquares):
         return self._inner.memory_needed(self._small(structure), edges)
 
 
-def _lift(array: A, basis: Basis) -> A:
+def _lift(array: Array, basis: Basis) -> Array:
     """A core over the full mode from one in the basis; a flat slice stays flat."""
     if basis is None:
         return array

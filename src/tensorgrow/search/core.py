@@ -12,9 +12,10 @@ from dataclasses import replace
 from ..algebra import moves
 from ..network import TensorNetwork
 from ..objectives import CompressedLeastSquares
-from ..structure import Edge, Structure
+from ..structure import Edge
 from .edges import EdgePolicy
 from .problem import Problem
+from .state import Fitted
 
 
 class CoreGrowth:
@@ -34,16 +35,17 @@ class CoreGrowth:
     def of(cls, problem: Problem) -> CoreGrowth | None:
         """None where there is no core, or bases may not hang on nodes of their own.
 
-        With a budget of parameters every growth must be paid in full.
+        Nor with a budget of parameters: it is kept at the prices of the full tensor.
         """
-        objective, is_free = problem.objective, problem.policy == EdgePolicy(None) and problem.split_nodes
-        if not isinstance(objective, CompressedLeastSquares) or not is_free:
+        objective = problem.objective
+        if not isinstance(objective, CompressedLeastSquares) or problem.policy != EdgePolicy(None):
             return None
-        return cls(problem, objective) if problem.target and problem.max_parameters is None else None
+        is_free = problem.split_nodes and problem.options.compress and problem.max_parameters is None
+        return cls(problem, objective) if is_free and problem.target > 0.0 else None
 
-    def lower(self, network: TensorNetwork) -> TensorNetwork:
-        """The network on the core: legs that are as short as their bonds go into the nodes they hang on."""
-        network = self._objective.lower(network)
+    def lower(self, fitted: Fitted) -> Fitted:
+        """The network on the core, with legs in the nodes they hang on where that is not larger."""
+        network = self._objective.lower(fitted.network)
         for leg in range(network.structure.order):
             structure = network.structure
             around = structure.neighbours[leg]
@@ -52,21 +54,19 @@ class CoreGrowth:
             merged = moves.merge_structure(structure, leg, around[0])
             if merged.num_parameters <= structure.num_parameters:
                 network = network.merge_nodes(leg, around[0])
-        return network
+        return replace(fitted, network=network)
 
-    def lift(self, network: TensorNetwork, edge: Edge | None = None) -> tuple[TensorNetwork, Edge | None]:
+    def lift(self, fitted: Fitted, edge: Edge | None) -> tuple[Fitted, Edge | None]:
         """The network on the tensor, with bases as legs where that is smaller, and what `edge` is there."""
-        ranks = network.structure.dims
-        dims = self._objective.dims
-        structure = Structure(dims, network.structure.ranks, num_nodes=network.structure.num_nodes)
-        cores = self._objective.lift(network.cores)
+        small, network = fitted.network.structure, self._objective.lift(fitted.network)
+        structure, cores = network.structure, list(network.cores)
         holders = {}
-        for leg, (size, rank) in enumerate(zip(dims, ranks)):
-            bonds = math.prod(structure.core_shape(leg)[1:])
+        for leg, (size, rank) in enumerate(zip(structure.dims, small.dims)):
+            bonds = math.prod(small.core_shape(leg)[1:])
             if rank * (size + bonds) < size * bonds:
                 holders[leg] = structure.num_nodes
                 structure, cores, _ = moves.split(structure, cores, leg, [0], rank=rank)
         if edge is not None:
             i, j = sorted(holders.get(k, k) for k in edge)
             edge = i, j
-        return TensorNetwork(structure, cores), edge
+        return replace(fitted, network=TensorNetwork(structure, cores)), edge

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -80,9 +80,10 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         }
 
     def _advance(self) -> None:
-        state, before = self.state, self.context.flops
+        state = self.state
+        self.context.flops = state.flops  # a resumed run adds up the same numbers in the same order
         super()._advance()
-        state.flops += self.context.flops - before
+        state.flops = self.context.flops
         answer = self.answer
         if state.flops_at_target < 0.0 and answer is not None and self._is_reached(answer):
             state.flops_at_target = state.flops
@@ -111,42 +112,42 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     def _grow(self) -> None:
         state, problem = self.state, self.problem
-        core = self._core
-        growing = problem if core is None else core.problem
         if state.best is not None and (self._is_spent or self.current.size >= self._abandon_at(state.best)):
             self._next_start()
             return
-        before = self.current
-        if core is not None:
-            before = replace(before, network=core.lower(before.network))
+        core = self._core
         try:
-            care = Care(
-                randomise=state.start > (0 if problem.is_exact else 1),
-                lookahead=1 if state.start == 0 and problem.options.lookahead is None else None,
-            )
-            grown = grow_once(growing, before, care)
+            if core is None:
+                grown = self._grow_on(problem, self.current)
+            else:
+                grown = self._grow_on(core.problem, core.lower(self.current))
         except MemoryLimitError:
             self._end(StopReason.MEMORY_LIMIT)
             return
-        edge: Edge | None = None
-        kind = "grow"
-        if grown is not None:
-            after, edge = grown
-        else:
-            term = add_term(growing, before) if problem.options.terms else None
-            if term is None:
-                self._cannot_grow()
-                return
-            after, kind = term, "term"
-        if problem.options.split_while_growing:
-            after = split_exactly(growing, after) or after
-        if core is not None:
-            network, edge = core.lift(after.network, edge)
-            after = replace(after, network=network)
-        state.current = after
+        if grown is None:
+            self._cannot_grow()
+            return
+        fitted, edge = grown
+        kind = "term" if edge is None else "grow"
+        state.current, edge = (fitted, edge) if core is None else core.lift(fitted, edge)
         self._record(kind, edge)
         if self._is_reached(self.current):
             state.phase = "prune"
+
+    def _grow_on(self, problem: Problem, current: Fitted) -> tuple[Fitted, Edge | None] | None:
+        """Raise an edge, or add a term where none helps; None when that does not help either."""
+        start = self.state.start
+        care = Care(
+            randomise=start > (0 if problem.is_exact else 1),
+            lookahead=1 if start == 0 and problem.options.lookahead is None else None,
+        )
+        grown: tuple[Fitted, Edge | None] | None = grow_once(problem, current, care)
+        if grown is None:
+            term = add_term(problem, current) if problem.options.terms else None
+            grown = None if term is None else (term, None)
+        if grown is None or not problem.options.split_while_growing:
+            return grown
+        return split_exactly(problem, grown[0]) or grown[0], grown[1]
 
     @cached_property
     def _core(self) -> CoreGrowth | None:

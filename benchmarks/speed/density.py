@@ -44,7 +44,7 @@ def run(params: Row, settings: BenchmarkSettings) -> Row:
             random_state=0,
             progress=False,
         )
-    nats = [-float(np.mean(result.model.log_likelihood(x))) / x.shape[1] for x in (valid, test)]
+    nats = [result.model.nll(x) / x.shape[1] for x in (valid, test)]
     return {
         "size": result.num_parameters,
         "valid": nats[0],

@@ -72,17 +72,3 @@ def test_a_core_does_ten_billion_flops_in_a_second(flops, device, cheap, costly,
     assert speed.increment(structure, (0, 1), options) == ranks
     assert speed.increment(structure, (0, 1), options.replace(rank_increment=4)) == 4
     assert not pace.Pace(Costs(device, flops, flops / 16)).has_wide_cuts(structure)
-
-
-def test_costly_networks_are_swept_less_often(monkeypatch):
-    problem = make_search(noisy((4, 4, 4)), GROWTH, max_error=0.05).problem
-    structure = Structure((4, 4, 4), {(0, 1): 2})
-    assert problem.patience(structure) == (30, 1e-4)
-    monkeypatch.setattr(pace, "COSTLY", 0.0)
-    monkeypatch.setattr(pace, "WIDE_CUTS", 0)
-    assert problem.patience(structure) == (10, 1e-4)
-    for kept in (problem.options.replace(sweeps=5), problem.options.replace(thicken_costly=False)):
-        other = make_search(noisy((4, 4, 4)), kept, max_error=0.05).problem
-        assert other.patience(structure) == (kept.sweeps, 1e-4)
-    exact = make_search(noisy((4, 4, 4)), GROWTH, max_error=1e-6).problem
-    assert exact.patience(structure) == (30, 1e-4)

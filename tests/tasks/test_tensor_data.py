@@ -51,9 +51,9 @@ def _dtypes_of_sweeps(monkeypatch):
     seen = set()
     solve = tensorgrow.objectives.base.solve_normal
 
-    def note(gram, rhs, ridge):
+    def note(gram, rhs, ridge, **how):
         seen.add(str(rhs.dtype).removeprefix("torch."))
-        return solve(gram, rhs, ridge)
+        return solve(gram, rhs, ridge, **how)
 
     monkeypatch.setattr("tensorgrow.objectives.base.solve_normal", note)
     return seen

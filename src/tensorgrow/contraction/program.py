@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ..structure import Structure
-from .layout import Arrangement, arrange_product, arrange_square, keep_result
+from .arrangement import Arrangement, arrange_product, arrange_square, keep_result
 from .paths import find_path
 from .strided import Runs, is_worthwhile, product_by_runs, runs_of
 

@@ -30,7 +30,7 @@ def find_alike(seen: Observations, axes: Iterable[int], share: float = ALIKE) ->
 
 def _difference(seen: Observations, axis: int) -> float:
     """Mean squared difference of neighbours along an axis, relative to that in other orders of its places."""
-    where, values = seen.indices.numpy(), seen.values.numpy()
+    where, values = seen.indices.cpu().numpy(), seen.values.cpu().numpy()
     fibre = np.zeros(len(where), np.int64)
     for k, size in enumerate(seen.shape):  # the same number for entries that differ along the axis only
         if k != axis:

@@ -75,6 +75,10 @@ class LeastSquares(ABC):
         """Whether sweeps compute in less precision than the data has, so that only `loss` is exact."""
         return False
 
+    def in_full(self) -> LeastSquares:
+        """The same in the precision of the data."""
+        return self
+
     def least_ridge(self, structure: Structure) -> float:
         """What sweeps add to the unit diagonal of every scaled Gram matrix at least."""
         return 0.0

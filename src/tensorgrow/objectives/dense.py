@@ -59,6 +59,13 @@ class DenseLeastSquares(NodeVisits):
     def is_rounded(self, structure: Structure) -> bool:
         return self.may_round and self.sweep_flops(structure) >= SINGLE_FLOPS
 
+    def in_full(self) -> DenseLeastSquares:
+        return self._in_full if self.may_round else self
+
+    @cached_property
+    def _in_full(self) -> DenseLeastSquares:
+        return DenseLeastSquares(self.target, use_numpy=self.use_numpy)
+
     def least_ridge(self, structure: Structure) -> float:
         return SINGLE_RIDGE if self.is_rounded(structure) else 0.0
 
@@ -172,20 +179,17 @@ class DenseLeastSquares(NodeVisits):
 
     def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
         size, item = math.prod(self.dims), self.target.element_size()
-        is_rounded = self.is_rounded(structure)
-        item = item // 2 if is_rounded else item
         # The target in the order of the last sweep, and in that of a matrix product; or it, the network and
         # the difference.
         peak = sweep_plan(structure, self.is_complex).program.peak_entries
         needed = (max(peak, size) + 2 * size) * item + solve_bytes(structure, self.dtype)
-        if is_rounded:  # a loss takes the network and the difference in full
-            needed = max(needed, 4 * size * item)
         if edges:
             plan = pair_plan(structure, tuple(edges), self.is_complex)
             # The same with the residual; gradients, which the peak counts, are put in order.
             gradients = sum(gradient_entries(structure, edges))
             needed = max(needed, (plan.program.peak_entries + gradients + 3 * size) * item)
-        return needed + (size * item if is_rounded else 0)  # the target in single precision
+        # Fits may turn out to need full precision, beside the target in single precision, stored twice.
+        return needed + (size * item if self.is_rounded(structure) else 0)
 
 
 def _visit(plan: SweepPlan, target: Array, cores: list[Array], arrays: list[Array], update: Update) -> None:

@@ -34,6 +34,9 @@ ENOUGH, ROUNDS = 1e-6, 25
 GATHER, COMBINATION, ENTRY = 50.0, 150.0, 1500.0
 # Rounds that costs are estimated with.
 USUAL_ROUNDS = 5
+# Width of a core up to which rounds over the entries alone cost more than Gram matrices, of 16 * (16 + 450)
+# flops for each entry.
+NARROW = 16
 
 
 def grid_where_cheap(table: SliceTable, source: RowSource, ridge: float, direct: float) -> CoreGrid | None:
@@ -62,8 +65,11 @@ def _flops(table: SliceTable, source: RowSource, fixed: int) -> float:
 def grid_bytes(structure: Structure, count: int, item: int) -> int:
     """Bytes that iterations for a core hold at most, beside its environment, with numbers of `item` bytes.
 
-    Numbers for all combinations, and what they come from; for every entry, where it is, and the residual.
+    Numbers for all combinations, and what they come from; for every entry, where it is, and the residual. None
+    where all cores are so narrow that a solve takes less than the rounds over the entries alone.
     """
+    if max(structure.bond_product(k) for k in range(structure.num_nodes)) <= NARROW:
+        return 0
     return 2 * item * min(math.prod(structure.leg_dims), DENSE_FACTOR * count) + 64 * count
 
 

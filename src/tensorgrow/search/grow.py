@@ -48,7 +48,9 @@ def fit_network(
     if not problem.fits(network.structure):
         raise too_large(problem, network.structure)
     o = problem.options
-    default_sweeps, default_tolerance = problem.patience(network.structure)
+    default_sweeps, default_tolerance = o.sweeps, o.tolerance
+    if problem.refits_fully(network.structure):  # until it converges
+        default_sweeps, default_tolerance = max(o.sweeps, 100), min(o.tolerance, 1e-4)
     settings = ALSSettings(
         max_sweeps=sweeps or default_sweeps,
         tolerance=default_tolerance if tolerance is None else tolerance,

@@ -178,8 +178,7 @@ class GrowthOptions(_Options):
         Largest number of edges at a node.
     thicken_costly
         Once a sweep costs about 0.05 s or more, and 16 times that of a network of rank one, raise edges that
-        exist; new ones where none of these helps. A decomposition then sweeps 10 times at most after each
-        growth, unless the target is exact.
+        exist; new ones where none of these helps.
     """
 
     transfer: bool = _switch(True)

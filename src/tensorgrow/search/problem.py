@@ -16,10 +16,6 @@ from .options import GreedyOptions
 from .pace import Pace
 from .search import Context
 
-# Sweeps after a growth at most, once they are costly: more of them did not make photographs smaller (of 7,000
-# parameters), as later growths change everything again.
-COSTLY_SWEEPS = 10
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -75,14 +71,6 @@ class Problem:
         """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
         return self.is_patient and self.holds_out and self.pace.is_cheap(structure)
 
-    def patience(self, structure: Structure) -> tuple[int, float]:
-        """Sweeps of a refit after a growth at most, and the share of the loss that each must gain."""
-        o = self.options
-        if self.refits_fully(structure):  # until it converges
-            return max(o.sweeps, 100), min(o.tolerance, 1e-4)
-        is_hasty = self._is_wide(structure) and not (self.holds_out or self.is_exact)
-        return min(o.sweeps, COSTLY_SWEEPS) if is_hasty else o.sweeps, o.tolerance
-
     def momentum(self, structure: Structure) -> float:
         """What refits extrapolate with at first.
 
@@ -112,11 +100,7 @@ class Problem:
         the ranks are. Sweeps that are costly because there is much data say nothing about the topology.
         """
         edges = self.policy.growable(structure, self.max_parameters)
-        if not self._is_wide(structure):
+        if not (self.options.thicken_costly and self.pace.has_wide_cuts(structure)):
             return [edges]
         old = [e for e in edges if structure.rank(*e) > 1]
         return [old, [e for e in edges if e not in old]]
-
-    def _is_wide(self, structure: Structure) -> bool:
-        """Whether the network makes sweeps costly, and the options say to mind that."""
-        return self.options.thicken_costly and self.pace.has_wide_cuts(structure)

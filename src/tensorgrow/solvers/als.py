@@ -87,6 +87,7 @@ def als(
     nonnegative, is_rounded = objective.nonnegative(structure), objective.is_rounded(structure)
     # Signs of a start say nothing where none is allowed, sizes do.
     arrays = [abs(a) if k in nonnegative else a for k, a in enumerate(objective.to_arrays(network))]
+    begin = objective.loss(structure, arrays) if is_rounded else math.inf
     losses: list[float] = []
     previous = math.inf
     last_drop = math.inf
@@ -110,11 +111,15 @@ def als(
                 raise
             arrays, interrupted = whole, True
             break
+        if is_rounded and not loss < min(previous, begin):
+            # Gram matrices are too close to singular for less precision, or it has done what it can.
+            objective, is_rounded, arrays = objective.in_full(), False, whole
+            sweeps = Sweeps(objective, structure, settings, deadline, graphs)
+            step.forget()
+            continue
         if not math.isfinite(loss):  # a failed factorisation must not spoil the fit so far
             arrays = whole
             break
-        if is_rounded and target is not None and loss <= target:
-            loss = objective.loss(structure, arrays)  # whether it truly is
         losses.append(loss)
         if target is not None and loss <= target:
             break
@@ -132,8 +137,7 @@ def als(
         if time.perf_counter() > deadline:
             break
         previous, last_drop = loss, drop
-    is_known = losses and not is_rounded
-    loss = losses[-1] if is_known else objective.loss(structure, arrays)
+    loss = losses[-1] if losses else objective.loss(structure, arrays)
     return ALSFit(objective.to_network(structure, arrays), loss, tuple(losses), interrupted)
 
 
@@ -208,6 +212,7 @@ class Sweeps:
         self.deadline = deadline
         self.graphs = SweepGraphs() if graphs is None else graphs
         self.count = 0
+        self.is_rounded = objective.is_rounded(structure)
         # A sweep that takes long is watched, as it may have to be broken off.
         is_short = objective.sweep_flops(structure) < flops_in(WATCHED_SECONDS, objective.device)
         on_gpu = torch.device(objective.device).type == "cuda"
@@ -215,6 +220,10 @@ class Sweeps:
         self.size = objective.memory_needed(structure) if self.recording else 0
 
     def __call__(self, arrays: list[Array]) -> float:
+        if self.is_rounded:  # sums cannot tell how well it went
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._watched(arrays)
+                return self.objective.loss(self.structure, arrays)
         squared = self._unwatched(arrays)
         if squared is None:
             squared = self._watched(arrays)

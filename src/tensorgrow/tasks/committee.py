@@ -266,7 +266,11 @@ def unite(members: Sequence[Member]) -> Result:
     if not all(_same(m.task.held_out, task.held_out) for m in members):
         errors = replace(errors, train=None, validation=math.sqrt(float(weights @ np.square(held))))
     if task.test is not None:
-        tests = [m.result.network.entries(m.task.test[0]) for m in members if m.task.test is not None]
+        tests = [
+            m.result.expected(m.result.network.entries(m.task.test[0]))
+            for m in members
+            if m.task.test is not None
+        ]
         errors = replace(errors, test=task.test_error_at(_mean(weights, tests)))
     info = {
         **best.info,

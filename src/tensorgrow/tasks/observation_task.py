@@ -151,7 +151,7 @@ class ObservationTask(HeldOutTask):
         """Tell which of some entries are among the observations."""
 
     def test_error(self, network: TensorNetwork) -> float | None:
-        """Compute the relative error on entries that were not observed, in double precision."""
+        """Compute the relative error of what is predicted for entries that were not observed."""
         if self.test is None:
             return None
         return self.test_error_at(network.entries(self.test[0].to(network.device)))
@@ -164,6 +164,8 @@ class ObservationTask(HeldOutTask):
         true = values.to(predicted.device, wide)
         true, exponent = scale_out(true)  # squares of extreme values overflow or vanish
         norm = float(torch.linalg.vector_norm(true))
+        if self.request.bounds is not None:
+            predicted = predicted.clamp(*self.request.bounds)
         rest = times_power(predicted.to(wide), -exponent) - true
         return float(torch.linalg.vector_norm(rest)) / (norm or 1.0)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from tensorgrow.contraction import clear_plans, dense_plan, layout, program, sweep_plan
-from tensorgrow.contraction.layout import arrange_product, arrange_square, keep_result
+from tensorgrow.contraction import arrangement, clear_plans, dense_plan, program, sweep_plan
+from tensorgrow.contraction.arrangement import arrange_product, arrange_square, keep_result
 from tensorgrow.contraction.program import SLABS
 from tensorgrow.structure import Structure
 from tests.contraction.cases import LARGE, MIXED, sweep_with_random_updates
@@ -23,7 +23,7 @@ WIDE = Structure((2,) * 7, {(i, j): 2 for i in range(7) for j in range(i + 1, 7)
 def eager(monkeypatch):
     """Look for orders in every program, and multiply slabs however small."""
     monkeypatch.setattr(program, "MANY_COPIES", 0.0)
-    monkeypatch.setattr(layout, "LEAST_BATCH", 1)
+    monkeypatch.setattr(arrangement, "LEAST_BATCH", 1)
     clear_plans()
     yield
     clear_plans()

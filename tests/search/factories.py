@@ -17,7 +17,13 @@ import torch
 from tensorgrow import GreedyOptions, Structure, TensorNetwork, TrainingOptions, baselines, nn
 from tensorgrow.baselines.inner_fit import InnerFit
 from tensorgrow.network import as_generator
-from tensorgrow.objectives import DenseLeastSquares, LossFunction, ObservedLeastSquares
+from tensorgrow.objectives import (
+    CompressedLeastSquares,
+    DenseLeastSquares,
+    LossFunction,
+    ObservedLeastSquares,
+)
+from tensorgrow.objectives.compressed import truncate
 from tensorgrow.search import (
     AnySearch,
     Context,
@@ -61,7 +67,7 @@ def make_search(x: np.ndarray, options: GreedyOptions, seed: int = 0, **limits: 
     split = limits.pop("split_nodes", True)
     edges = limits.pop("edges", "all")
     target = torch.from_numpy(x)
-    objective = DenseLeastSquares(target)
+    objective = limits.pop("objective", None) or DenseLeastSquares(target)
     max_error = limits.get("max_error")
     problem = Problem(
         objective,
@@ -74,6 +80,15 @@ def make_search(x: np.ndarray, options: GreedyOptions, seed: int = 0, **limits: 
         bounds=CutBounds(target, max_error) if max_error and options.certify else None,
     )
     return GreedySearch(problem, Limits(**limits), Start(dtype=target.dtype))
+
+
+def make_core_search(options: GreedyOptions, **limits: Any) -> GreedySearch:
+    """A field with long modes, searched on its core; `edges` and `split_nodes` are as for `make_search`."""
+    u, v, t = np.meshgrid(*(np.linspace(-1, 1, n) for n in (24, 20, 18)), indexing="ij")
+    x = np.exp(-4 * (u - 0.5 * t) ** 2 - 3 * (v + 0.3 * t**2) ** 2) + 0.3 * np.sin(2 * u + v * t)
+    core, bases, lost = truncate(torch.from_numpy(x), 0.005 * float(np.linalg.norm(x)))
+    objective = CompressedLeastSquares(core, bases, math.sqrt(lost))
+    return make_search(x, options, objective=objective, **limits)
 
 
 def make_held_out(
@@ -238,6 +253,12 @@ CASES: dict[str, Case] = {
     "greedy": _greedy(GreedyOptions(starts=2), max_error=0.3),
     "greedy: paper": _greedy(GreedyOptions.paper().replace(sweeps=20), max_error=0.3),
     "greedy: regrow": _greedy(GreedyOptions(starts=1, regrow_cycles=3), max_parameters=60),
+    "greedy: core": Case(
+        lambda **limits: make_core_search(GreedyOptions(starts=2, certify=False), **limits),
+        (CompressedLeastSquares, "sweep"),
+        {"max_error": 0.1},
+        budget=100,
+    ),
     "held out": Case(
         lambda **limits: make_held_out(noisy(level=0.02), _COMPLETION, **limits),
         (ObservedLeastSquares, "sweep"),

@@ -79,17 +79,26 @@ class CompressedLeastSquares(LeastSquares):
         return Structure(self._inner.dims, structure.ranks, num_nodes=structure.num_nodes)
 
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
-        return self._inner.to_arrays(self._lower(network))
+        return self._inner.to_arrays(self.lower(network))
 
     def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
         small = self._inner.to_network(self._small(structure), arrays)
-        cores = [_lift(c, self._basis(k)) for k, c in enumerate(small.cores)]
-        return TensorNetwork(structure, cores)
+        return self.lift(small)
+
+    def alone(self) -> CompressedLeastSquares:
+        """The same for networks over the core instead of the tensor."""
+        return CompressedLeastSquares(self.core, [None] * len(self.bases), self.rest)
+
+    def lift(self, network: TensorNetwork) -> TensorNetwork:
+        """A network over the core as one over the tensor."""
+        cores = [_lift(c, self._basis(k)) for k, c in enumerate(network.cores)]
+        return TensorNetwork(network.structure.with_dims(self.dims), cores)
 
     def _basis(self, node: int) -> Basis:
         return self.bases[node] if node < len(self.bases) else None
 
-    def _lower(self, network: TensorNetwork) -> TensorNetwork:
+    def lower(self, network: TensorNetwork) -> TensorNetwork:
+        """The part of a network that lies in the bases, as a network over the core."""
         cores = []
         for k, core in enumerate(network.cores):
             core = core.to(device=self.device, dtype=self.dtype)
@@ -103,7 +112,7 @@ class CompressedLeastSquares(LeastSquares):
         return math.hypot(self._inner.loss(self._small(structure), arrays), self.rest)
 
     def residual(self, network: TensorNetwork) -> CompressedLeastSquares:
-        rest = self._inner.residual(self._lower(network))
+        rest = self._inner.residual(self.lower(network))
         return CompressedLeastSquares(rest.target, self.bases, self.rest)
 
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:

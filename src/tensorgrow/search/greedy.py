@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -22,6 +23,7 @@ from ..data.devices import flops_in
 from ..errors import MemoryLimitError
 from ..steps import StopReason
 from ..structure import Edge
+from .core import CoreGrowth
 from .edges import EdgePolicy
 from .grow import Care, grow_once, refit
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
@@ -78,9 +80,10 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         }
 
     def _advance(self) -> None:
-        state, before = self.state, self.context.flops
+        state = self.state
+        self.context.flops = state.flops  # a resumed run adds up the same numbers in the same order
         super()._advance()
-        state.flops += self.context.flops - before
+        state.flops = self.context.flops
         answer = self.answer
         if state.flops_at_target < 0.0 and answer is not None and self._is_reached(answer):
             state.flops_at_target = state.flops
@@ -112,32 +115,43 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         if state.best is not None and (self._is_spent or self.current.size >= self._abandon_at(state.best)):
             self._next_start()
             return
+        core = self._core
         try:
-            care = Care(
-                randomise=state.start > (0 if problem.is_exact else 1),
-                lookahead=1 if state.start == 0 and problem.options.lookahead is None else None,
-            )
-            grown = grow_once(problem, self.current, care)
+            if core is None:
+                grown = self._grow_on(problem, self.current)
+            else:
+                grown = self._grow_on(core.problem, core.lower(self.current))
         except MemoryLimitError:
             self._end(StopReason.MEMORY_LIMIT)
             return
-        edge: Edge | None = None
-        kind = "grow"
-        if grown is not None:
-            state.current, edge = grown
-        else:
-            term = add_term(problem, self.current) if problem.options.terms else None
-            if term is None:
-                self._cannot_grow()
-                return
-            state.current, kind = term, "term"
-        if problem.options.split_while_growing:
-            smaller = split_exactly(problem, state.current)
-            if smaller is not None:
-                state.current = smaller
+        if grown is None:
+            self._cannot_grow()
+            return
+        fitted, edge = grown
+        kind = "term" if edge is None else "grow"
+        state.current, edge = (fitted, edge) if core is None else core.lift(fitted, edge)
         self._record(kind, edge)
         if self._is_reached(self.current):
             state.phase = "prune"
+
+    def _grow_on(self, problem: Problem, current: Fitted) -> tuple[Fitted, Edge | None] | None:
+        """Raise an edge, or add a term where none helps; None when that does not help either."""
+        start = self.state.start
+        care = Care(
+            randomise=start > (0 if problem.is_exact else 1),
+            lookahead=1 if start == 0 and problem.options.lookahead is None else None,
+        )
+        grown: tuple[Fitted, Edge | None] | None = grow_once(problem, current, care)
+        if grown is None:
+            term = add_term(problem, current) if problem.options.terms else None
+            grown = None if term is None else (term, None)
+        if grown is None or not problem.options.split_while_growing:
+            return grown
+        return split_exactly(problem, grown[0]) or grown[0], grown[1]
+
+    @cached_property
+    def _core(self) -> CoreGrowth | None:
+        return CoreGrowth.of(self.problem)
 
     def _abandon_at(self, best: Fitted) -> float:
         """Size at which a later start has lost: pruning may still shrink it, unless bounds forbid that."""

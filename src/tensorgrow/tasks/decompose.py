@@ -96,7 +96,8 @@ def decompose(
         of an xarray array, or of the rows and columns of a frame.
     bounds
         Least and largest value, either None: ``(0, None)`` for counts. What `Result.predict`, `fill` and
-        `to_array` give is moved to the nearest bound; the network itself, and the errors, are not.
+        `to_array` give is moved to the nearest bound, also where `complete` reports the error on hidden
+        entries; the network itself, and its other errors, are not.
     tensorize
         Cut long axes into digits first: "auto" chooses how, anything else is as for `tensorgrow.tensorize`.
         `Result.to_array`, `fill` and `predict` answer in the shape of `x`. Where axes have to be padded, the

@@ -260,7 +260,7 @@ def test_the_last_fit_begins_with_what_saw_the_held_out_entries(first, costly, m
     np.testing.assert_allclose(rebuilt(same), network.to_dense().numpy(), rtol=1e-9)
 
 
-def test_the_strength_of_the_same_priors_stays():
+def test_the_strength_of_the_same_priors_stays_where_sweeps_are_costly(costly):
     smooth = {2: tg.priors.smooth()}
     old = tg.complete(X[:, :-1], SEEN[:, :-1], priors=smooth, **FAST)
     updated = old.update(X, SEEN, priors=smooth, **FAST)

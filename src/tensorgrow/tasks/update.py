@@ -188,12 +188,13 @@ class NewData:
                 )
             how = None if how is None else how.resized(axis, match.size)
         other = task.in_shape(how, number)
+        options = task.request.options
+        is_cheap = Pace(other.objective(other.default_ridge)).is_cheap(network.structure)
         if "prior_strength" in member.info:  # relative to the data, as the ridge is
             is_same = is_alike and describe(other.known) == member.info.get("priors")
-            other.penalties = other.penalties.at(member.info["prior_strength"], settled=is_same)
-        options = task.request.options
-        if not Pace(other.objective(other.default_ridge)).is_cheap(network.structure):
-            # Else fits converge, and forget where they began.
+            strength = member.info["prior_strength"]
+            other.penalties = other.penalties.at(strength, settled=is_same and not is_cheap)
+        if not is_cheap:  # else fits converge, and forget where they began
             other.renewed = renewed
             options = options.replace(least_sweeps=max(WARM_SWEEPS, options.least_sweeps))
         other.request = replace(task.request, init=network, options=options)

@@ -131,3 +131,13 @@ def test_what_is_known_of_axes(capsys, folder):
         return float(np.linalg.norm(np.load("out.npy")[:, 17:] - x[:, 17:]))
 
     assert error("--prior", "1=smooth:2") < 0.5 * error("--prior", "none")
+
+
+def test_sparse_pictures_are_smooth_by_themselves(capsys, photo):
+    def priors(*options):
+        document(capsys, "complete", "photo.png", "--max-seconds", "1", "--members", "1", *options)
+        return tg.load("photo.safetensors").info.get("priors")
+
+    assert set(priors("--observed", "0.1")) == {"0", "1"}
+    assert not priors("--observed", "0.1", "--prior", "none")
+    assert not priors("--observed", "0.3")

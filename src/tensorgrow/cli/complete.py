@@ -11,6 +11,11 @@ from . import options as opt
 
 NAME = "complete"
 
+# Share of a picture below which neighbours tell more than the search finds in its time. Hidden errors at
+# 128x128, 10 %, without and with: airplane .1175 and .1101, house .1193 and .1168, facade .1004 and .0960,
+# baboon .1543 and .1555; at 30 % airplane .0725 and .0780, baboon .1251 and .1297.
+SPARSE = 0.15
+
 
 def run(
     data: opt.KnownOptions,
@@ -27,8 +32,8 @@ def run(
             help="What is known of an axis: [cyan]day=smooth[/], [cyan]hour=periodic[/], "
             "[cyan]day=periodic:7[/], [cyan]day=autoregressive:1:7[/], [cyan]place=nonnegative[/]; without "
             "a name, of every axis, or of rows and columns of a picture. May be given several times. By "
-            "default axes of times are smooth, and where entries are missing in groups those whose "
-            "neighbours are alike; [cyan]none[/] for nothing.",
+            "default axes of times are smooth, those whose neighbours are alike, and pictures of which less "
+            "than 15 % is known; [cyan]none[/] for nothing.",
             rich_help_panel="Search",
         ),
     ] = None,
@@ -72,6 +77,8 @@ def run(
     keywords |= {"loss": loss, "truth": source.truth, "tensorize": shape, "members": members}
     keywords |= {"workers": "auto" if workers is None else workers}
     every = range(2) if source.source.is_picture else range(len(source.dims))  # colours have no neighbours
+    if prior is None and source.source.is_picture and source.mask is not None:
+        prior = ["smooth"] if float(source.mask.mean()) < SPARSE else None
     keywords |= {"priors": parse_priors(prior, source.axes, every)}
     if not isinstance(source, Table) and source.axes is not None:
         keywords["names"] = source.axes.names

@@ -22,6 +22,7 @@ Sweeps on a GPU are in the benchmark `gpu`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row
@@ -93,5 +94,6 @@ BENCHMARK = Benchmark(
         Option("hidden_seeds", 20, "seeds of every planted target", quick=1),
         Option("masks", 6, "masks of Einstein", quick=1),
         Option("max_seconds", 600.0, "limit of one run", quick=5.0),
+        Option("pictures", None, "folder of the completed pictures", kind=Path),
     ),
 )

@@ -94,28 +94,25 @@ def _case(settings: BenchmarkSettings, part: str, item: str, effort: str, seed: 
     return Case(f"{part}/{label}/{device}/{item}/{effort}/seed{seed:02}", params)
 
 
-def leg_cases(settings: BenchmarkSettings) -> list[Case]:
-    """Every tensor at both efforts."""
-    legs = {"field": LEGS["field"]} if settings.quick else LEGS
+def _cases(settings: BenchmarkSettings, part: str, errors: dict[str, float]) -> list[Case]:
+    """Some items at both efforts."""
     return [
-        _case(settings, "legs", item, effort, seed, error)
-        for item, error in legs.items()
-        for effort in EFFORTS
-        for seed in range(settings["seeds"])
-    ]
-
-
-def image_cases(settings: BenchmarkSettings) -> list[Case]:
-    """Every photograph at both efforts."""
-    errors = {name: error for name, (_, error) in IMAGES.items()} | dict.fromkeys(LIVE, LIVE_ERROR)
-    if settings.quick:
-        errors = {"C@0.08": 0.08}
-    return [
-        _case(settings, "images", item, effort, seed, error)
+        _case(settings, part, item, effort, seed, error)
         for item, error in errors.items()
         for effort in EFFORTS
         for seed in range(settings["seeds"])
     ]
+
+
+def leg_cases(settings: BenchmarkSettings) -> list[Case]:
+    """Every tensor with long modes."""
+    return _cases(settings, "legs", {"field": LEGS["field"]} if settings.quick else LEGS)
+
+
+def image_cases(settings: BenchmarkSettings) -> list[Case]:
+    """Every photograph."""
+    errors = {name: error for name, (_, error) in IMAGES.items()} | dict.fromkeys(LIVE, LIVE_ERROR)
+    return _cases(settings, "images", {"C@0.08": 0.08} if settings.quick else errors)
 
 
 def hidden_cases(settings: BenchmarkSettings) -> list[Case]:

@@ -85,10 +85,10 @@ def als(
     """
     structure = network.structure
     sweeps = Sweeps(objective, structure, settings, deadline, graphs)
-    nonnegative, is_rounded = objective.nonnegative(structure), objective.is_rounded(structure)
+    nonnegative = objective.nonnegative(structure)
     # Signs of a start say nothing where none is allowed, sizes do.
     arrays = [abs(a) if k in nonnegative else a for k, a in enumerate(objective.to_arrays(network))]
-    begin = objective.loss(structure, arrays) if is_rounded else math.inf
+    begin = objective.loss(structure, arrays) if sweeps.is_rounded else math.inf
     losses: list[float] = []
     previous = math.inf
     last_drop = math.inf
@@ -112,9 +112,9 @@ def als(
                 raise
             arrays, interrupted = whole, True
             break
-        if is_rounded and not loss < min(previous, begin):
+        if sweeps.is_rounded and not loss < min(previous, begin):
             # Gram matrices are too close to singular for less precision, or it has done what it can.
-            objective, is_rounded, arrays = objective.in_full(), False, whole
+            objective, arrays = objective.in_full(), whole
             sweeps = Sweeps(objective, structure, settings, deadline, graphs)
             step.forget()
             continue

@@ -37,8 +37,8 @@ WHOLE_ENTRIES = 1 << 22
 CORE_SHARE = 0.3
 # Copies of a tensor, in double precision, that compressing it takes: itself, and a matrix of it twice.
 COPIES_TO_COMPRESS = 3
-# Error targets from which a search on the CPU may compute in single precision; its sums are wrong by 1e-6 of
-# the norm at most.
+# Error targets from which a search on the CPU may compute in single precision: rounding is far below them,
+# except where Gram matrices are nearly singular, which ALS notices.
 SINGLE_ERROR = 1e-2
 
 

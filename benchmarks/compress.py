@@ -243,6 +243,7 @@ BENCHMARK = Benchmark(
     report,
     draw,
     parts=tuple(MODELS),
+    uses=("nn.compression",),
     options=(
         DEVICE,
         Option("max_seconds", 60.0, "for the networks of one model", quick=2.0),

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from tensorgrow.experiments import EXPERIMENTS
 from tensorgrow.experiments.experiment import Experiment
+from tensorgrow.experiments.harness import Row
 
 from . import ROOT
 from .benchmark import Benchmark
 
-__all__ = ["RESULTS", "State", "benchmark_names", "find_benchmark", "read_state", "results_file"]
+__all__ = ["RESULTS", "State", "benchmark_names", "find_benchmark", "read_rows", "read_state", "results_file"]
 
 RESULTS = ROOT / "benchmarks" / "results"
 MODULES = (
@@ -60,6 +61,12 @@ def find_benchmark(name: str) -> Benchmark:
 def results_file(name: str) -> Path:
     """Where the results of a full run are."""
     return RESULTS / f"{name}.json"
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """Rows of a results file by key; none where there is no file."""
+    rows: dict[str, Row] = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
+    return rows
 
 
 class State(NamedTuple):

@@ -297,5 +297,6 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=("layers", "rates"),
+    uses=("nn.layer",),
     options=(DEVICE, Option("budget", 0.5, "seconds per case and pass, about", quick=0.05)),
 )

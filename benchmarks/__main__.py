@@ -16,11 +16,19 @@ import torch
 from tensorgrow.errors import DataError
 from tensorgrow.experiments.experiment import draw_figures, run_experiment
 from tensorgrow.experiments.harness import is_stale, table
-from tensorgrow.experiments.provenance import source_hash
+from tensorgrow.experiments.provenance import COMMIT_VARIABLE, source_hash
 
 from . import ROOT
 from .benchmark import Benchmark, Option
-from .registry import REPRODUCTION, benchmark_names, find_benchmark, read_rows, read_state, results_file
+from .registry import (
+    REPRODUCTION,
+    benchmark_names,
+    commit_of_source,
+    find_benchmark,
+    read_rows,
+    read_state,
+    results_file,
+)
 
 FIGURES = ROOT / "docs" / "figures"
 SCRATCH = ROOT / ".bench"
@@ -158,6 +166,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if len(names) > 1:
         print("benchmarks to run:", *(f"  {n}: {b.title}" for n, b in zip(names, benchmarks)), sep="\n")
+    if COMMIT_VARIABLE not in os.environ and (commit := commit_of_source()):
+        os.environ[COMMIT_VARIABLE] = commit
     for name, benchmark in zip(names, benchmarks):
         try:
             run(name, benchmark, args)

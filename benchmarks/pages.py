@@ -29,10 +29,9 @@ from typing import Any
 
 from tensorgrow.data.atomic_file import replacing
 from tensorgrow.experiments.harness import Results, Row
-from tensorgrow.experiments.provenance import commit_exists
 
 from . import ROOT
-from .registry import RESULTS, find_benchmark, results_file
+from .registry import RESULTS, commit_exists, find_benchmark, results_file
 
 __all__ = ["PageError", "fill", "pages", "unknown_commits"]
 

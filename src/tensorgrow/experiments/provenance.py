@@ -7,7 +7,6 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from .._version import __version__
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# Names the commit where the source was copied without its repository, to a machine that only measures.
+# Names the commit of the source. Who measures sets it: a copy on another machine has no repository to ask.
 COMMIT_VARIABLE = "TENSORGROW_COMMIT"
 
 
@@ -46,7 +45,7 @@ def environment(jobs: int = 1) -> dict[str, Any]:
         "torch": torch.__version__,
         "tensorgrow": __version__,
         "tensorgrow_source": source_hash(),
-        "commit": commit(),
+        "commit": os.environ.get(COMMIT_VARIABLE),
         "optional": {name: package_version(name) for name in optional},
     }
 
@@ -58,30 +57,6 @@ def _cpu_model() -> str:
         return platform.machine()
     models = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
     return models[0] if models else platform.machine()
-
-
-def commit() -> str | None:
-    """The commit that the library's source is of; None where it was changed since, or nothing tells."""
-    if named := os.environ.get(COMMIT_VARIABLE):
-        return named
-    try:
-        changed = _git("status", "--porcelain", "--", str(PACKAGE))
-        return None if changed else _git("rev-parse", "HEAD")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def commit_exists(name: str) -> bool:
-    """Whether the repository of the source has a commit of that name."""
-    try:
-        return _git("cat-file", "-t", name) == "commit"
-    except (OSError, subprocess.CalledProcessError):
-        return False
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 # -- source --------------------------------------------------------------------------------------------

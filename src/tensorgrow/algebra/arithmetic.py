@@ -237,7 +237,8 @@ def scale(structure: Structure, cores: Cores, factor: complex | torch.Tensor, ex
     if not isinstance(factor, torch.Tensor):
         own = exponent_for(max(abs(factor.real), abs(factor.imag)))
         factor, exponent = times_power(factor, -own), exponent + own
-    out[smallest] = out[smallest] * factor
+    if isinstance(factor, torch.Tensor) or factor != 1:
+        out[smallest] = out[smallest] * factor
     share, more = divmod(exponent, len(out))
     return structure, [times_power(c, share + (k < more)) for k, c in enumerate(out)]
 

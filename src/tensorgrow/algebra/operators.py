@@ -69,7 +69,7 @@ class Operators(Generic[N]):
         """
         if isinstance(other, Operators):
             return self._make(*arithmetic.add(*self._pair(other, "add")))
-        factor = _number(other)
+        factor = _number(other, self.cores[0])
         if factor is None:
             return NotImplemented
         if isinstance(factor, complex) and factor == 0:  # `sum` of networks begins with 0
@@ -84,8 +84,9 @@ class Operators(Generic[N]):
 
     def __sub__(self, other: object) -> N:
         if isinstance(other, Operators):
-            return self.__add__(other * -1)
-        number = _number(other)
+            mine, theirs = self._pair(other, "subtract")
+            return self._make(*arithmetic.add(mine, arithmetic.scale(*theirs, -1.0)))
+        number = _number(other, self.cores[0])
         return NotImplemented if number is None else self.__add__(-number)
 
     def __rsub__(self, other: object) -> N:
@@ -99,7 +100,7 @@ class Operators(Generic[N]):
         """
         if isinstance(other, Operators):
             return self._make(*arithmetic.multiply(*self._pair(other, "multiply")))
-        factor = _number(other)
+        factor = _number(other, self.cores[0])
         return NotImplemented if factor is None else self._times(factor)
 
     __rmul__ = __mul__
@@ -111,7 +112,7 @@ class Operators(Generic[N]):
                 "a network cannot be divided by a network: the quotient of two networks is none in general; "
                 "approximate it from its entries, or divide the tensors of `to_dense`"
             )
-        divisor = _number(other)
+        divisor = _number(other, self.cores[0])
         if divisor is None:
             return NotImplemented
         if divisor == 0:
@@ -321,17 +322,21 @@ def _as_factor(
     return factor.to(cores[0]), (structure, cores)
 
 
-def _number(value: object) -> complex | torch.Tensor | None:
-    """A number as a complex one, a tensor without axes as it is; None for what is no array either."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+def _number(value: object, like: torch.Tensor) -> complex | torch.Tensor | None:
+    """A number as a complex one, with a gradient as a tensor like a core; None for other objects."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        if value.ndim > 0:
+            raise DataError(
+                f"a network cannot be combined with an array of shape {tuple(value.shape)}; make a network "
+                "of it (`tensorgrow.decompose`), or compute with the tensor of `to_dense`"
+            )
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            dtype = like.dtype.to_complex() if value.is_complex() else like.dtype.to_real()
+            return value.to(like.device, dtype)
         value = value.item()
-    if isinstance(value, np.ndarray | torch.Tensor) and value.ndim > 0:
-        raise DataError(
-            f"a network cannot be combined with an array of shape {tuple(value.shape)}; make a network of it "
-            "(`tensorgrow.decompose`), or compute with the tensor of `to_dense`"
-        )
-    if not isinstance(value, Complex | torch.Tensor):
+    if not isinstance(value, Complex):
         return None
-    if not cmath.isfinite(complex(value)):
+    number = complex(value)
+    if not cmath.isfinite(number):
         raise DataError(f"a network cannot be combined with {value}; the number must be finite")
-    return value if isinstance(value, torch.Tensor) else complex(value)
+    return number

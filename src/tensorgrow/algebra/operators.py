@@ -30,7 +30,24 @@ Weights: TypeAlias = "Mapping[int, ArrayLike | torch.Tensor] | Sequence[ArrayLik
 class Operators(Generic[N]):
     """Arithmetic of networks: exact up to rounding, differentiable, and without forming a tensor.
 
-    Whoever inherits says how to make a network from a structure and its cores.
+    `TensorNetwork` inherits it. Both networks of an operation may have different graphs, but need one
+    precision and one device; real and complex go together. What is left without a mode is a number: a tensor
+    without axes. The page on calculus says which graph and ranks results have.
+
+    Examples
+    --------
+    >>> import tensorgrow as tg
+    >>> ring = tg.TensorNetwork.random(tg.Structure.tensor_ring((4, 5, 6), 2), random_state=0)
+    >>> train = tg.TensorNetwork.random(tg.Structure.tensor_train((4, 5, 6), 3), random_state=1)
+    >>> total = 2 * ring - train
+    >>> dict(total.structure.ranks)
+    {(0, 1): 5, (0, 2): 3, (1, 2): 3}
+    >>> total[1, ::2].shape
+    (3, 6)
+    >>> total.sum().shape, total.sum(1).shape
+    (torch.Size([]), (4, 6))
+    >>> ring.contract(train, [(0, 0), (1, 1)]).shape
+    (6, 6)
     """
 
     __slots__ = ()
@@ -191,6 +208,17 @@ class Operators(Generic[N]):
         -------
         TensorNetwork or torch.Tensor
             Over the modes that stay; a number where none does.
+
+        Examples
+        --------
+        The integral of ``exp(-x) y`` over the unit square.
+
+        >>> points, weights = np.polynomial.legendre.leggauss(10)
+        >>> points, weights = (1 + points) / 2, weights / 2
+        >>> from tensorgrow import Structure, TensorNetwork
+        >>> net = TensorNetwork(Structure.rank_one((10, 10)), [np.exp(-points), points])
+        >>> round(float(net.integrate([weights, weights])), 9)
+        0.316060279
         """
         if not isinstance(weights, Mapping):
             if len(weights) != self.ndim:
@@ -239,7 +267,10 @@ class Operators(Generic[N]):
         return self._make(*legs.merge(*self._operand, merged))
 
     def split_mode(self, mode: int, sizes: Sequence[int]) -> N:
-        """Make several modes of one, in its place, the last of them the fastest: a reshape of the tensor."""
+        """Make several modes of one, in its place, the last of them the fastest: a reshape of the tensor.
+
+        The largest of them stays with the core; each of the others gets a node of its own, an identity.
+        """
         (k,) = legs.parse_modes([mode], self.ndim)
         parts = [check_whole("a size", n) for n in sizes]
         if not parts or math.prod(parts) != self.shape[k]:

@@ -6,7 +6,8 @@ from .compression.result import CompressResult, LayerReport, LayerSearch, load_c
 from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
 from .layer.layout import Layout
-from .layer.linear import TNLinear, tn_layers
+from .layer.linear import TNLinear
+from .layer.tn_layer import TNLayer, tn_layers
 
 __all__ = [
     "CompressResult",
@@ -15,6 +16,7 @@ __all__ = [
     "LayerReport",
     "LayerSearch",
     "Layout",
+    "TNLayer",
     "TNLinear",
     "TrainingOptions",
     "compress",

@@ -120,7 +120,10 @@ class Layout:
         return split.reshape(self.out_features, self.in_features)
 
     def to_tensor(self, weight: torch.Tensor) -> torch.Tensor:
-        """Inverse of `to_matrix`."""
+        """Inverse of `to_matrix`; columns that are missing are zero."""
+        missing = self.in_features - weight.shape[1]
+        if missing:
+            weight = torch.nn.functional.pad(weight, (0, missing))
         back = sorted(range(len(self.matrix_order)), key=self.matrix_order.__getitem__)
         return weight.reshape(*self.out_dims, *self.in_dims).permute(back).reshape(self.dims)
 
@@ -158,13 +161,13 @@ def encode(layout: Layout, structure: Structure) -> torch.Tensor:
     return torch.tensor(list(json.dumps(document).encode()), dtype=torch.uint8)
 
 
-def decode(state: Any, name: str) -> tuple[Layout, Structure]:
-    """Inverse of `encode`; `name` is that of the layer, for the message."""
+def decode(state: Any, name: str, kind: str) -> tuple[Layout, Structure]:
+    """Inverse of `encode`; `name` and `kind` are those of the layer, for the message."""
     try:
         document = json.loads(bytes(state.tolist()).decode())
         return Layout.from_dict(document["layout"]), Structure.from_dict(document["structure"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"the saved state of {name} is not that of a TNLinear: {error!r}") from error
+        raise FileFormatError(f"the saved state of {name} is not that of a {kind}: {error!r}") from error
 
 
 def check_cores(state: Mapping[str, torch.Tensor], prefix: str, layout: Layout, structure: Structure) -> None:

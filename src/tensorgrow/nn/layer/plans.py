@@ -13,7 +13,7 @@ from itertools import pairwise
 from ...contraction.cache import cached
 from ...contraction.paths import find_path
 from ...structure import Structure
-from .costs import Work, machine_of
+from .costs import Machine, Work, machine_of
 from .layout import Layout
 from .products import Plan, Product
 
@@ -22,6 +22,8 @@ Legs = tuple[int, ...]
 
 # The number of the leg of the rows, whose size is not known.
 BATCH = 0
+# Beyond this many rows the best plan no longer changes.
+MOST_ROWS = 1 << 17
 
 
 @cached
@@ -50,6 +52,25 @@ def through_plan(layout: Layout, structure: Structure, rows: int, device: str = 
     shape = (-1, layout.out_features)
     plans = [_plan(operands, path, legs.sizes, want, shape) for path in dict.fromkeys(paths)]
     return min(plans, key=lambda p: p.seconds(rows, 4, machine_of(device)))
+
+
+def through_plans(layout: Layout, structure: Structure, device: str, itemsize: int) -> list[Plan]:
+    """Plans through the cores to choose from: best orders for a few numbers of rows, whole and in parts."""
+    # From one row to a large batch, evenly in logarithms.
+    best = (through_plan(layout, structure, rows, device) for rows in (1, 16, 256, 4096))
+    plans = list(dict.fromkeys(best))
+    parts = [_in_parts(p, itemsize, machine_of(device)) for p in plans]
+    return plans + [p for p in parts if p is not None]
+
+
+def _in_parts(plan: Plan, itemsize: int, machine: Machine) -> Plan | None:
+    """The plan with as many rows at once as stay in the cache; None where all do, or too few."""
+    rows, least = MOST_ROWS, 16  # fewer are not worth a pass through the products of their own
+    while rows >= least and any(
+        w.count_entries(rows) * itemsize > machine.cache for w in plan.work if w.has_rows
+    ):
+        rows //= 2
+    return plan._replace(part=rows) if least <= rows < MOST_ROWS else None
 
 
 class _Legs:

@@ -7,11 +7,13 @@ from typing import Any
 
 from torch import nn
 
+from .conv import Conv1dKind, Conv2dKind, Conv3dKind
+from .embedding import EmbeddingKind
 from .kind import Kind
 from .linear import LinearKind
 
 # The only place that says which layers can be compressed: a new kind is a class and a line here.
-_ALL: tuple[Kind[Any], ...] = (LinearKind(),)
+_ALL: tuple[Kind[Any], ...] = (LinearKind(), Conv1dKind(), Conv2dKind(), Conv3dKind(), EmbeddingKind())
 
 KINDS: Mapping[type[nn.Module], Kind[Any]] = {kind.dense: kind for kind in _ALL}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Generic, TypeVar
@@ -39,9 +38,13 @@ class Kind(ABC, Generic[M]):
     def refusal(self, module: M) -> str:
         """Why a layer cannot have a network as its weight; empty where it can."""
         weight = getattr(module, "weight", None)
-        if not isinstance(weight, torch.Tensor):
-            return "its weight is no tensor"
-        return "its weight is complex" if weight.is_complex() else ""
+        if not isinstance(weight, torch.Tensor) or "quantiz" in type(module).__module__:
+            return "it is quantised; compress the model before that"
+        if isinstance(weight, nn.parameter.UninitializedParameter):
+            return "its weight has no size yet; call the model once"
+        if not weight.is_floating_point():
+            return f"its weight holds {weight.dtype}, and must hold real floating-point numbers"
+        return ""
 
     def count_scales(self, module: M) -> int:
         """Numbers of an `input_scale`; each is that of as many neighbouring columns."""
@@ -86,8 +89,3 @@ def useful(layouts: Iterable[Layout]) -> list[Layout]:
         for x in dict.fromkeys(layouts)
         if sum(d > 1 for d in x.dims) > 1 and sum(d > 1 for d in (*x.in_dims, *x.out_dims)) > 2
     ]
-
-
-def digit_count(size: int, base: int) -> int:
-    """How many digits near `base` write an index of that size; at least two."""
-    return max(2, round(math.log(max(size, 2), base)))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ..layer.layout import Layout, digits
+from ..layer.layout import Layout, digit_count, digits
 from ..layer.linear import LinearApplication, TNLinear
-from .kind import ROWS, Kind, digit_count, useful
+from .kind import ROWS, Kind, useful
 from .statistics import Inputs, Moments
 
 

@@ -155,6 +155,24 @@ def digits(size: int, count: int) -> tuple[int, ...]:
     return tuple(sorted(out, reverse=True))
 
 
+def digit_count(size: int, base: int) -> int:
+    """How many digits near `base` write an index of that size; at least two."""
+    return max(2, round(math.log(max(size, 2), base)))
+
+
+def padded_digits(size: int, count: int) -> tuple[int, ...]:
+    """Digits that write at least `size` numbers, as few as digits alike within a factor of two can.
+
+    Sizes of vocabularies are seldom products of small primes: 50,257 is 29 * 1,733.
+    """
+    width = size
+    while True:
+        found = digits(width, count)
+        if found[0] <= 2 * found[-1]:
+            return found
+        width += 1
+
+
 def encode(layout: Layout, structure: Structure) -> torch.Tensor:
     """JSON in a tensor of bytes: safe to load, and fit for safetensors."""
     document = {"layout": layout.to_dict(), "structure": structure.to_dict()}

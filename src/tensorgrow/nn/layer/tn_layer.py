@@ -36,6 +36,16 @@ class Placement(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
+class NetworkOptions(TypedDict, total=False):
+    """How a network for a dense layer is found; see `TNLayer.from_dense`."""
+
+    network: TensorNetwork | None
+    structure: Structure | None
+    max_error: float | None
+    input_scale: torch.Tensor | None
+    random_state: RandomState
+
+
 class TNLayer(nn.Module):
     """What all layers with a network as weight have in common.
 

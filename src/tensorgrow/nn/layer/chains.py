@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -132,12 +131,7 @@ def _places(count: int, parts: Sequence[Sequence[int]]) -> Iterator[tuple[int, .
 def _chain(table: LegTable, layout: Layout, form: Form, nodes: tuple[Nodes, Nodes, Nodes]) -> Chain:
     first, middle, last = ({x for n in part for x in table.cores[n]} for part in nodes)
 
-    def large(legs: Iterable[int]) -> tuple[int, ...]:
-        return tuple(x for x in legs if table.sizes[x] > 1)
-
-    def size(legs: Sequence[int]) -> int:
-        return math.prod(table.sizes[x] for x in legs)
-
+    large, size = table.large, table.size
     passing, inner = large(sorted(first & last)), large(sorted(first & middle))
     outer = large(sorted(middle & last)) if nodes[2] else large(table.outputs)
     channels, outputs = layout.in_features // form.volume, layout.out_features

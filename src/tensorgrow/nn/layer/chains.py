@@ -110,7 +110,7 @@ def chains(layout: Layout, structure: Structure, form: Form) -> list[Chain]:
             shapes.append((ins, kernel, outs))
         shapes.append((ins, [*kernel, *rest], []))
     found = []
-    for shape in shapes:
+    for shape in (s for s in shapes if s[1]):  # a kernel of one position, and one channel: nothing to chain
         for places in _places(len(free), shape):
             parts = [list(part) for part in shape]
             for node, place in zip(free, places):

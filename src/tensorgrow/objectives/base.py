@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import Number, solve_normal
-from ..contraction import Array, Update
+from ..contraction import Array, Gram, Update
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .penalties import NO_PRIORS, Penalties
@@ -184,7 +184,7 @@ class InTurn:
         self.ridge, self.careful = ridge, careful
         self.explained: Number = 0.0
 
-    def __call__(self, node: int, gram: Array | None, rhs: Array) -> Array:
+    def __call__(self, node: int, gram: Gram, rhs: Array) -> Array:
         core, self.explained = solve_normal(gram, rhs, self.ridge, careful=self.careful)
         return core
 

@@ -17,9 +17,10 @@ from ..contraction import Array, Entries, RowSource, RowTree, entries_needed, jo
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut, Recording
+from .entry_cores import GRAM_BYTES, gram_bytes, solve_core
 from .entry_grid import grid_bytes
 from .entry_slices import EntryPairProblem
-from .entry_sums import GRAM_BYTES, KEPT_GRIDS, SliceTable, gram_bytes, rows_bytes, solve_core
+from .entry_sums import KEPT_GRIDS, SliceTable, rows_bytes
 from .magnitudes import interactions
 from .slices import PairProblem
 

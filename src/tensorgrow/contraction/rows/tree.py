@@ -60,11 +60,6 @@ class RowTree(PartialTree[RowTensor]):
         changed = RowTensor(self.entries.leaf(other), edges, piece)
         return RowSource(self.entries, self.around(node, other, changed))
 
-    @property
-    def entries_held(self) -> int:
-        """Numbers that the partial contractions hold so far."""
-        return sum(t.array.numel() for t in self.held)
-
     def _of_node(self, node: int) -> RowTensor:
         return RowTensor(self.entries.leaf(node), self.structure.edges_of(node), self.cores[node])
 

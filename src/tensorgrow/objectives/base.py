@@ -79,6 +79,10 @@ class LeastSquares(ABC):
         """The same in the precision of the data."""
         return self
 
+    def on(self, device: torch.device) -> LeastSquares:
+        """The same on another device; itself where its data must stay where it is."""
+        return self
+
     def least_ridge(self, structure: Structure) -> float:
         """What sweeps add to the unit diagonal of every scaled Gram matrix at least."""
         return 0.0
@@ -212,6 +216,9 @@ class HeldOut(LeastSquares):
     @abstractmethod
     def num_held_out(self) -> int:
         """How many numbers are held out."""
+
+    def on(self, device: torch.device) -> HeldOut:
+        return self
 
     def nonnegative(self, structure: Structure) -> frozenset[int]:
         return self.penalties.nonnegative_nodes(structure)

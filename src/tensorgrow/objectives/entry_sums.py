@@ -19,7 +19,7 @@ from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge, Structure
 from .entry_cores import CHUNK_BYTES, GRAM_BYTES, SliceSums
-from .entry_grid import grid_where_cheap
+from .entry_grid import CoreGrid, grid_for_product, grid_where_cheap
 
 Equations = tuple[torch.Tensor, torch.Tensor]
 """Gram matrices and right-hand sides of some slices."""
@@ -72,6 +72,7 @@ class SliceTable:
         self.device = fitted.device
         self._fitted, self._index, self._weights = fitted, index, scale
         self._grids: dict[object, SliceTable] = {}  # shared by tables that differ in weights
+        self._places: dict[object, torch.Tensor] = {}  # likewise
         if index is None:
             self.order = fitted
             self._counts = torch.full((1,), len(fitted), device=self.device)
@@ -104,6 +105,20 @@ class SliceTable:
         if len(self._grids) > KEPT_GRIDS:
             del self._grids[next(iter(self._grids))]
         return found if self._weights is None else found.with_scale(self._weights)
+
+    def places(self, first: RowSet, second: RowSet) -> torch.Tensor:
+        """Where entries lie among all combinations of slices and rows of two sets; each has its own place."""
+        key = first.key, second.key
+        found = self._places.pop(key, None)
+        if found is None:
+            found = self.slices
+            for rows in (first, second):
+                found = found * rows.count
+                found = found if rows.ids is None else found + rows.ids[self.order]
+        self._places[key] = found  # now the last one used
+        if len(self._places) > KEPT_GRIDS:
+            del self._places[next(iter(self._places))]
+        return found
 
     def equations(self, source: RowSource, values: torch.Tensor) -> SliceSums:
         """Normal equations of the core with this environment."""
@@ -145,6 +160,11 @@ class SliceTable:
 
     def right_hand_side(self, source: RowSource, values: torch.Tensor) -> torch.Tensor:
         """``E^H y`` of every slice."""
+        grid = grid_for_product(self, source, self._direct_flops(source))
+        if grid is not None:
+            mine = values[self.order]
+            weighted = mine if self.scale is None else mine * self.scale.square()
+            return grid.adjoint(weighted).to(source.dtype)
         if self.device.type == "cuda":  # it would sort all rows to add them up
             total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
             for slices, rows, y in self._in_blocks(source, values, 0, self.size):
@@ -160,6 +180,10 @@ class SliceTable:
 
     def diagonals(self, source: RowSource) -> torch.Tensor:
         """Diagonal of ``E^H E`` of every slice."""
+        grid = self._grid_of_squares(source)
+        if grid is not None:
+            ones = torch.ones(len(self.order), dtype=torch.float64, device=self.device)
+            return grid.adjoint(ones if self.scale is None else self.scale.double().square())
         total = torch.zeros(self.size, source.width, dtype=torch.float64, device=self.device)
         begin = 0
         for rows, _ in self._chunks(source, None):
@@ -167,6 +191,29 @@ class SliceTable:
             add_at(total, self.slices[begin:end], rows.abs().double().square())
             begin = end
         return total
+
+    def leverage(self, source: RowSource, variance: torch.Tensor) -> torch.Tensor:
+        """Squared environments of all sorted entries times numbers by slice and column, without weights."""
+        grid = self._grid_of_squares(source)
+        if grid is not None:
+            return grid.times(variance)
+        step = max(1, CHUNK_BYTES[self.device.type] // (8 * source.row_entries))
+        parts = []
+        for a in range(0, len(self.order), step):
+            squares = source.rows(self.order[a : a + step]).abs().double().square()
+            parts.append((squares * variance[self.slices[a : a + step]]).sum(1))
+        return torch.cat(parts)
+
+    def _grid_of_squares(self, source: RowSource) -> CoreGrid | None:
+        direct = self._direct_flops(source)
+        return grid_for_product(self, source.squares(), direct) if len(source.parts) > 1 else None
+
+    def _direct_flops(self, source: RowSource) -> float:
+        """Of one product with rows that are formed for every entry."""
+        count, form = len(self.order), ON_DEMAND * len(self.order)
+        if source.is_table:
+            form = TABLE * math.prod(part.rows.count for part in source.parts)
+        return source.width * (2 * GATHER * count + form)
 
     def sums(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """``E^H E`` and ``E^H y`` of slices `first` to `last`; `values` come in the order of all entries."""

@@ -103,9 +103,10 @@ def solve_core(
         start = core.permute(0, *(1 + edges.index(e) for e in columns)).reshape(len(core), -1)
         if coupling is not None:
             tied = Tied(coupling, float(mean), equations.empty)
-            x, gain = _solve_tied(grams, sides, float(weight), numerical, tied, start, nonnegative)
+            x = _solve_tied(grams, sides, float(weight), numerical, tied, start, nonnegative)
             solved.append(x)
-            explained = explained + gain
+            if explain:
+                explained = explained + _explained(grams.to(x.dtype), sides.to(x.dtype), x)
             if nonnegative:
                 gram, rhs, present = (t.to(x.dtype) for t in (grams, sides, start))
                 explained_now = explained_now + _explained(gram, rhs, present)
@@ -182,17 +183,15 @@ def _solve_tied(
     tied: Tied,
     start: torch.Tensor,
     nonnegative: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Best slices where a prior ties them to each other, and by how much they lower the squared residual."""
-    gram, rhs, start = (t.to(wide_dtype(t.dtype)) for t in (grams, sides, start))
-    penalised = gram.clone()
+) -> torch.Tensor:
+    """Best slices where a prior ties them to each other."""
+    penalised = grams.to(wide_dtype(grams.dtype), copy=True)
+    rhs, start = (t.to(penalised.dtype) for t in (sides, start))
     diagonal = penalised.diagonal(dim1=1, dim2=2)
     diagonal.mul_(1.0 + numerical).add_(weight)
     # Slices without entries come from the prior alone: a ridge would pull them to zero.
     diagonal[tied.empty] = LEAST_RIDGE * tied.unit + 1e-300
     if nonnegative:
         equations = TiedEquations(penalised, rhs, tied.coupling, tied.unit)
-        x = solve_nonnegative(equations, start.reshape(1, -1)).reshape(start.shape)
-    else:
-        x = solve_coupled(penalised, rhs, tied.coupling, tied.unit, start)
-    return x, _explained(gram, rhs, x)
+        return solve_nonnegative(equations, start.reshape(1, -1)).reshape(start.shape)
+    return solve_coupled(penalised, rhs, tied.coupling, tied.unit, start)

@@ -3,6 +3,7 @@
 Phases of a run::
 
     start -> grow ... grow -> (where nothing is learned: try ... -> grow ...)
+          -> (where noise grows with the level: weigh -> grow ...)
           -> (within a budget: split -> grow ... -> exchange ... -> regrow ...)
           -> shrink and split ... -> done
 
@@ -36,10 +37,11 @@ from .blind import (
 )
 from .cuts import SVD_COPIES, CutBounds
 from .greedy import GreedySearch
-from .grow import Care, grow_once, measure, refit
+from .grow import Care, fit_network, grow_once, measure, refit
 from .knobs import KNOB_GAIN, KNOBS, RIDGE, TUNE_EVERY, HeldOutProblem, Knob, KnobChooser
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
 from .limits import Limits
+from .noise import choose_power
 from .options import GreedyOptions
 from .problem import Problem
 from .reduce import prune_once, split_closely, split_exactly, split_freely
@@ -76,10 +78,12 @@ class HeldOutState(NetworkState):
         Held-out loss of the best network, and the ridge, when a node was last split within a budget.
     tries
         Random starts of small rank so far.
+    power, pilot
+        Entries have weights by this power of the levels that this network says; None before it is chosen.
     """
 
     later: ClassVar[frozenset[str]] = frozenset(
-        {"unsplit", "unsplit_ridge", "strength", "earlier_strength", "tries"}
+        {"unsplit", "unsplit_ridge", "strength", "earlier_strength", "tries", "power", "pilot"}
     )
 
     cycles: int = 0
@@ -96,6 +100,8 @@ class HeldOutState(NetworkState):
     strength: float | None = None
     earlier_strength: float | None = None
     tries: int = 0
+    power: float | None = None
+    pilot: TensorNetwork | None = None
 
 
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
@@ -106,6 +112,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, HeldOutState(), problem.context, start)
         self._first = {knob.name: knob.read(problem.objective) for knob in KNOBS}
+        self._weighed: tuple[TensorNetwork, HeldOut] | None = None
 
     @property
     def answer(self) -> Fitted | None:
@@ -136,10 +143,25 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     def _at(self, *values: float | None) -> HeldOutProblem:
         """The problem with other values of the knobs; None for the first ones."""
-        objective = self.problem.objective
+        objective = self._data
         for knob, value in zip(KNOBS, values, strict=True):
             objective = objective if value is None else knob.turn(objective, value)
         return replace(self.problem, objective=objective)
+
+    @property
+    def _data(self) -> HeldOut:
+        """The data with the weights in use; made once, as sweeps keep tables and graphs of it."""
+        pilot = self.state.pilot
+        if pilot is None:
+            return self.problem.objective
+        if self._weighed is None or self._weighed[0] is not pilot:
+            self._weighed = pilot, self.weighed(self.problem.objective)
+        return self._weighed[1]
+
+    def weighed(self, data: HeldOut) -> HeldOut:
+        """The same or more data with the weights that were chosen."""
+        pilot, power = self.state.pilot, self.state.power
+        return data if pilot is None or not power else data.weighed(pilot, power)
 
     @property
     def _phases(self) -> Mapping[str, Callable[[], None]]:
@@ -147,6 +169,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             "start": self._start,
             "grow": self._grow,
             "try": self._try,
+            "weigh": self._weigh,
             "exchange": self._exchange,
             "regrow": self._regrow,
             "shrink": self._shrink,
@@ -156,7 +179,10 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     def _start(self) -> None:
         state, is_random = self.state, self.start.init is None
-        state.current = self._fit_first(RANK_ONE_SWEEPS if is_random else None)
+        network = self.start.first(self.problem.objective.dims, self.context.generator)
+        if state.power is None and self.problem.power is not None:
+            state.power, state.pilot = self.problem.power, network if self.problem.power else None
+        state.current = fit_network(self._now, network, sweeps=RANK_ONE_SWEEPS if is_random else None)
         if is_random:
             self._try_ones()
         self._tune()
@@ -238,6 +264,20 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             trial = self.current
         self._record("try", fitted=trial)
 
+    def _weigh(self) -> None:
+        """Let entries whose noise is larger count less, as far as held-out ones allow; then grow on."""
+        state, pilot, reason = self.state, self.best.network, self.state.outcome
+        chosen = choose_power(self._now, self.best)
+        state.power, state.outcome = 0.0, None
+        if chosen is None:
+            assert reason is not None
+            self._end_growth(reason)
+            return
+        state.current, state.power = chosen
+        state.best, state.pilot, state.stale, state.gains = state.current, pilot, 0, {}
+        self._record("weigh")
+        state.phase = "grow"
+
     @property
     def _is_near_budget(self) -> bool:
         """Whether two growths without a gain are enough to stop."""
@@ -282,6 +322,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state = self.state
         if self._is_blind:
             state.phase, state.outcome = "try", reason
+            return
+        if state.power is None and self.problem.holds_out and not self._is_reached(self.best):
+            state.phase, state.outcome = "weigh", reason
             return
         is_no_better = state.unsplit is not None and self.best.measure >= state.unsplit
         if is_no_better:  # the last split led to nothing

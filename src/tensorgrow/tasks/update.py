@@ -198,6 +198,7 @@ class NewData:
             other.renewed = renewed
             options = options.replace(least_sweeps=max(WARM_SWEEPS, options.least_sweeps))
         other.request = replace(task.request, init=network, options=options)
+        other.noise_power = member.info.get("noise_power", 0.0)
         other.structure = None if may_grow else network.structure
         return other
 

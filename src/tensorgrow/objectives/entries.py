@@ -28,7 +28,8 @@ SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Held-out entries from which their standard error says something.
 ENOUGH = 25
-# Levels below this share of the known values, or of their mean, count as that much: weights stay within reason.
+# Levels below this quantile of the known values, or this share of their mean, count as that much, so that
+# weights stay within reason.
 LOW_SHARE = 0.05
 # Numbers held while entries of the network are computed: on the CPU they stay in cache.
 VALUE_ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 23}

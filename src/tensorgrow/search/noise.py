@@ -20,8 +20,6 @@ from .state import Fitted
 
 # Powers of the level that are tried, in turn.
 STEP, LARGEST = 0.25, 2.0
-# Noise that grows less than this says nothing of counts: weights would hardly differ from one.
-LEAST_POWER = 0.5
 # Held-out entries that can tell how noise grows.
 LEAST_ENTRIES = 100
 # What cannot be told from the least squared error, in standard errors of the difference.
@@ -40,8 +38,6 @@ def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float
         return None
     values, levels = pairs[0], data.levels(pairs[1])
     grows = noise_power(values - pairs[1], levels)
-    if grows < LEAST_POWER:
-        return None
     chosen, best, power = None, _refit(problem, fitted), 0.0
     rest = _residuals(problem, best, values)
     least, likely = rest.square(), deviance(rest, levels, grows)

@@ -36,8 +36,8 @@ from .uncertainty import assess
 FEW_ENTRIES = 100_000
 # So many values none of which is negative tell that others are not: at most 3 % are, by 19 chances of 20.
 LEAST_POSITIVE = 100
-# Values that are exactly the smallest or the largest one, and their share, which say that it is a bound: counts
-# of which zeros are missing, ratings, clipped pixels. Taxis have 19 % ones, car parks no such value.
+# Values that are exactly the smallest or the largest one, and their share, which say that it is a bound: of
+# counts without zeros, ratings, clipped pixels. Taxis have 19 % ones, car parks no such value.
 LEAST_PILED, PILED = 20, 0.02
 
 

@@ -22,15 +22,13 @@ from .state import Fitted
 STEP, LARGEST = 0.25, 2.0
 # Held-out entries that can tell how noise grows.
 LEAST_ENTRIES = 100
-# What cannot be told from the least squared error, in standard errors of the difference.
-SLACK = 1.0
 
 
 def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float] | None:
     """Refit a network with weights from its own levels; return it with the power, or None for no weights.
 
-    The largest power up to that of the noise, for as long as each raises the likelihood of held-out entries,
-    and none their squared error measurably.
+    The largest power up to that of the noise, as long as none raises the squared error of held-out entries by
+    more than a standard error.
     """
     data, structure = problem.objective, fitted.network.structure
     pairs = data.held_out_pairs(structure, data.to_arrays(fitted.network))
@@ -39,17 +37,16 @@ def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float
     values, levels = pairs[0], data.levels(pairs[1])
     grows = noise_power(values - pairs[1], levels)
     chosen, best, power = None, _refit(problem, fitted), 0.0
-    rest = _residuals(problem, best, values)
-    least, likely = rest.square(), deviance(rest, levels, grows)
+    least = _residuals(problem, best, values).square()
     while power < grows and not problem.context.is_out_of_time:
         power += STEP
         trial = _refit(replace(problem, objective=data.weighed(fitted.network, power)), best)
-        rest = _residuals(problem, trial, values)
-        more, now = rest.square() - least, deviance(rest, levels, grows)
-        if float(more.mean()) > SLACK * float(more.std()) / math.sqrt(len(more)) or now >= likely:
+        squares = _residuals(problem, trial, values).square()
+        more = squares - least
+        if float(more.mean()) > float(more.std()) / math.sqrt(len(more)):
             break
-        likely, best, chosen = now, trial, (trial, power)
-        least = rest.square() if float(more.mean()) < 0.0 else least
+        best, chosen = trial, (trial, power)
+        least = squares if float(more.mean()) < 0.0 else least
     return chosen
 
 

@@ -182,7 +182,7 @@ class ObservedLeastSquares(ListedLeastSquares):
         self, structure: Structure, arrays: Sequence[Array]
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         held = self.index.held_out
-        if self.index.scale is not None or self.dtype.is_complex or not len(held):
+        if self.index.scale is not None or self.dtype.is_complex or len(held) < ENOUGH:
             return None
         found = self._at(self.index.held_out_entries, structure, arrays)
         return self.values[held].double(), found.double()

@@ -1,8 +1,8 @@
 """What comes back: the network, its errors, what it says of entries, and the error-size path."""
 
 from .accuracy import ERROR_NAMES, ErrorKind, Errors
-from .path import PathPoint, add_to_path, best_on_path, pack_path, unpack_path
 from .outcome import RESULT_KIND, Result
+from .path import PathPoint, add_to_path, best_on_path, pack_path, unpack_path
 
 __all__ = [
     "ERROR_NAMES",

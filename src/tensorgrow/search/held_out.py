@@ -564,7 +564,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _smallest_of_the_best(self) -> Fitted:
         """The smallest network on the path that is as good as the best."""
         problem = self._now
-        if not problem.holds_out:
+        if not problem.holds_out or self.state.pilot is not None:  # some of the path have other weights
             return self.best
         most = self._acceptable(self.best.measure) / problem.scale
         point = best_on_path(self.state.path, most, problem.max_parameters)

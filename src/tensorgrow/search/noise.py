@@ -19,41 +19,40 @@ from .knobs import FINE_SWEEPS, FINE_TOLERANCE, HeldOutProblem
 from .state import Fitted
 
 # Powers of the level that are tried, in turn.
-STEP, LARGEST = 0.25, 2.0
-# Held-out entries that can tell how noise grows.
-LEAST_ENTRIES = 100
+POWERS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 
 
 def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float] | None:
     """Refit a network with weights from its own levels; return it with the power, or None for no weights.
 
-    The largest power up to that of the noise, as long as none raises the squared error of held-out entries by
-    more than a standard error.
+    The largest power up to that of the noise, for as long as each raises the likelihood of held-out entries,
+    and none their squared error by more than a standard error.
     """
     data, structure = problem.objective, fitted.network.structure
     pairs = data.held_out_pairs(structure, data.to_arrays(fitted.network))
-    if pairs is None or len(pairs[0]) < LEAST_ENTRIES:
+    if pairs is None:
         return None
     values, levels = pairs[0], data.levels(pairs[1])
     grows = noise_power(values - pairs[1], levels)
-    chosen, best, power = None, _refit(problem, fitted), 0.0
-    least = _residuals(problem, best, values).square()
-    while power < grows and not problem.context.is_out_of_time:
-        power += STEP
-        trial = _refit(replace(problem, objective=data.weighed(fitted.network, power)), best)
-        squares = _residuals(problem, trial, values).square()
-        more = squares - least
-        if float(more.mean()) > float(more.std()) / math.sqrt(len(more)):
+    chosen, best = None, _refit(problem, fitted)
+    rest = _residuals(problem, best, values)
+    least, likely = rest.square(), deviance(rest, levels, grows)
+    for power in POWERS:
+        if power > grows or problem.context.is_out_of_time:
             break
-        best, chosen = trial, (trial, power)
-        least = squares if float(more.mean()) < 0.0 else least
+        trial = _refit(replace(problem, objective=data.weighed(fitted.network, power)), best)
+        rest = _residuals(problem, trial, values)
+        more, now = rest.square() - least, deviance(rest, levels, grows)
+        if float(more.mean()) > float(more.std()) / math.sqrt(len(more)) or now >= likely:
+            break
+        best, likely, chosen = trial, now, (trial, power)
+        least = rest.square() if float(more.mean()) < 0.0 else least
     return chosen
 
 
 def noise_power(residuals: torch.Tensor, levels: torch.Tensor) -> float:
     """The power of the level that the variance of residuals grows with, by maximum likelihood."""
-    powers = [STEP * k for k in range(1 + round(LARGEST / STEP))]
-    return min(powers, key=lambda power: deviance(residuals, levels, power))
+    return min((0.0, *POWERS), key=lambda power: deviance(residuals, levels, power))
 
 
 def deviance(residuals: torch.Tensor, levels: torch.Tensor, power: float) -> float:

@@ -36,9 +36,9 @@ from .uncertainty import assess
 FEW_ENTRIES = 100_000
 # So many values none of which is negative tell that others are not: at most 3 % are, by 19 chances of 20.
 LEAST_POSITIVE = 100
-# Values that are exactly the smallest or the largest one, and their share, which say that it is a bound: of
-# counts without zeros, ratings, clipped pixels. Taxis have 19 % ones, car parks no such value.
-LEAST_PILED, PILED = 20, 0.02
+# Share of values that are exactly the smallest or the largest one from which that is a bound: counts without
+# zeros, ratings, clipped pixels. Taxis have 19 % ones, car parks no such value.
+PILED = 0.02
 
 
 class EntryTask(ObservationTask):
@@ -297,7 +297,7 @@ def _with_bounds(request: Request, loss: EntryLoss, seen: Observations) -> Reque
 def _end_of(values: torch.Tensor, value: torch.Tensor) -> float | None:
     """The smallest or largest of some values, if so many have it that none can lie beyond."""
     same = int((values == value).sum())
-    is_end = same >= LEAST_PILED and same >= PILED * len(values) and same < len(values)
+    is_end = max(PILED * len(values), LEAST_POSITIVE / 5) <= same < len(values)
     return float(value) if is_end else None
 
 

@@ -51,8 +51,13 @@ def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float
 
 
 def noise_power(residuals: torch.Tensor, levels: torch.Tensor) -> float:
-    """The power of the level that the variance of residuals grows with, by maximum likelihood."""
-    return min((0.0, *POWERS), key=lambda power: deviance(residuals, levels, power))
+    """The power of the level that the variance of residuals grows with, by maximum likelihood.
+
+    0 where that is not likelier than equal variances by 2, the 95 % quantile of chance.
+    """
+    found = min(POWERS, key=lambda power: deviance(residuals, levels, power))
+    gain = deviance(residuals, levels, 0.0) - deviance(residuals, levels, found)
+    return found if len(levels) * gain > 2.0 else 0.0
 
 
 def deviance(residuals: torch.Tensor, levels: torch.Tensor, power: float) -> float:

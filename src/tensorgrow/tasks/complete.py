@@ -122,8 +122,8 @@ def complete(
     names
         Names of the axes; by default the index columns of a table, or as for `decompose`.
     bounds
-        As for `decompose`. By default predictions are not negative where no known value is, nor beyond the
-        smallest or largest known value where 2 % of all have it; ``(-math.inf, math.inf)`` lets them be.
+        As for `decompose`. By default predictions are not below the smallest known value where none is
+        negative; ``(-math.inf, math.inf)`` lets them be.
     edges, split_nodes, effort, init, random_state, device, dtype, memory_limit
         As for `decompose`. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR completion. With
         ``random_state=None`` the same entries are held out each time.

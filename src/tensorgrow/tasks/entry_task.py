@@ -34,11 +34,9 @@ from .uncertainty import assess
 # Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
 # the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
 FEW_ENTRIES = 100_000
-# So many values none of which is negative tell that others are not: at most 3 % are, by 19 chances of 20.
+# So many values none of which is negative tell that others are not: at most 3 % are, by 19 chances of 20. The
+# same holds of values below the smallest one.
 LEAST_POSITIVE = 100
-# Share of values that are exactly the smallest or the largest one from which that is a bound: counts without
-# zeros, ratings, clipped pixels. Taxis have 19 % ones, car parks no such value.
-PILED = 0.02
 
 
 class EntryTask(ObservationTask):
@@ -282,23 +280,15 @@ def _with_neighbours(request: Request, gaps: Gaps | None, seen: Observations) ->
 
 
 def _with_bounds(request: Request, loss: EntryLoss, seen: Observations) -> Request:
-    """Where nothing is said of bounds, predictions are not below or above a value that known ones pile up at.
+    """Where nothing is said of bounds and no known value is negative, predictions are not below the least.
 
-    Nor are they negative where no known value is.
+    Of entries that are missing at random, one among as many as are known is smaller still.
     """
     if request.bounds is not None or type(loss).mean is not EntryLoss.mean or seen.values.is_complex():
         return request
-    least, most = (_end_of(seen.values, value) for value in (seen.values.min(), seen.values.max()))
-    if least is None and len(seen) >= LEAST_POSITIVE and not bool((seen.values < 0.0).any()):
-        least = 0.0
-    return request if least is None and most is None else replace(request, bounds=(least, most))
-
-
-def _end_of(values: torch.Tensor, value: torch.Tensor) -> float | None:
-    """The smallest or largest of some values, if so many have it that none can lie beyond."""
-    same = int((values == value).sum())
-    is_end = max(PILED * len(values), LEAST_POSITIVE / 5) <= same < len(values)
-    return float(value) if is_end else None
+    if len(seen) < LEAST_POSITIVE or bool((seen.values < 0.0).any()):
+        return request
+    return replace(request, bounds=(float(seen.values.min()), None))
 
 
 def _in_digits(positions: torch.Tensor, how: Tensorization) -> torch.Tensor:

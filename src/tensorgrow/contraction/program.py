@@ -20,12 +20,14 @@ import torch
 from ..structure import Structure
 from .arrangement import Arrangement, arrange_product, arrange_square, keep_result
 from .paths import find_path
-from .strided import Runs, is_worthwhile, product_by_runs, runs_of
+from .strided import LARGE, Runs, is_worthwhile, product_by_runs, runs_of
 
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
 # Entries copied into matrix order from which other orders are looked for: a millisecond's worth.
 MANY_COPIES = 1.0e6
+# Entries of operands and result up to which one product keeps its orders then: a copy takes microseconds.
+FEW_COPIES = 2_000
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
 Update = Callable[[int, Any, Array], Array]
@@ -167,8 +169,9 @@ class Program:
             self.copies += m * k
         if perm_b is not None and not _is_view(perm_b, shared):
             self.copies += k * n
-            summed = want_b[:shared]
-            runs = runs_of([(x in summed, size[x]) for x in lb])
+            if k * n >= LARGE:
+                summed = want_b[:shared]
+                runs = runs_of([(x in summed, size[x]) for x in lb])
         shape = tuple([size[x] for x in (*want_a[:left], *want_b[shared:])])
         return (
             MATMUL, self.slot[out], self.slot[a], self.slot[b], perm_a, (m, k), perm_b, (k, n), shape, runs
@@ -330,6 +333,9 @@ class Program:
             elif op in (MATMUL, SELF):
                 a, b = read
                 la, lb = self.legs[a], self.legs[b]
+                near = (slot, self.slot[a], self.slot[b])
+                if max(self._slot_entries[s] for s in near) <= FEW_COPIES and orders.keys().isdisjoint(near):
+                    continue
                 if slot in fixed:
                     best = keep_result(la, lb, legs)
                 else:

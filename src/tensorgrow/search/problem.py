@@ -52,6 +52,10 @@ class Problem:
         """Whether a sweep, and scoring `edges` in one go, stay within the memory limit."""
         return self.objective.memory_needed(structure, edges) <= self.memory_limit
 
+    def admits(self, structure: Structure) -> bool:
+        """Whether the bounds, where there are some, allow a structure to reach the error target."""
+        return self.bounds is None or self.bounds.admits(structure)
+
     @property
     def is_exact(self) -> bool:
         """Whether the error target asks for an exact representation."""

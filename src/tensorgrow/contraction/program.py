@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -138,20 +137,20 @@ class Program:
         size = self.sizes
         in_b = set(lb)
         in_a = set(la)
-        free_a = [x for x in la if x not in in_b]
-        free_b = [x for x in lb if x not in in_a]
-        m = math.prod([size[x] for x in free_a])
-        n = math.prod([size[x] for x in free_b])
+        free_a = tuple([x for x in la if x not in in_b])
+        free_b = tuple([x for x in lb if x not in in_a])
+        entries = self._slot_entries
         k = math.prod([size[x] for x in la if x in in_b])
+        m, n = entries[self.slot[a]] // k, entries[self.slot[b]] // k
         swap = m > n  # the small operand on the left: a large right operand is then read in storage order
         if wanted in ((*free_a, *free_b), (*free_b, *free_a)):
             swap = wanted != (*free_a, *free_b)
         if swap:
             a, b, la, lb, free_a, free_b, m, n = b, a, lb, la, free_b, free_a, n, m
-        shared = [x for x in lb if x in in_a and x in in_b]
-        out = self._register((*free_a, *free_b))
+        shared = tuple([x for x in lb if x in in_a and x in in_b])
+        out = self._register(free_a + free_b, entries=m * n)
         self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
-        self._emit(self._product(out, a, b, (*free_a, *shared), (*shared, *free_b), len(shared)), out, a, b)
+        self._emit(self._product(out, a, b, free_a + shared, shared + free_b, len(shared)), out, a, b)
         return out
 
     def _product(
@@ -160,10 +159,10 @@ class Program:
         """Instruction for a product of operands with their legs in these orders, `shared` of them summed."""
         size, la, lb = self.sizes, self.legs[a], self.legs[b]
         left = len(want_a) - shared
-        m, k = math.prod([size[x] for x in want_a[:left]]), math.prod([size[x] for x in want_b[:shared]])
-        n = math.prod([size[x] for x in want_b[shared:]])
-        perm_a = None if want_a == la else tuple(la.index(x) for x in want_a)
-        perm_b = None if want_b == lb else tuple(lb.index(x) for x in want_b)
+        rows, columns = [size[x] for x in want_a[:left]], [size[x] for x in want_b[shared:]]
+        m, n, k = math.prod(rows), math.prod(columns), math.prod([size[x] for x in want_b[:shared]])
+        perm_a = None if want_a == la else tuple(map(la.index, want_a))
+        perm_b = None if want_b == lb else tuple(map(lb.index, want_b))
         runs: Runs | None = None
         if perm_a is not None and not _is_view(perm_a, left):
             self.copies += m * k
@@ -172,7 +171,7 @@ class Program:
             if k * n >= LARGE:
                 summed = want_b[:shared]
                 runs = runs_of([(x in summed, size[x]) for x in lb])
-        shape = tuple([size[x] for x in (*want_a[:left], *want_b[shared:])])
+        shape = (*rows, *columns)
         return (
             MATMUL, self.slot[out], self.slot[a], self.slot[b], perm_a, (m, k), perm_b, (k, n), shape, runs
         )  # fmt: skip
@@ -209,7 +208,7 @@ class Program:
     def _square(self, out: int, a: int, free: tuple[int, ...], shared: tuple[int, ...]) -> tuple[Any, ...]:
         """Instruction for a self-product with the legs in these orders."""
         size, la = self.sizes, self.legs[a]
-        perm = tuple(la.index(x) for x in (*free, *shared))
+        perm = tuple(map(la.index, (*free, *shared)))
         m, n = math.prod([size[x] for x in free]), math.prod([size[x] for x in shared])
         if not _is_view(perm, len(free)):
             self.copies += m * n
@@ -224,7 +223,7 @@ class Program:
         """
         size = self.sizes
         pool = list(registers)
-        path = find_path([self.legs[r] for r in registers], keep, lambda leg: size[leg])
+        path = find_path([self.legs[r] for r in registers], keep, size.__getitem__)
         for k, (a, b) in enumerate(path, 1):
             wanted = tuple(keep) if in_order and k == len(path) else None
             pool.append(self.matmul(pool[a], pool[b], wanted))
@@ -375,11 +374,13 @@ class Program:
                 live -= 0 if users[memory] else self._slot_entries[memory]
         return peak
 
-    def _register(self, legs: tuple[int, ...], slot: int | None = None) -> int:
+    def _register(self, legs: tuple[int, ...], slot: int | None = None, entries: int | None = None) -> int:
         if slot is None:
             slot = self.num_slots
             self.num_slots += 1
-            self._slot_entries.append(math.prod([self.sizes[x] for x in legs]))
+            if entries is None:
+                entries = math.prod([self.sizes[x] for x in legs])
+            self._slot_entries.append(entries)
         self.legs.append(legs)
         self.slot.append(slot)
         return len(self.legs) - 1
@@ -482,5 +483,4 @@ def _are_aligned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 def _is_view(perm: tuple[int, ...], left: int) -> bool:
     """Whether grouping the permuted axes into a matrix needs no copy: both groups are runs of axes."""
-    groups = (perm[:left], perm[left:])
-    return all(all(b == a + 1 for a, b in pairwise(g)) for g in groups)
+    return all(g == tuple(range(g[0], g[0] + len(g))) for g in (perm[:left], perm[left:]) if g)

@@ -213,7 +213,7 @@ def prune_once(
     ordered = sorted(reductions, key=order)[: o.prune_candidates]
     for reduction in ordered:
         smaller = merge_internal(reduction.make(), problem.objective.nonnegative(current.network.structure))
-        if not _is_smaller(problem, smaller, current) or not problem.admits(smaller.structure):
+        if not problem.admits(smaller.structure) or not _is_smaller(problem, smaller, current):
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss
         trial = Fitted(smaller, loss)

@@ -254,6 +254,7 @@ BENCHMARK = Benchmark(
     report,
     draw,
     parts=(*MODELS, *convolutions.NETS),
+    uses=("nn.compression",),
     options=(
         DEVICE,
         Option("max_seconds", 60.0, "for the networks of one model", quick=2.0),

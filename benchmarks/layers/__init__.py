@@ -330,5 +330,6 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=("layers", "kinds", "rates"),
+    uses=("nn",),
     options=(DEVICE, Option("budget", 0.5, "seconds per case and pass, about", quick=0.05)),
 )

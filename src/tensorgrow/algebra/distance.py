@@ -15,6 +15,7 @@ import torch
 
 from ..contraction.cache import cached
 from ..structure import Edge, Structure
+from .moves import Move
 
 Edges = frozenset[Edge]
 
@@ -110,6 +111,36 @@ def _take_in(
 
 def _columns(structure: Structure, cut: Edges) -> int:
     return math.prod(structure.ranks[e] for e in cut)
+
+
+def as_train(structure: Structure, cores: Sequence[torch.Tensor]) -> Move:
+    """The same tensor as a train, its legs in the order of `factor_plan`; exact.
+
+    Whoever calls it asks that plan first how much memory it takes.
+    """
+    plan = factor_plan((structure,))
+    tensor, edges = cores[0].new_ones(1), tuple[Edge, ...]()
+    pieces: list[torch.Tensor] = []
+    ranks: dict[Edge, int] = {}
+    for place, (leg, (nodes,)) in enumerate(zip(plan.order, plan.absorbed)):
+        rows = tensor.shape[0]
+        for node in nodes:
+            tensor, edges = _multiply(tensor, edges, cores[node], structure.edges_of(node))
+        matrix = tensor.reshape(tensor.shape[0], -1)
+        basis = matrix
+        if place < len(plan.order) - 1:
+            basis, matrix = torch.linalg.qr(matrix)
+            other = plan.order[place + 1]
+            ranks[min(leg, other), max(leg, other)] = basis.shape[1]
+            tensor = matrix.reshape(matrix.shape[0], *tensor.shape[1:])
+        pieces.append(basis.reshape(rows, structure.dims[leg], -1).movedim(1, 0))
+    train = Structure(structure.dims, ranks)
+    out = list(cores[: structure.order])
+    for place, (leg, piece) in enumerate(zip(plan.order, pieces)):
+        ends = [plan.order[n] for n in (place - 1, place + 1) if 0 <= n < len(plan.order)]
+        swaps = len(ends) == 2 and ends[0] > ends[1]
+        out[leg] = (piece.mT if swaps else piece).reshape(train.core_shape(leg)).contiguous()
+    return train, out
 
 
 def joint_factor(networks: Sequence[tuple[Structure, Sequence[torch.Tensor]]]) -> torch.Tensor:

@@ -21,6 +21,10 @@ from .problem import Problem
 from .state import Fitted
 
 
+# Internal nodes up to which all sets of them are looked at for a merge: a thousand.
+MOST_SETS = 10
+
+
 @dataclass(frozen=True)
 class Reduction:
     """A smaller network, what leads to it, and its loss before any refit."""
@@ -167,7 +171,8 @@ def merge_internal(network: TensorNetwork, nonnegative: Collection[int] = ()) ->
             for k in range(structure.num_nodes)
             if k != q and (k not in nonnegative or q in nonnegative)
         ]
-        for count in range(3, len(added) + 1):
+        # There are 2^n sets: of many nodes, only small ones are looked at.
+        for count in range(3, len(added) + 1 if len(added) <= MOST_SETS else 3):
             for nodes in combinations(added, count):
                 # Absorb the highest first: lower numbers are not renamed by it.
                 plans.append(tuple((nodes[0], q) for q in reversed(nodes[1:])))
@@ -209,7 +214,9 @@ def prune_once(
 
     ordered = sorted(reductions, key=order)[: o.prune_candidates]
     for reduction in ordered:
-        smaller = merge_internal(reduction.make(), problem.objective.nonnegative(current.network.structure))
+        smaller = reduction.make()
+        if problem.merges_nodes:
+            smaller = merge_internal(smaller, problem.objective.nonnegative(current.network.structure))
         if not _is_smaller(problem, smaller, current):
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss

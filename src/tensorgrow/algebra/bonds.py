@@ -1,9 +1,9 @@
 """Edges on a cycle with fewer components, everything else fixed.
 
 Without cycles singular values tell what an edge needs (`algebra/forest`). On a cycle they do not: in a sum of
-equal networks every component of an edge weighs as much as its copies, though all but one could go. So the edge is
-opened: with ``T = sum_a X[a, a]``, the best ``T ~ sum_ab X[a, b] (U V^T)[a, b]`` is a least-squares problem for two
-small matrices, which are then multiplied into the two ends of the edge.
+equal networks every component of an edge weighs as much as its copies, though all but one could go. So the
+edge is opened: with ``T = sum_a X[a, a]``, the best ``T ~ sum_ab X[a, b] (U V^T)[a, b]`` is a least-squares
+problem for two small matrices, which are then multiplied into the two ends of the edge.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ import torch
 from ..contraction.cache import cached
 from ..contraction.program import ResultPlan
 from ..contraction.sweeps import EnvironmentBuilder
+from ..data.devices import flops_in
 from ..structure import Edge, Structure
 from .linalg import wide_dtype
 from .moves import Move
 from .spectra import multiply_axis
-
-# Entries of the environment of an open edge, four times its rank, and arithmetic to contract it, from which on an
-# edge stays as it is: a GB with all copies, and some seconds.
-MOST_ENTRIES, MOST_FLOPS = 1 << 24, 1e10
 
 
 @cached
@@ -66,7 +63,8 @@ def _thin_once(structure: Structure, cores: Sequence[torch.Tensor], allowed: flo
         # The cheapest first: what goes there makes others cheaper.
         edge = min(waiting, key=lambda e: plans[e].program.flops * structure.rank(*e) ** 2)
         waiting.remove(edge)
-        if structure.rank(*edge) ** 4 > MOST_ENTRIES or plans[edge].program.flops > MOST_FLOPS:
+        # Environments with more entries take a GB with all copies, and more arithmetic takes seconds.
+        if structure.rank(*edge) ** 4 > 1 << 24 or plans[edge].program.flops > flops_in(1.0, wide[0].device):
             continue
         i, j = edge
         axes = structure.axis(i, j), structure.axis(j, i)
@@ -127,9 +125,7 @@ def _alternate(
     return None
 
 
-def _solve(
-    environment: torch.Tensor, whole: torch.Tensor, left: torch.Tensor
-) -> tuple[torch.Tensor, float]:
+def _solve(environment: torch.Tensor, whole: torch.Tensor, left: torch.Tensor) -> tuple[torch.Tensor, float]:
     """The best matrix for the second end when the first one has `left`, and the squared loss."""
     size, rank = left.shape
     half = torch.einsum("abcd,as->sbcd", environment, left)

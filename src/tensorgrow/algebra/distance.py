@@ -1,8 +1,9 @@
 """Norms of combinations of networks by orthogonal factorisations: no squares, so that nothing cancels.
 
-Inner products know ``||T - M||^2`` to rounding of ``||T||^2``: the error itself to about 1e-8 in double precision.
-Here the networks stand side by side as columns of one matrix, whose rows are the legs. Leg after leg is taken
-in and the rows are replaced by a triangle with the same inner products, so that errors are known to rounding.
+Inner products know ``||T - M||^2`` to rounding of ``||T||^2``: the error itself to about 1e-8 in double
+precision. Here the networks stand side by side as columns of one matrix, whose rows are the legs. Leg after
+leg is taken in and the rows are replaced by a triangle with the same inner products, so that errors are known
+to rounding.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def joint_factor(networks: Sequence[tuple[Structure, Sequence[torch.Tensor]]]) -
         matrix = torch.cat([t.reshape(t.shape[0], -1) for t in tensors], 1)
         if matrix.shape[0] > matrix.shape[1]:
             matrix = torch.linalg.qr(matrix, mode="r")[1]
-        columns = matrix.split([math.prod(s) for s in shapes], 1)
+        columns = torch.split(matrix, [math.prod(s) for s in shapes], 1)
         tensors = [c.reshape(len(matrix), *s) for c, s in zip(columns, shapes)]
     return torch.cat([t.reshape(len(t), 1) for t in tensors], 1)
 

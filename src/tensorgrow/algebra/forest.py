@@ -1,10 +1,10 @@
 """Networks without cycles: the gauge in which singular values are errors, truncation, other trees.
 
 With all cores but one orthonormal towards that one, the *centre*, its norm is that of the whole tensor. The
-singular values of the centre across one of its edges are then those of the tensor across that cut: dropping some
-of them is the best approximation there is. Two joined nodes can also share their other edges in any other way,
-and the same singular values tell which one needs the fewest parameters. Such moves lead from a train in a wrong
-order of its legs to one in the right order, and from a train to other trees.
+singular values of the centre across one of its edges are then those of the tensor across that cut: dropping
+some of them is the best approximation there is. Two joined nodes can also share their other edges in any
+other way, and the same singular values tell which one needs the fewest parameters. Such moves lead from a
+train in a wrong order of its legs to one in the right order, and from a train to other trees.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ import torch
 
 from ..structure import Edge, Structure
 from .spectra import tail_norms
-
-# Entries of two joined cores up to which other ways to share their edges are looked at: one SVD of such a matrix
-# takes about a second, and there are up to a dozen of them.
-MOST_ENTRIES = 1 << 16
 
 
 def smallest_tree(forest: Forest, each: float, generator: torch.Generator) -> Forest:
@@ -115,7 +111,9 @@ class Forest:
         cores = []
         for k, core in enumerate(self._cores):
             order = sorted(range(len(self._around[k])), key=self._around[k].__getitem__)
-            cores.append(core.permute(0, *(1 + a for a in order)).reshape(structure.core_shape(k)).contiguous())
+            cores.append(
+                core.permute(0, *(1 + a for a in order)).reshape(structure.core_shape(k)).contiguous()
+            )
         return structure, cores
 
     def spectra(self) -> Iterator[tuple[int, torch.Tensor]]:
@@ -158,12 +156,13 @@ class Forest:
     # -- one edge --------------------------------------------------------------------------------------
 
     def _reconnect(self, i: int, j: int, allowed: float, generator: torch.Generator | None = None) -> bool:
-        """Share the edges of two joined nodes anew, the centre being the first; at random with a generator."""
+        """Share the edges of two joined nodes anew, at random with a generator; the first is the centre."""
         mine, theirs = ([k for k in self._around[a] if k != b] for a, b in ((i, j), (j, i)))
         rows = [self._matrix(a, b).shape[0] for a, b in ((i, j), (j, i))]
         now = best = tuple(mine)
         joint, names = torch.empty(0), [-1, *mine, -2, *theirs]  # of its axes; -1 and -2 are the legs
-        if mine + theirs and math.prod(rows) <= MOST_ENTRIES:
+        # Of larger ones an SVD takes 0.03 s and more, and there are up to a dozen ways for every edge.
+        if mine + theirs and math.prod(rows) <= 1 << 16:
             left, right = self._in_order(i, [*mine, j]), self._in_order(j, [i, *theirs])
             joint = torch.tensordot(left, right.movedim(1, 0), 1)
             best = self._best_group(i, j, joint, names, allowed)
@@ -283,7 +282,7 @@ class Forest:
         return self._cores[node].permute(0, *(1 + self._around[node].index(k) for k in order))
 
 
-def _matricize(joint: torch.Tensor, names: list[int], group: Sequence[int]) -> torch.Tensor:
+def _matricize(joint: torch.Tensor, names: Sequence[int], group: Sequence[int]) -> torch.Tensor:
     """Two joined cores as a matrix: the first leg and a group of edges by the second leg and the others."""
     rows = [names.index(n) for n in (-1, *group)]
     columns = [names.index(-2), *(a for a, n in enumerate(names) if n >= 0 and n not in group)]

@@ -1,8 +1,8 @@
 """A target that is a network itself, contracted with the cores of another: plans per pair of structures.
 
-Where a dense target is one array that meets conjugated cores, here every conjugated core meets the core of the
-target with the same leg. What is left of both is a set of partial contractions that share no bond, so that no
-outer product is ever formed.
+Where a dense target is one array that meets conjugated cores, here every conjugated core meets the core of
+the target with the same leg. What is left of both is a set of partial contractions that share no bond, so
+that no outer product is ever formed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..structure import Edge, Structure
 from .cache import cached
@@ -47,7 +48,7 @@ class CrossBuilder(EnvironmentBuilder):
         """Contract the pairs of cores of `nodes`; cores without a leg join where that widens nothing."""
         waiting = [r for r in target if r in self.loose]
         parts = [r for r in target if r not in self.partners and r not in self.loose]
-        pairs = [(self.partners[k], self.bra(k)) for k in nodes]
+        pairs: list[Data] = [(self.partners[k], self.bra(k)) for k in nodes]
         while pairs or waiting:
             done = self._absorb_together(parts, pairs)
             joined = [r for r in waiting if self._joins(done, r)][:1]
@@ -139,7 +140,7 @@ def joint_structure(structure: Structure, target: Structure) -> Structure:
     # What is joined by a node that the network lacks is as good as joined.
     for k in target.internal_nodes:
         around = [j for j in target.neighbours[k] if j < structure.order]
-        for i, j in zip(around, around[1:]):
+        for i, j in pairwise(around):
             ranks[i, j] = ranks.get((i, j), 1) * min(target.rank(i, k), target.rank(j, k))
     return Structure((1,) * structure.order, ranks, num_nodes=structure.num_nodes)
 

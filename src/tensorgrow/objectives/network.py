@@ -25,13 +25,10 @@ from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import NodeVisits
+from .compressed import NODE_FLOPS
 from .dense import gradient_entries, solve_bytes
 from .dense_slices import DensePairProblem, PairContext
 from .slices import PairProblem
-
-# Share of the squared norm below which sums of inner products do not tell a squared loss well: they are rounded
-# at about 1e-15, so that here the loss is still known to 1e-5 of itself.
-SQUARES_TELL = 1e-10
 
 
 class NetworkLeastSquares(NodeVisits):
@@ -48,9 +45,7 @@ class NetworkLeastSquares(NodeVisits):
         Compute with NumPy instead of torch; by default on the CPU.
     """
 
-    def __init__(
-        self, target: TensorNetwork, *, careful: bool = True, use_numpy: bool | None = None
-    ) -> None:
+    def __init__(self, target: TensorNetwork, *, careful: bool = True, use_numpy: bool | None = None) -> None:
         cores = [c.detach().resolve_conj().resolve_neg() for c in target.cores]
         self.target = TensorNetwork(target.structure, cores)
         self.dims = target.structure.dims
@@ -75,7 +70,9 @@ class NetworkLeastSquares(NodeVisits):
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
         network = self.to_network(structure, arrays).to(dtype=self._wide.dtype)
         squared = self._squared_loss(network)
-        if squared > SQUARES_TELL * self.norm**2 or not self.careful:
+        # Sums of inner products are rounded at about 1e-15 of the squared norm: here they still tell the loss
+        # to 1e-5 of itself.
+        if squared > 1e-10 * self.norm**2 or not self.careful:
             return math.sqrt(max(squared, 0.0))
         both = [(n.structure, n.cores) for n in (self._wide, network)]
         factor = joint_factor(both)
@@ -150,7 +147,8 @@ class NetworkLeastSquares(NodeVisits):
     # -- cost ------------------------------------------------------------------------------------------
 
     def sweep_flops(self, structure: Structure) -> float:
-        return cross_sweep_plan(structure, self.target.structure, self.is_complex).program.cost
+        program = cross_sweep_plan(structure, self.target.structure, self.is_complex).program
+        return program.cost + NODE_FLOPS * structure.num_nodes
 
     def memory_needed(self, structure: Structure, edges: Sequence[Edge] = ()) -> int:
         target, item = self.target.structure, self.dtype.itemsize

@@ -161,9 +161,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     def _is_certified(self) -> bool:
         """Whether bounds say that no rank of the best network can be lowered."""
         bounds, best = self.problem.bounds, self.state.best
-        return (
-            bounds is not None and best is not None and not bounds.reducible_edges(best.network.structure)
-        )
+        return bounds is not None and best is not None and not bounds.reducible_edges(best.network.structure)
 
     def _cannot_grow(self) -> None:
         """No edge fits the budget, or none helps."""

@@ -1,8 +1,9 @@
 """Small networks for a target that is a network: what it needs no search for.
 
-A target may be far larger than it need be: a sum of equal networks, a train in a bad order, a circuit. Where its
-graph has no cycle, or can be laid out as a train, orthogonal factorisations find the ranks and a small tree; edges
-on cycles are thinned one by one. What comes out takes the place of the target, and is where a search starts.
+A target may be far larger than it need be: a sum of equal networks, a train in a bad order, a circuit. Where
+its graph has no cycle, or can be laid out as a train, orthogonal factorisations find the ranks and a small
+tree; edges on cycles are thinned one by one. What comes out takes the place of the target, and is where a
+search starts.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from ..solvers import ALSSettings, als
 from ..structure import Structure
 from .edges import EdgePolicy
 
+# Modes up to which growth from rank one finds better graphs for a budget than truncation does. Of random
+# states over many more, rank one explains so little that it cannot tell where to grow.
+FEW_MODES = 16
 # Seconds that factorisations of the whole target may take.
 FACTOR_SECONDS = 5.0
 
@@ -74,7 +78,7 @@ def compact(target: TensorNetwork, allowed: float, entries: float, *, keep_graph
     if forest is not None:
         forest.truncate(min(allowed, 1e-13 * len(wide.cores)))
         tree = TensorNetwork(*forest.network())
-        if is_forest(small.structure) or tree.num_parameters < small.num_parameters and not keep_graph:
+        if is_forest(small.structure) or (tree.num_parameters < small.num_parameters and not keep_graph):
             small = tree
     small = small.balanced().to(dtype=dtype)
     objective = NetworkLeastSquares(wide, careful=_is_affordable(wide, small, entries))
@@ -116,7 +120,12 @@ def merge_small(network: TensorNetwork) -> TensorNetwork:
 
 
 def propose(
-    known: Compact, max_error: float | None, max_parameters: int | None, policy: EdgePolicy, *, split_nodes: bool
+    known: Compact,
+    max_error: float | None,
+    max_parameters: int | None,
+    policy: EdgePolicy,
+    *,
+    split_nodes: bool,
 ) -> tuple[TensorNetwork, ...]:
     """Networks within the error target or the budget, smallest or best first; all keep to the policy."""
     found: dict[Structure, TensorNetwork] = {}
@@ -145,7 +154,7 @@ def _reduced(
             share = error / math.sqrt(len(structure.edges))
             moved = thin(structure, known.network.cores, share) if share > 1e-7 else None
             yield known.network if moved is None else TensorNetwork(*moved).balanced()
-    elif max_parameters is not None:
+    elif max_parameters is not None and len(known.network.structure.dims) > FEW_MODES:
         yield from _within(known, max_parameters, policy, generator)
 
 
@@ -169,27 +178,21 @@ def _truncated(network: TensorNetwork, error: float) -> TensorNetwork:
 def _within(
     known: Compact, most: int, policy: EdgePolicy, generator: torch.Generator
 ) -> Iterator[TensorNetwork]:
-    """Of networks that fit a budget the one with the lowest error, by bisection on its logarithm."""
-
-    def at(error: float) -> TensorNetwork:
-        if known.forest is not None and policy.pairs is None:
-            return _smallest(known.forest, error, generator)
-        if is_forest(known.network.structure):
-            return _truncated(known.network, error)
-        share = max(1e-7, error / math.sqrt(len(known.network.structure.edges)))
-        return TensorNetwork(*thin(known.network.structure, known.network.cores, share)).balanced()
-
+    """The network without cycles that fits a budget with the lowest error, by bisection on its logarithm."""
+    forest = known.forest if policy.pairs is None else None
+    if forest is not None:
+        forest = smallest_tree(forest, 1e-12, generator)
+    elif is_forest(known.network.structure):
+        forest = Forest(known.network.structure, known.network.cores)
+    else:
+        return
     low, high = math.log(1e-12), 0.0
-    best = None
-    for _ in range(10):
-        middle = (low + high) / 2
-        trial = at(math.exp(middle))
-        if trial.num_parameters <= most:
-            best, high = trial, middle
-        else:
-            low = middle
-    if best is not None:
-        yield best
+    for _ in range(12):
+        trial, middle = forest.copy(), (low + high) / 2
+        trial.truncate(math.exp(middle))
+        low, high = (low, middle) if trial.num_parameters <= most else (middle, high)
+    forest.truncate(math.exp(high))
+    yield TensorNetwork(*forest.network()).balanced()
 
 
 def _is_allowed(network: TensorNetwork, policy: EdgePolicy, *, split_nodes: bool) -> bool:

@@ -21,10 +21,6 @@ from .problem import Problem
 from .state import Fitted
 
 
-# Internal nodes up to which all sets of them are looked at for a merge: a thousand.
-MOST_SETS = 10
-
-
 @dataclass(frozen=True)
 class Reduction:
     """A smaller network, what leads to it, and its loss before any refit."""
@@ -171,8 +167,8 @@ def merge_internal(network: TensorNetwork, nonnegative: Collection[int] = ()) ->
             for k in range(structure.num_nodes)
             if k != q and (k not in nonnegative or q in nonnegative)
         ]
-        # There are 2^n sets: of many nodes, only small ones are looked at.
-        for count in range(3, len(added) + 1 if len(added) <= MOST_SETS else 3):
+        most = len(added) if len(added) <= 10 else 2  # there are 2^n sets: a thousand are looked at
+        for count in range(3, most + 1):
             for nodes in combinations(added, count):
                 # Absorb the highest first: lower numbers are not renamed by it.
                 plans.append(tuple((nodes[0], q) for q in reversed(nodes[1:])))

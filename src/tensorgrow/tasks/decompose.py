@@ -64,8 +64,8 @@ def decompose(
         complex. It is not modified, and `Result.to_array` answers in its kind. Arrays that are not in memory
         (zarr, dask, h5py, lazy xarray, `numpy.memmap`) are read block by block where they do not fit;
         `Blocks` says how. Or a network, for a smaller one with the same or another graph: a `TensorNetwork`,
-        the `Result` of a run, a network of quimb, or a train, ring, Tucker or CP tensor of TensorLy. Its tensor
-        is never formed.
+        the `Result` of a run, a network of quimb, or a train, ring, Tucker or CP tensor of TensorLy. Its
+        tensor is never formed.
     priors
         What is known of the axes, as for `complete`: "nonnegative" for parts that add up, for example. All
         entries are fitted as those of a completion, in memory, and nothing is held out: strengths that are
@@ -78,8 +78,8 @@ def decompose(
     max_steps, max_seconds
         Stop after so many steps, or so long.
     edges
-        Pairs of modes that may be joined: "all", "chain", "ring", or a list of pairs. A `Structure` stands for
-        its graph, internal nodes included: ``edges=network.structure`` only lowers the ranks of a network.
+        Pairs of modes that may be joined: "all", "chain", "ring", or a list of pairs. A `Structure` stands
+        for its graph, internal nodes included: ``edges=network.structure`` only lowers the ranks.
     split_nodes
         Whether internal nodes may be added; by default when `edges` is "all".
     effort

@@ -24,9 +24,6 @@ from ..structure import Structure
 from .request import Request
 from .tensor_data import TensorData
 
-# Share of the error target that removing what a target does not need may take.
-COMPACT_SHARE = 1e-3
-
 
 def as_network(x: Any) -> TensorNetwork | None:
     """Return the network that data is; None for arrays.
@@ -41,9 +38,10 @@ def as_network(x: Any) -> TensorNetwork | None:
     library = type(x).__module__.partition(".")[0]
     if library not in ("quimb", "tensorly"):
         return None
-    from .. import interop  # it lies above, with all that knows other libraries; loaded when needed
+    # What knows other libraries lies above; loaded when needed.
+    from ..interop import from_quimb, from_tensorly
 
-    return interop.from_quimb(x) if library == "quimb" else interop.from_tensorly(x)
+    return from_quimb(x) if library == "quimb" else from_tensorly(x)
 
 
 class NetworkTensor(TensorData):
@@ -78,7 +76,8 @@ class NetworkTensor(TensorData):
         """Relative error below which rounding is all that is seen."""
         nodes = self.network.structure.num_nodes
         rounding = 8.0 * nodes * torch.finfo(self.network.dtype).eps
-        return rounding if self._is_careful else max(rounding, 4.0 * math.sqrt(torch.finfo(torch.float64).eps))
+        squares = 0.0 if self._is_careful else 4.0 * math.sqrt(torch.finfo(torch.float64).eps)
+        return max(rounding, squares)
 
     @cached_property
     def _is_careful(self) -> bool:
@@ -121,7 +120,8 @@ class NetworkTensor(TensorData):
     def compact(self) -> Compact:
         """The target without what it does not need."""
         error = self.request.limits.max_error
-        allowed = max(COMPACT_SHARE * (error or 1e-6), self.least_error)
+        # So little of the error target that the search does not feel it.
+        allowed = max(1e-3 * (error or 1e-6), self.least_error)
         entries = self.memory_limit / wide_bytes(self.network)
         return compact(self.network, allowed, entries, keep_graph=isinstance(self.request.edges, Structure))
 

@@ -58,6 +58,11 @@ class CrossBuilder(EnvironmentBuilder):
                 break
         return (*parts, *waiting, *(self.partners[k] for k in rest))
 
+    def absorb_everything(self) -> int:
+        """The inner product of both networks."""
+        pairs = ((partner, self.bra(k)) for k, partner in enumerate(self.partners))
+        return self._contract(self._absorb_together((), [*pairs, *((r,) for r in self.loose)]))
+
     def arrange_target(self, target: Data, legs: tuple[int, ...]) -> int:
         return self.program.arrange(self.program.contract(target, legs), legs)
 
@@ -100,7 +105,7 @@ class CrossBuilder(EnvironmentBuilder):
             legs ^= self._legs(best)
             order.append(best)
         known: tuple[int, ...] = ()
-        most = OPTIMAL_OPERANDS // 2
+        most = (OPTIMAL_OPERANDS - 1) // 2
         for first in range(0, len(order), most):
             registers = [*known, *(r for item in order[first : first + most] for r in item)]
             known = (self._contract(registers),)
@@ -184,7 +189,6 @@ def cross_pair_plan(
 def cross_inner_plan(structure: Structure, target: Structure, is_complex: bool) -> ResultPlan:
     """``<network, target>``, from the cores of the network and the data of the target."""
     builder = CrossBuilder(structure, target, is_complex=is_complex)
-    everything = tuple(range(structure.num_nodes))
-    result = builder.arrange_target(builder.absorb_target(builder.data, everything, ()), ())
+    result = builder.absorb_everything()
     inputs = (*builder.cores, *builder.data)
     return ResultPlan(builder.program.finish([result]), inputs, result, ())

@@ -66,12 +66,13 @@ def compact(target: TensorNetwork, allowed: float, entries: float, *, keep_graph
     """
     dtype = target.dtype
     wide = target.to(dtype=wide_dtype(dtype))
-    small = wide if keep_graph else merge_small(wide)
+    merged = merge_small(wide)
+    small = wide if keep_graph else merged
     forest = None
     if is_forest(small.structure):
         forest = Forest(small.structure, small.cores)
     else:
-        small = _thinned(wide, small, allowed)
+        small = _thinned(merged, small, allowed)
         plan = factor_plan((small.structure,))
         if plan.flops <= flops_in(FACTOR_SECONDS, wide.device) and 4 * plan.peak_entries <= entries:
             forest = Forest(*as_train(small.structure, small.cores))
@@ -81,7 +82,7 @@ def compact(target: TensorNetwork, allowed: float, entries: float, *, keep_graph
         if is_forest(small.structure) or (tree.num_parameters < small.num_parameters and not keep_graph):
             small = tree
     small = small.balanced().to(dtype=dtype)
-    objective = NetworkLeastSquares(wide, careful=_is_affordable(wide, small, entries))
+    objective = NetworkLeastSquares(merged, careful=_is_affordable(merged, small, entries))
     loss = objective.loss(small.structure, objective.to_arrays(small.to(dtype=wide.dtype)))
     left_out = loss / (objective.norm or 1.0)
     return Compact(small, left_out, forest) if left_out <= allowed else Compact(target, 0.0, forest)

@@ -19,7 +19,7 @@ from ..network import TensorNetwork
 from ..objectives import LeastSquares, NetworkLeastSquares
 from ..results import Result
 from ..search import CutBounds, ForestBounds
-from ..search.proposals import FACTOR_SECONDS, Compact, compact, propose
+from ..search.proposals import FACTOR_SECONDS, Compact, compact, merge_small, propose
 from ..structure import Structure
 from .request import Request
 from .tensor_data import TensorData
@@ -82,7 +82,7 @@ class NetworkTensor(TensorData):
     @cached_property
     def _is_careful(self) -> bool:
         """Whether errors can be computed without squares."""
-        structure = self.network.structure
+        structure = self._merged.structure
         plan = factor_plan((structure, structure))
         is_fast = plan.flops <= flops_in(FACTOR_SECONDS, self.network.device)
         return is_fast and 3 * 16 * plan.peak_entries <= self.memory_limit
@@ -114,7 +114,12 @@ class NetworkTensor(TensorData):
 
     @cached_property
     def whole(self) -> NetworkLeastSquares:
-        return NetworkLeastSquares(self.network, careful=self._is_careful)
+        return NetworkLeastSquares(self._merged, careful=self._is_careful)
+
+    @cached_property
+    def _merged(self) -> TensorNetwork:
+        """The target without internal nodes that only make it larger: those of a circuit are many."""
+        return merge_small(self.network)
 
     @cached_property
     def compact(self) -> Compact:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from ..data.arrays import exponent_for, times_power
+from ..data.arrays import exponent_for, floor_exponent, largest, times_power
 from ..data.devices import check_free
 from ..structure import Edge, Structure
 from .assembly import Labelled, assemble, label_cores
@@ -229,18 +229,21 @@ def multiply(first: Operand, second: Operand) -> Move:
 def scale(structure: Structure, cores: Cores, factor: complex | torch.Tensor, exponent: int = 0) -> Move:
     """A network times ``factor * 2**exponent``.
 
-    The smallest core takes the factor. Powers of two far from one are spread over all cores, so that none of
-    them overflows or vanishes where the entries do not.
+    The smallest core takes the factor. A power of two far from one is spread over all cores so that they come
+    near each other: none of them overflows or vanishes where the entries do not.
     """
     out = list(cores)
-    smallest = min(range(len(out)), key=lambda k: out[k].numel())
     if not isinstance(factor, torch.Tensor):
         own = exponent_for(max(abs(factor.real), abs(factor.imag)))
         factor, exponent = times_power(factor, -own), exponent + own
+    if exponent:
+        sizes = [floor_exponent(largest(c)) for c in out]
+        share, more = divmod(exponent + sum(sizes), len(out))
+        out = [times_power(c, share + (k < more) - sizes[k]) for k, c in enumerate(out)]
     if isinstance(factor, torch.Tensor) or factor != 1:
+        smallest = min(range(len(out)), key=lambda k: out[k].numel())
         out[smallest] = out[smallest] * factor
-    share, more = divmod(exponent, len(out))
-    return structure, [times_power(c, share + (k < more)) for k, c in enumerate(out)]
+    return structure, out
 
 
 # -- two networks over one graph ---------------------------------------------------------------------------

@@ -30,7 +30,24 @@ Weights: TypeAlias = "Mapping[int, ArrayLike | torch.Tensor] | Sequence[ArrayLik
 class Operators(Generic[N]):
     """Arithmetic of networks: exact up to rounding, differentiable, and without forming a tensor.
 
-    Whoever inherits says how to make a network from a structure and its cores.
+    `TensorNetwork` inherits it. Both networks of an operation may have different graphs, but need one
+    precision and one device; real and complex go together. What is left without a mode is a number: a tensor
+    without axes. The page on calculus says which graph and ranks results have.
+
+    Examples
+    --------
+    >>> import tensorgrow as tg
+    >>> ring = tg.TensorNetwork.random(tg.Structure.tensor_ring((4, 5, 6), 2), random_state=0)
+    >>> train = tg.TensorNetwork.random(tg.Structure.tensor_train((4, 5, 6), 3), random_state=1)
+    >>> total = 2 * ring - train
+    >>> dict(total.structure.ranks)
+    {(0, 1): 5, (0, 2): 3, (1, 2): 3}
+    >>> total[1, ::2].shape
+    (3, 6)
+    >>> total.sum().shape, total.sum(1).shape
+    (torch.Size([]), (4, 6))
+    >>> ring.contract(train, [(0, 0), (1, 1)]).shape
+    (6, 6)
     """
 
     __slots__ = ()
@@ -69,7 +86,7 @@ class Operators(Generic[N]):
         """
         if isinstance(other, Operators):
             return self._make(*arithmetic.add(*self._pair(other, "add")))
-        factor = _number(other)
+        factor = _number(other, self.cores[0])
         if factor is None:
             return NotImplemented
         if isinstance(factor, complex) and factor == 0:  # `sum` of networks begins with 0
@@ -84,8 +101,9 @@ class Operators(Generic[N]):
 
     def __sub__(self, other: object) -> N:
         if isinstance(other, Operators):
-            return self.__add__(other * -1)
-        number = _number(other)
+            mine, theirs = self._pair(other, "subtract")
+            return self._make(*arithmetic.add(mine, arithmetic.scale(*theirs, -1.0)))
+        number = _number(other, self.cores[0])
         return NotImplemented if number is None else self.__add__(-number)
 
     def __rsub__(self, other: object) -> N:
@@ -99,7 +117,7 @@ class Operators(Generic[N]):
         """
         if isinstance(other, Operators):
             return self._make(*arithmetic.multiply(*self._pair(other, "multiply")))
-        factor = _number(other)
+        factor = _number(other, self.cores[0])
         return NotImplemented if factor is None else self._times(factor)
 
     __rmul__ = __mul__
@@ -111,7 +129,7 @@ class Operators(Generic[N]):
                 "a network cannot be divided by a network: the quotient of two networks is none in general; "
                 "approximate it from its entries, or divide the tensors of `to_dense`"
             )
-        divisor = _number(other)
+        divisor = _number(other, self.cores[0])
         if divisor is None:
             return NotImplemented
         if divisor == 0:
@@ -190,6 +208,17 @@ class Operators(Generic[N]):
         -------
         TensorNetwork or torch.Tensor
             Over the modes that stay; a number where none does.
+
+        Examples
+        --------
+        The integral of ``exp(-x) y`` over the unit square.
+
+        >>> points, weights = np.polynomial.legendre.leggauss(10)
+        >>> points, weights = (1 + points) / 2, weights / 2
+        >>> from tensorgrow import Structure, TensorNetwork
+        >>> net = TensorNetwork(Structure.rank_one((10, 10)), [np.exp(-points), points])
+        >>> round(float(net.integrate([weights, weights])), 9)
+        0.316060279
         """
         if not isinstance(weights, Mapping):
             if len(weights) != self.ndim:
@@ -238,7 +267,10 @@ class Operators(Generic[N]):
         return self._make(*legs.merge(*self._operand, merged))
 
     def split_mode(self, mode: int, sizes: Sequence[int]) -> N:
-        """Make several modes of one, in its place, the last of them the fastest: a reshape of the tensor."""
+        """Make several modes of one, in its place, the last of them the fastest: a reshape of the tensor.
+
+        The largest of them stays with the core; each of the others gets a node of its own, an identity.
+        """
         (k,) = legs.parse_modes([mode], self.ndim)
         parts = [check_whole("a size", n) for n in sizes]
         if not parts or math.prod(parts) != self.shape[k]:
@@ -321,17 +353,21 @@ def _as_factor(
     return factor.to(cores[0]), (structure, cores)
 
 
-def _number(value: object) -> complex | torch.Tensor | None:
-    """A number as a complex one, a tensor without axes as it is; None for what is no array either."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+def _number(value: object, like: torch.Tensor) -> complex | torch.Tensor | None:
+    """A number as a complex one, with a gradient as a tensor like a core; None for other objects."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        if value.ndim > 0:
+            raise DataError(
+                f"a network cannot be combined with an array of shape {tuple(value.shape)}; make a network "
+                "of it (`tensorgrow.decompose`), or compute with the tensor of `to_dense`"
+            )
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            dtype = like.dtype.to_complex() if value.is_complex() else like.dtype.to_real()
+            return value.to(like.device, dtype)
         value = value.item()
-    if isinstance(value, np.ndarray | torch.Tensor) and value.ndim > 0:
-        raise DataError(
-            f"a network cannot be combined with an array of shape {tuple(value.shape)}; make a network of it "
-            "(`tensorgrow.decompose`), or compute with the tensor of `to_dense`"
-        )
-    if not isinstance(value, Complex | torch.Tensor):
+    if not isinstance(value, Complex):
         return None
-    if not cmath.isfinite(complex(value)):
+    number = complex(value)
+    if not cmath.isfinite(number):
         raise DataError(f"a network cannot be combined with {value}; the number must be finite")
-    return value if isinstance(value, torch.Tensor) else complex(value)
+    return number

@@ -6,7 +6,7 @@ from .cross import CrossPlan, cross_data, cross_inner_plan, cross_pair_plan, cro
 from .dimension_tree import best_tree, leaves
 from .features import product_plan
 from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
-from .program import Array, GramParts, ResultPlan, Update, whole_gram
+from .program import Array, Gram, GramParts, ResultPlan, Update, whole_gram
 from .rows.sets import Entries, RowSet
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
@@ -18,6 +18,7 @@ __all__ = [
     "Array",
     "CrossPlan",
     "Entries",
+    "Gram",
     "GramParts",
     "GramPlan",
     "PairEnvironment",

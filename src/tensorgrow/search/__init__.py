@@ -1,6 +1,6 @@
 """Searches for structures: their problems, options, limits, states and moves."""
 
-from .cuts import CutBounds
+from .cuts import CutBounds, ForestBounds
 from .edges import EdgePolicy, Edges
 from .fixed_structure import FitProblem, FitSearch
 from .gradient import GradientProblem, GradientSearch, fit_by_gradient
@@ -24,6 +24,7 @@ __all__ = [
     "FitProblem",
     "FitSearch",
     "Fitted",
+    "ForestBounds",
     "GradientProblem",
     "GradientSearch",
     "GreedyOptions",

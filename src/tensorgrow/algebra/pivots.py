@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-# A residual column shorter than this share of the longest column is rounding.
-ROUNDING = 1e-12
+# A residual smaller than this share of what it is left of is rounding.
+ROUNDING = 1e-13
 
 
 def find_pivots(matrix: torch.Tensor, tolerance: float, *, first: int = 0) -> tuple[list[int], list[int]]:
@@ -14,7 +14,7 @@ def find_pivots(matrix: torch.Tensor, tolerance: float, *, first: int = 0) -> tu
     Parameters
     ----------
     tolerance
-        Entries of the residual up to this size count as zero.
+        Entries of the residual up to this size count as zero, as does rounding.
     first
         So many of the first rows and columns are pivots whatever they hold; their block must be regular.
 
@@ -24,6 +24,7 @@ def find_pivots(matrix: torch.Tensor, tolerance: float, *, first: int = 0) -> tu
         As many rows as columns; those that must be pivots come first.
     """
     rest = matrix.clone()
+    least = max(tolerance, ROUNDING * float(matrix.abs().max()))
     if first:
         head = matrix[:first, :first]
         rest -= matrix[:, :first] @ torch.linalg.solve(head, matrix[:first])
@@ -33,7 +34,7 @@ def find_pivots(matrix: torch.Tensor, tolerance: float, *, first: int = 0) -> tu
         sizes = rest.abs()
         place = int(sizes.argmax())
         i, j = divmod(place, rest.shape[1])
-        if not float(sizes[i, j]) > tolerance:
+        if not float(sizes[i, j]) > least:
             break
         rows.append(i)
         columns.append(j)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -62,11 +62,11 @@ class Evaluations:
 
     Attributes
     ----------
-    before_batch
-        Called before every batch; what it raises ends the evaluation, and what was evaluated stays.
+    after_batch
+        Called between batches; what it raises ends the evaluation, and what was evaluated stays.
     """
 
-    before_batch: Callable[[], None] | None = None
+    after_batch: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -144,13 +144,12 @@ class Evaluations:
         if isinstance(self.workers, int):
             size = min(size, -(-len(points) // self.workers))
         chunks = [points[k : k + size] for k in range(0, len(points), size)]
-        for chunk, answer in zip(chunks, self._answers(chunks)):
-            if self.before_batch is not None and len(self):
-                self.before_batch()
+        for number, answer in enumerate(self._answers(chunks), 1):
             if isinstance(answer, Exception):
-                self._find_failure(chunk, answer)
-            else:
-                self._take(chunk, answer)
+                self._find_failure(chunks[number - 1], answer)
+            self._take(chunks[number - 1], answer)
+            if self.after_batch is not None and number < len(chunks):
+                self.after_batch()
 
     def _answers(self, chunks: Sequence[Points]) -> Iterator[Any]:
         """What the function returns for every chunk, or the error it raises."""
@@ -166,7 +165,7 @@ class Evaluations:
             return points.copy()  # the function may do with it what it likes
         return np.stack([grid[points[:, k]] for k, grid in enumerate(self.grids)], 1)
 
-    def _find_failure(self, points: Points, error: Exception) -> None:
+    def _find_failure(self, points: Points, error: Exception) -> NoReturn:
         """Evaluate points one by one after an error, to keep what can be kept, and name the culprit."""
         for k in range(len(points) if len(points) > 1 else 0):
             (answer,) = self._answers([points[k : k + 1]])
@@ -174,9 +173,11 @@ class Evaluations:
                 error, points = answer, points[k : k + 1]
                 break
             self._take(points[k : k + 1], answer)
-        where = self._name(points[0]) if len(points) == 1 else f"{len(points)} points at once, one of them " + (
-            self._name(points[0]) + ", though at none of them alone"
-        )
+        where = self._name(points[0])
+        if len(points) > 1:
+            where = (
+                f"{len(points)} points at once, though at none of them alone; the first of them is {where}"
+            )
         raise DataError(
             f"f raised {type(error).__name__} at {where}: {error}. {counted(len(self), 'evaluation')} before "
             "it are kept where there is a checkpoint"
@@ -227,5 +228,5 @@ def _call(function: Callable[[Any], Any], points: Values) -> Any:
     """What a function returns, or the error it raises."""
     try:
         return function(points)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a user's function raises
         return error

@@ -4,12 +4,12 @@ Phases of a run::
 
     start -> grid -> cross ... cross -> done
 
-*Start*: random points, the fibres through the largest of them, and the network of rank one that these give. *Grid*:
-all of a small part of the grid, the graph of it by the search on full data, and fibres that extend it to the whole
-(`SubGrid`); the part gets another point where they show that it is too small. *Cross*: where that does not do, a
-cross approximation along the tree that the part asks for (`Skeleton`), through the points of the largest
-residuals. Random points that no choice has seen judge every network and decide when to stop. Evaluations are never
-undone: a move that is broken off is made again from them.
+*Start*: random points, the fibres through the largest of them, and the network of rank one that these give.
+*Grid*: all of a small part of the grid, the graph of it by the search on full data, and fibres that extend it
+to the whole (`SubGrid`). *Cross*: where the part is too small for that, a cross approximation along the tree
+that it asks for (`Skeleton`), through the points of the largest residuals. Random points that no choice has
+seen judge every network and decide when to stop. Evaluations are never undone: a move that is broken off is
+made again from them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations
-from typing import Any
 
 import torch
 
@@ -39,22 +37,31 @@ from .problem import Problem
 from .search import Context, NetworkSearch, Start
 from .skeleton import Skeleton
 from .state import Fitted, Json, NetworkState
-from .sub_grid import Doubt, Pivots, SubGrid, all_points, fibre, spread
+from .sub_grid import Pivots, SubGrid, all_points, fibre, spread
 from .trees import TreeNode, expected_tree, linked_tree
 
-# Points of the part of a grid at first, and at most when it grows.
-FIRST_PART, LARGEST_PART = 1000, 1500
-# Points per axis of that part at first, at most.
-FIRST_PER_AXIS = 4
+# Points of the part of a grid: what is wanted, and what two points per axis may take.
+USUAL_PART, LARGEST_PART = 750, 1024
+# Points per axis of that part at most.
+MOST_PER_AXIS = 4
 # Shares of the error target: what the network of the part, its extension along one axis, and the pivots of a
 # cross approximation may leave.
 PART_SHARE, FIBRE_SHARE, PIVOT_SHARE = 0.05, 0.3, 0.1
 # The least relative error that values in double precision can be asked for.
 LEAST_ERROR = 1e-13
-# Contexts in which pairs of axes are compared where the part would be too large: four tell rank two from more.
+# Contexts in which pairs of axes are compared where the part would be too large: four tell rank two from
+# more.
 CONTEXTS = 4
-# Share of the points of a judgement that are drawn after every growth; the rest only for one that may be the last.
+# Share of the points of a judgement that are drawn after every growth; the rest only for one that may be the
+# last.
 GLANCE = 4
+# Evaluations per random point that decides that the run is over, where these are more than the user says:
+# what takes many points to learn may go wrong at few places.
+PER_JUDGE = 20
+# A residual that is so many times the target is an outlier: at one point of a thousand it is the whole error.
+OUTLIER = 30.0
+# An error so far below the target is not that of an approximation.
+EXACT = 0.01
 # Pivots added at once, as a share of the largest rank.
 AT_ONCE = 4
 # Sweeps of the last fit to everything that was evaluated, where the target was not reached.
@@ -94,6 +101,8 @@ class CrossState(NetworkState):
     ----------
     drawn, seen
         Random points, and how many of the first of them have been looked at to choose other points.
+    found
+        Other points of large residuals.
     counts
         Evaluations until every step.
     pivots
@@ -106,6 +115,7 @@ class CrossState(NetworkState):
 
     drawn: torch.Tensor | None = None
     seen: int = 0
+    found: torch.Tensor | None = None
     counts: list[int] = field(default_factory=list)
     pivots: Pivots | None = None
     skeleton: Skeleton | None = None
@@ -121,7 +131,7 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         start = Start(dtype=problem.evaluations.dtype)
         super().__init__(problem, limits, CrossState(), problem.context, start)
         self.evaluations = problem.evaluations
-        self.evaluations.before_batch = lambda: check_time(self.context.deadline)
+        self.evaluations.after_batch = self._look_at_time
 
     # -- files -----------------------------------------------------------------------------------------
 
@@ -156,8 +166,8 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         values = self.evaluations.at(points)
         best = points[int(values.abs().argmax())]
         cores = [self.evaluations.at(fibre(best, k, n)) for k, n in enumerate(shape)]
-        scale = self.evaluations.at(best)
-        cores = [c if k == 0 or not scale else c / scale for k, c in enumerate(cores)]
+        scale = self.evaluations.at(best)  # zero where all values are
+        cores = [c if k == 0 else c / scale if scale else torch.zeros_like(c) for k, c in enumerate(cores)]
         self._accept(TensorNetwork(Structure.rank_one(shape), cores), "start")
         if state.stop is None:
             state.pivots = self._first_part(best)
@@ -166,25 +176,19 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
     def _first_part(self, best: torch.Tensor) -> Pivots:
         """Points of every axis at which the function differs most, as seen from one point."""
         shape = self.evaluations.shape
-        per_axis = min(max(2, int(FIRST_PART ** (1 / len(shape)))), FIRST_PER_AXIS)
+        per_axis = min(max(2, int(USUAL_PART ** (1 / len(shape)))), MOST_PER_AXIS)
         fibres = (self.evaluations.at(fibre(best, k, n)) for k, n in enumerate(shape))
         return tuple(spread(values, int(best[k]), per_axis) for k, values in enumerate(fibres))
 
     def _grid(self) -> None:
-        """Learn the graph on a part of the grid, and extend it; where the part is too small, enlarge it."""
+        """Learn the graph on a part of the grid, and extend it where the part is large enough for that."""
         state, problem = self.state, self.problem
         assert state.pivots is not None
-        pivots = state.pivots
-        while True:
-            check_time(self.context.deadline)
-            part = SubGrid(self.evaluations, pivots, FIBRE_SHARE * problem.target)
-            network, doubts = part.extend(self._decompose(part.values))
-            larger = _enlarge(pivots, doubts)
-            if not doubts or _count(larger) > LARGEST_PART:
-                break
-            pivots = larger
-        state.pivots, state.phase = pivots, "cross"
-        self._accept(network, "grid")
+        part = SubGrid(self.evaluations, state.pivots, FIBRE_SHARE * problem.target)
+        network = part.extend(self._decompose(part.values))
+        state.phase = "cross"
+        if network is not None:
+            self._accept(network, "grid")
 
     def _decompose(self, values: torch.Tensor) -> TensorNetwork:
         """The smallest network for a part of the grid."""
@@ -264,19 +268,24 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         return apart
 
     def _grow(self, skeleton: Skeleton) -> tuple[Skeleton, float]:
-        """Rows and columns through the random points of the largest residuals; finer ones where none is new."""
+        """Rows and columns through the points of the largest residuals; more and finer where none is new."""
         state = self.state
         assert state.drawn is not None
-        residuals = (self.evaluations.at(state.drawn) - self.current.network.entries(state.drawn)).abs()
-        count = max(1, max(skeleton.ranks.values()) // AT_ONCE)
-        points = state.drawn[residuals.argsort(descending=True, stable=True)[:count]]
-        tolerance = state.tolerance
+        points = state.drawn if state.found is None else torch.cat([state.drawn, state.found])
+        residuals = (self.evaluations.at(points) - self.current.network.entries(points)).abs()
+        points = points[residuals.argsort(descending=True, stable=True)]
+        count, tolerance = max(1, max(skeleton.ranks.values()) // AT_ONCE), state.tolerance
         for _ in range(3):
-            grown = skeleton.grow(points, self.evaluations, tolerance)
+            grown = skeleton.grow(points[:count], self.evaluations, tolerance)
             if grown.ranks != skeleton.ranks:
                 break
-            tolerance /= 10.0
+            count, tolerance = 4 * count, tolerance / 10.0
         return grown, tolerance
+
+    def _look_at_time(self) -> None:
+        """Break off a move that is late; the first one has to come to its end."""
+        if self.has_answer:
+            check_time(self.context.deadline)
 
     # -- judgement -------------------------------------------------------------------------------------
 
@@ -302,28 +311,58 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
             if kind == "cross":
                 self._end(StopReason.MAX_PARAMETERS)
             return
-        missing = problem.validation // GLANCE - len(self._judges)
-        if missing > 0:
-            self._draw(missing)
-        error = self._error(network, self._judges)
-        missing = problem.validation - len(self._judges)
-        if error <= problem.target and missing > 0:
-            self._draw(missing)
-            error = self._error(network, self._judges)
+        error, limit = self._judge(network)
         everywhere = self.evaluations.points
         rest = self.evaluations.at(everywhere) - network.entries(everywhere)
         state.current = Fitted(network, _norm(rest), error)
-        if state.best is None or error < state.best.measure or error <= problem.target:
+        is_content = limit <= problem.target
+        if state.best is None or is_content or error < state.best.measure:
             state.best = state.current
         state.counts.append(len(self.evaluations))
         self._record(kind)
-        if error <= problem.target:
+        if is_content and not self._find_outliers(network, error):
             self._end(StopReason.TARGET_REACHED)
 
-    def _error(self, network: TensorNetwork, points: torch.Tensor) -> float:
-        """Relative error at some points."""
-        values = self.evaluations.at(points)
-        return _norm(values - network.entries(points)) / (_norm(values) or 1.0)
+    def _find_outliers(self, network: TensorNetwork, error: float) -> bool:
+        """Whether a walk along fibres finds points that random ones miss; they are noted.
+
+        It begins at the random point with the largest residual, and goes to the largest one of a fibre after
+        the other. What is exact to rounding is not doubted.
+        """
+        state, known, target = self.state, self.evaluations, self.problem.target
+        if error <= EXACT * target:
+            return False
+        judges = self._judges
+        values = known.at(judges)
+        allowed = OUTLIER * target * _norm(values) / math.sqrt(len(judges))
+        point = judges[int((values - network.entries(judges)).abs().argmax())]
+        for axis, size in enumerate(known.shape):
+            line = fibre(point, axis, size)
+            residuals = (known.at(line) - network.entries(line)).abs()
+            point = line[int(residuals.argmax())]
+            if float(residuals.max()) > allowed:
+                found = line[residuals > allowed]
+                state.found = found if state.found is None else torch.cat([state.found, found])
+        return float(residuals.max()) > allowed
+
+    def _judge(self, network: TensorNetwork) -> tuple[float, float]:
+        """Relative error on random points that no choice has seen, and the same plus a standard error.
+
+        There are a few points, and more where these are content.
+        """
+        problem = self.problem
+        enough = max(problem.validation, len(self.evaluations) // PER_JUDGE)
+        for count in (max(2, problem.validation // GLANCE), enough):
+            if count > len(self._judges):
+                self._draw(count - len(self._judges))
+            values = self.evaluations.at(self._judges)
+            squares = (values - network.entries(self._judges)).abs().square()
+            norm = float(values.abs().square().mean()) or 1.0
+            mean, spread = float(squares.mean()), float(squares.std()) / math.sqrt(len(squares))
+            error, limit = math.sqrt(mean / norm), math.sqrt((mean + spread) / norm)
+            if limit > problem.target:
+                break
+        return error, limit
 
     def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
         return fitted.loss / (_norm(self.evaluations.at(self.evaluations.points)) or 1.0), fitted.validation
@@ -332,12 +371,12 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         """Least squares on all that was evaluated, from the best network; kept where it is better."""
         best = self.best
         known = self.evaluations
-        if len(known) < best.size:
+        if len(known) < best.size or best.measure <= self.problem.target:
             return
         objective = ObservedLeastSquares(known.points, known.at(known.points), known.shape, ridge=LEAST_ERROR)
         settings = ALSSettings(max_sweeps=LAST_SWEEPS)
         fit = als(objective, best.network, settings, deadline=self.context.deadline)
-        if self._error(fit.network, self._judges) < self._error(best.network, self._judges):
+        if self._judge(fit.network) < self._judge(best.network):
             self._accept(fit.network, "fit")
 
 
@@ -350,14 +389,6 @@ def _tree(values: torch.Tensor, shape: tuple[int, ...], target: float) -> dict[i
         return tree
     masks = [((1 << order) - 1) >> k << k for k in range(order)]
     return {mask: TreeNode(k, tuple(masks[k + 1 : k + 2])) for k, mask in enumerate(masks)}
-
-
-def _enlarge(pivots: Pivots, doubts: list[Doubt]) -> Pivots:
-    """One more point of the axis that fibres leave most doubt about."""
-    if not doubts:
-        return pivots
-    worst = max(doubts, key=lambda d: d.error)
-    return tuple((*p, worst.point) if k == worst.axis else p for k, p in enumerate(pivots))
 
 
 def _count(pivots: Pivots) -> int:

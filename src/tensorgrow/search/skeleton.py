@@ -1,10 +1,10 @@
 """Cross approximation along a tree: a network from the values of a function at chosen points.
 
-Every edge of the tree parts the axes in two. A few *rows*, points of the axes on one side, and as many *columns*
-on the other span what the function does across that cut. Then the values at all combinations of the rows below a
-node with its own leg and the columns above it are its core, up to the inverse of a small matrix on every edge. A
-network with as many parameters as points is exact where the function has such ranks, whatever its values are. For
-a train this is TT-cross; here the tree is one that the function asks for.
+Every edge of the tree parts the axes in two. A few *rows*, points of the axes on one side, and as many
+*columns* on the other span what the function does across that cut. Then the values at all combinations of the
+rows below a node with its own leg and the columns above it are its core, up to the inverse of a small matrix
+on every edge. A network with as many parameters as points is exact where the function has such ranks,
+whatever its values are. For a train this is TT-cross; here the tree is one that the function asks for.
 """
 
 from __future__ import annotations

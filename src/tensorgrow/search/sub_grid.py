@@ -1,16 +1,15 @@
 """A small part of a grid, and from it to the whole: some points of every axis, and fibres through them.
 
-On a grid of two or three points per axis a function can be evaluated everywhere, and a search on full data finds
-its graph. What that network says of other points of an axis is a linear problem with a few unknowns per point,
-which a few fibres determine. One fibre more than needed shows whether the part was large enough: a function of
-cut ranks that the part already has is then known everywhere, exactly.
+On a grid of two or three points per axis a function can be evaluated everywhere, and a search on full data
+finds its graph. What that network says of other points of an axis is a linear problem with a few unknowns per
+point, which a few fibres determine. One fibre more than needed shows whether the part was large enough: a
+function of cut ranks that the part already has is then known everywhere, exactly.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -19,25 +18,11 @@ from ..data.evaluations import Evaluations
 from ..network import TensorNetwork
 from ..structure import Structure
 
+# Singular values below this share of the largest are rounding.
+SMALLEST = 1e-11
+
 Pivots = tuple[tuple[int, ...], ...]
 """Points of every axis that belong to the part."""
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """An axis of which the part has too few points.
-
-    Attributes
-    ----------
-    axis, point
-        The axis, and the point of it that the part explains least.
-    error
-        Norm of what is not explained on the fibres of the axis, relative to their norm.
-    """
-
-    axis: int
-    point: int
-    error: float
 
 
 def all_points(pivots: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -84,49 +69,37 @@ class SubGrid:
         self.points = all_points(pivots)
         self.values = evaluations.at(self.points)
 
-    @property
-    def size(self) -> int:
-        """Number of points."""
-        return self.values.numel()
-
-    def extend(self, network: TensorNetwork) -> tuple[TensorNetwork, list[Doubt]]:
-        """The network of the part on the whole grid, and the axes where that leaves something unexplained."""
+    def extend(self, network: TensorNetwork) -> TensorNetwork | None:
+        """The network of the part on the whole grid; None where fibres show that the part is too small."""
         shape, structure = self.evaluations.shape, network.structure
-        cores, doubts = list(network.cores), []
+        cores = list(network.cores)
         for axis in range(len(shape)):
-            cores[axis], doubt = self._extend_axis(network, axis)
-            if doubt is not None:
-                doubts.append(doubt)
+            core = self._extend_axis(network, axis)
+            if core is None:
+                return None
+            cores[axis] = core
         wider = Structure(shape, dict(structure.ranks), num_nodes=structure.num_nodes)
-        return TensorNetwork(wider, cores), doubts
+        return TensorNetwork(wider, cores)
 
-    def _extend_axis(self, network: TensorNetwork, axis: int) -> tuple[torch.Tensor, Doubt | None]:
-        """A core with all slices of its leg."""
-        core = network.cores[axis]
-        size, count = len(self.pivots[axis]), self.evaluations.shape[axis]
-        flat = core.reshape(size, -1)
+    def _extend_axis(self, network: TensorNetwork, axis: int) -> torch.Tensor | None:
+        """A core with all slices of its leg; None where fibres contradict the network."""
+        core, pivots = network.cores[axis], list(self.pivots[axis])
+        size, count = len(pivots), self.evaluations.shape[axis]
         if size == count:
-            return core, None
+            return core[torch.tensor(pivots).argsort()]
+        flat = core.reshape(size, -1)
         # Slices may be combinations of those that are known: then one fibre more than these tells.
-        known = self.values.movedim(axis, 0).reshape(size, -1)
-        columns = pick_columns(known, size + 1)
+        columns = pick_columns(self.values.movedim(axis, 0).reshape(size, -1), size + 1)
         fibres = self._fibres(axis, columns)
-        weights = torch.linalg.lstsq(fibres[list(self.pivots[axis])].T, fibres.T).solution.T
-        if self._error(fibres, weights @ fibres[list(self.pivots[axis])]) <= self.tolerance:
-            return (weights @ flat).reshape(count, *core.shape[1:]), None
-        # Otherwise they are any numbers, and as many fibres tell as a slice has.
+        weights = fibres @ torch.linalg.pinv(fibres[pivots], rtol=SMALLEST)
+        if self._agree(fibres, weights @ fibres[pivots]):
+            return (weights @ flat).reshape(count, *core.shape[1:])
+        # Otherwise they are any numbers, and one fibre more than a slice has entries tells.
         around = _environment(network, axis)
         columns = pick_columns(around, flat.shape[1] + 1, columns)
         fibres, around = self._fibres(axis, columns), around[:, columns]
-        slices = (torch.linalg.pinv(around.T, rtol=1e-10) @ fibres.T).T
-        rest = fibres - slices @ around
-        error = self._error(fibres, fibres - rest)
-        extended = slices.reshape(count, *core.shape[1:])
-        if error <= self.tolerance:
-            return extended, None
-        far = torch.linalg.vector_norm(rest, dim=1)
-        far[list(self.pivots[axis])] = -1.0
-        return extended, Doubt(axis, int(far.argmax()), error)
+        slices = fibres @ torch.linalg.pinv(around, rtol=SMALLEST)
+        return slices.reshape(count, *core.shape[1:]) if self._agree(fibres, slices @ around) else None
 
     def _fibres(self, axis: int, columns: Sequence[int]) -> torch.Tensor:
         """Values along an axis, one fibre per column, through points of the part."""
@@ -135,9 +108,9 @@ class SubGrid:
         points = torch.stack([fibre(base, axis, count) for base in bases], 1)
         return self.evaluations.at(points)
 
-    def _error(self, fibres: torch.Tensor, explained: torch.Tensor) -> float:
-        norm = float(torch.linalg.vector_norm(fibres)) or 1.0
-        return float(torch.linalg.vector_norm(fibres - explained)) / norm
+    def _agree(self, fibres: torch.Tensor, explained: torch.Tensor) -> bool:
+        rest, norm = (float(torch.linalg.vector_norm(x)) for x in (fibres - explained, fibres))
+        return rest <= self.tolerance * norm
 
 
 def _environment(network: TensorNetwork, axis: int) -> torch.Tensor:

@@ -52,8 +52,9 @@ def expected_tree(bounds: CutBounds) -> dict[int, TreeNode] | None:
     """The tree that is probably the smallest for a tensor of which the target is a small part.
 
     Some slices of each leg show only the beginning of a spectrum. Ranks are taken to be squared on the whole,
-    and cubed where the part has all the rank that it can have; that of a single leg is at most its size. Nodes
-    have degree three: others are large when ranks grow. None where spectra were too expensive to compute.
+    and cubed where the part has all the rank that it can have; that of a single leg is at most its size.
+    Nodes have degree three: others are large when ranks grow. None where spectra were too expensive to
+    compute.
     """
     order, part = bounds.order, bounds.target.shape
     if not bounds.is_complete:

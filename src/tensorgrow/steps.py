@@ -17,8 +17,8 @@ class StopReason(Enum):
     MAX_PARAMETERS = "The parameter budget is used up. A larger one gives a smaller error."
     MAX_STEPS = "The allowed number of steps is done. Allow more to go on."
     MAX_EVALUATIONS = (
-        "The allowed evaluations are done: structures that were fitted, or points of a function. Allow more to "
-        "go on."
+        "The allowed evaluations are done: structures that were fitted, or points of a function. Allow "
+        "more to go on."
     )
     MAX_SECONDS = "The allowed time is spent. Allow more to go on, or resume from a checkpoint."
     NO_PROGRESS = (
@@ -118,9 +118,9 @@ class Step(Record):
         "start", "grow" (an edge), "term" (a rank more along a spanning tree), "shrink", "split", "tree" (the
         smallest tree that bounds on ranks allow), "decompose" (a smaller network for the completed tensor),
         "regrow" (ranks given up and others grown), "exchange" (the same within what a budget leaves over),
-        "try" (a random start of small rank, where rank one is blind), "refit"; of a function "grid" (the graph
-        of a part of the grid), "cross" (a cross approximation) and "fit" (to all that was evaluated); of a
-        baseline "fit", one per structure.
+        "try" (a random start of small rank, where rank one is blind), "refit"; of a function "grid" (the
+        graph of a part of the grid), "cross" (a cross approximation) and "fit" (to all that was evaluated);
+        of a baseline "fit", one per structure.
     start
         Number of the growth from scratch this step belongs to.
     """

@@ -214,10 +214,8 @@ class ApproximateTask(NetworkTask[CrossSearch]):
         answer, known = search.answer, self.evaluations
         assert answer is not None
         values = known.at(known.points)
-        rest, norm = (
-            float(torch.linalg.vector_norm(v))
-            for v in (values - answer.network.entries(known.points), values)
-        )
+        rest = values - answer.network.entries(known.points)
+        error, norm = (float(torch.linalg.vector_norm(v)) for v in (rest, values))
         if norm == 0.0:
             warn(f"f is zero at all {len(known)} points that were evaluated, most of them random")
         errors = Errors(error / (norm or 1.0), validation=answer.validation)

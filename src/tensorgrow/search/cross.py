@@ -66,8 +66,8 @@ EXACT = 0.01
 AT_ONCE = 4
 # Sweeps of the last fit to everything that was evaluated, where the target was not reached.
 LAST_SWEEPS = 30
-# Bytes that one evaluation takes in memory, with the point and its place in the table.
-BYTES_PER_POINT = 400
+# Bytes that one evaluation takes, with the point, its place in the table and what is computed from it.
+BYTES_PER_POINT = 2000
 
 
 @dataclass(frozen=True)

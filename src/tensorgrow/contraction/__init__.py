@@ -11,7 +11,7 @@ from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
 from .samples import design_plan, sample_sweep_plan
 from .sum_tree import Sums, SumTree
-from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, inner_plan, sweep_plan
+from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, halves_plan, inner_plan, sweep_plan
 
 __all__ = [
     "Array",
@@ -36,6 +36,7 @@ __all__ = [
     "design_plan",
     "entries_needed",
     "gram_plan",
+    "halves_plan",
     "inner_plan",
     "join_sets",
     "leaves",

@@ -149,6 +149,10 @@ class LeastSquares(ABC):
     ) -> list[PairProblem]:
         """Problems of the new slices of several edges, on the residual of the network."""
 
+    def screen(self, structure: Structure, edges: list[Edge]) -> list[Edge]:
+        """Those of some edges that are worth scoring: all of them, unless something cheap tells."""
+        return edges
+
     @abstractmethod
     def sweep_flops(self, structure: Structure) -> float:
         """Estimated arithmetic of one sweep."""

@@ -179,7 +179,7 @@ class DenseLeastSquares(NodeVisits):
         target, cores = self._working(structure, arrays)
         rest = target - self.dense(structure, cores)
         plan = pair_plan(structure, tuple(edges), self.is_complex)
-        environments = plan.run(rest.reshape(structure.leg_dims), cores)
+        environments = plan.run([rest.reshape(structure.leg_dims)], cores)
         shared = PairContext(
             structure,
             cores,

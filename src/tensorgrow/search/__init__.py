@@ -1,7 +1,7 @@
 """Searches for structures: their problems, options, limits, states and moves."""
 
 from .cross import CrossProblem, CrossSearch
-from .cuts import CutBounds
+from .cuts import CutBounds, ForestBounds
 from .edges import EdgePolicy, Edges
 from .fixed_structure import FitProblem, FitSearch
 from .gradient import GradientProblem, GradientSearch, fit_by_gradient
@@ -27,6 +27,7 @@ __all__ = [
     "FitProblem",
     "FitSearch",
     "Fitted",
+    "ForestBounds",
     "GradientProblem",
     "GradientSearch",
     "GreedyOptions",

@@ -106,6 +106,12 @@ class Problem:
         """Norm of the data that the search judges by: what is held out, unless that is zero."""
         return self.objective.validation_norm or self.objective.norm or 1.0
 
+    @property
+    def merges_nodes(self) -> bool:
+        """Whether internal nodes may go: not those of a graph that must stay."""
+        pairs, order = self.policy.pairs, len(self.objective.dims)
+        return pairs is None or all(j < order for _, j in pairs)
+
     def refits_fully(self, structure: Structure) -> bool:
         """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
         return self.is_patient and self.holds_out and self.pace.is_cheap(structure)
@@ -138,7 +144,7 @@ class Problem:
         the cuts, and the cost of a sweep grows with their squares, while the topology is settled long before
         the ranks are. Sweeps that are costly because there is much data say nothing about the topology.
         """
-        edges = self.policy.growable(structure, self.max_parameters)
+        edges = self.objective.screen(structure, self.policy.growable(structure, self.max_parameters))
         if not (self.options.thicken_costly and self.pace.has_wide_cuts(structure)):
             return [edges]
         old = [e for e in edges if structure.rank(*e) > 1]

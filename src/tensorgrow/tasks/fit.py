@@ -70,6 +70,7 @@ def fit(
         The tensor; its shape must be ``structure.dims``. Arrays that are not in memory are read block by
         block where they do not fit, as by `decompose`. Or some of its entries: `Observations`, a sparse
         array, a dense tensor with a `mask` or with NaN for what is missing, or partitions as for `complete`.
+        Or a network, as for `decompose`.
     structure
         Graph and ranks. ``Structure.tensor_train(shape, rank)`` with a mask is TT-ALS completion, and
         ``Structure.tensor_ring`` TR-ALS.

@@ -2,14 +2,14 @@
 
 Phases of a run::
 
-    start -> grid -> cross ... cross -> done
+    start -> grid -> cross ... cross -> round -> done
 
 *Start*: random points, the fibres through the largest of them, and the network of rank one that these give.
 *Grid*: all of a small part of the grid, the graph of it by the search on full data, and fibres that extend it
 to the whole (`SubGrid`). *Cross*: where the part is too small for that, a cross approximation along the tree
 that it asks for (`Skeleton`), through the points of the largest residuals. Random points that no choice has
-seen judge every network and decide when to stop. Evaluations are never undone: a move that is broken off is
-made again from them.
+seen judge every network and decide when to stop. *Round*: a smaller tree for the last network. Evaluations
+are never undone: a move that is broken off is made again from them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from itertools import combinations
 
 import torch
 
+from ..algebra.forest import Forest, is_forest
 from ..data.evaluations import BudgetSpent, Evaluations
 from ..network import TensorNetwork
 from ..objectives import DenseLeastSquares, ObservedLeastSquares
@@ -47,6 +48,8 @@ MOST_PER_AXIS = 4
 # Shares of the error target: what the network of the part, its extension along one axis, and the pivots of a
 # cross approximation may leave.
 PART_SHARE, FIBRE_SHARE, PIVOT_SHARE = 0.05, 0.3, 0.1
+# The same for what a last rounding may drop in all, and for each change of its tree.
+ROUND_SHARE, RECONNECT_SHARE = 0.3, 0.03
 # The least relative error that values in double precision can be asked for.
 LEAST_ERROR = 1e-13
 # Contexts in which pairs of axes are compared where the part would be too large: four tell rank two from
@@ -148,7 +151,7 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
 
     @property
     def _phases(self) -> Mapping[str, Callable[[], None]]:
-        return {"start": self._start, "grid": self._grid, "cross": self._cross}
+        return {"start": self._start, "grid": self._grid, "cross": self._cross, "round": self._round}
 
     def _advance(self) -> None:
         try:
@@ -321,7 +324,24 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         state.counts.append(len(self.evaluations))
         self._record(kind)
         if is_content and not self._find_outliers(network, error):
-            self._end(StopReason.TARGET_REACHED)
+            state.phase = "round"
+            if state.steps[-1].kind == "start":  # nothing is smaller
+                self._end(StopReason.TARGET_REACHED)
+
+    def _round(self) -> None:
+        """Drop from the last network what the target allows, and join its nodes in the smallest way."""
+        network = self.best.network
+        structure, cores = network.structure, network.cores
+        if is_forest(structure):
+            forest = Forest(structure, cores)
+            forest.truncate(ROUND_SHARE * self.problem.target)
+            while forest.reconnect(RECONNECT_SHARE * self.problem.target):
+                check_time(self.context.deadline)
+            smaller = TensorNetwork(*forest.network())
+            is_smaller = smaller.num_parameters < network.num_parameters
+            if is_smaller and self._judge(smaller)[1] <= self.problem.target:
+                self._accept(smaller, "round")
+        self._end(StopReason.TARGET_REACHED)
 
     def _find_outliers(self, network: TensorNetwork, error: float) -> bool:
         """Whether a walk along fibres finds points that random ones miss; they are noted.

@@ -18,7 +18,7 @@ Readers = Sequence[frozenset[int]]
 
 
 # Entries of one product among many from which starting it costs less than a copy.
-LEAST_BATCH = 4096
+LEAST_BATCH = 1024
 
 
 class Arrangement(NamedTuple):

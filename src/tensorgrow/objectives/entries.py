@@ -29,6 +29,9 @@ SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Held-out entries from which their standard error says something.
 ENOUGH = 25
+# Levels below this quantile of the known values, or this share of their mean, count as that much, so that
+# weights stay within reason.
+LOW_SHARE = 0.05
 # Numbers held while entries of the network are computed: on the CPU they stay in cache.
 VALUE_ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 23}
 
@@ -179,6 +182,31 @@ class ObservedLeastSquares(ListedLeastSquares):
         gain, level, root = sizes - rest, float(sizes.mean()), math.sqrt(len(held))
         of_norm = 0.5 * float(sizes.std()) / root / level if level else 0.0
         return float(gain.mean()), float(gain.std()) / root, of_norm
+
+    def held_out_pairs(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        held = self.index.held_out
+        if self.index.scale is not None or self.dtype.is_complex or len(held) < ENOUGH:
+            return None
+        found = self._at(self.index.held_out_entries, structure, arrays)
+        return self.values[held].double(), found.double()
+
+    def levels(self, predicted: torch.Tensor) -> torch.Tensor:
+        return predicted.clamp_min(self._least_level)
+
+    @cached_property
+    def _least_level(self) -> float:
+        known = self.values.double()
+        low = float(known.kthvalue(max(1, round(LOW_SHARE * len(known)))).values)
+        return max(low, LOW_SHARE * float(known.mean()), 1e-150)
+
+    def weighed(self, pilot: TensorNetwork, power: float) -> ObservedLeastSquares:
+        levels = self.levels(self.predict(pilot.structure, self.to_arrays(pilot)).double())
+        weights = (-power * levels.log()).exp()
+        weights /= weights[self.index.fitted].mean()  # ridges are relative, but rounding is not
+        weights[self.index.held_out] = 1.0
+        return self._variant(index=self.index.with_scale(weights.sqrt().to(self.dtype)))
 
     def interactions(self) -> dict[Edge, float] | None:
         fitted = self.index.fitted

@@ -235,8 +235,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _care(self, fitted: Fitted, *, randomise: bool = False) -> Care:
         """How edges are scored: all or those that may win, and how many of them are refitted."""
         state, problem = self.state, self.problem
-        lazy = problem.options.edge_score == "per_parameter" and self._is_slow(fitted)
-        few = problem.refits_fully(fitted.network.structure)  # so few held-out entries that luck decides
+        structure = fitted.network.structure
+        lazy = problem.options.edge_score == "per_parameter" and problem.pace.is_selective(structure)
+        few = problem.refits_fully(structure)  # so few held-out entries that luck decides
         doubts = not few and (not lazy or len(state.steps) % 3 == 0)  # in slow networks seldom
         return Care(
             randomise=randomise,

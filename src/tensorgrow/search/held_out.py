@@ -369,10 +369,14 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         return True
 
     def _shrink(self) -> None:
-        """Remove rank while the held-out error stays where it is; too costly in large networks."""
-        state = self.state
+        """Remove rank while the held-out error stays where it is, or the target is met without any.
+
+        Too costly in large networks.
+        """
+        state, acceptable = self.state, self.problem.target
         if self._may_shrink:
-            acceptable = max(self.problem.target, self._acceptable(self.best.measure))
+            if self.problem.holds_out:
+                acceptable = max(acceptable, self._acceptable(self.best.measure))
             smaller = prune_once(replace(self._now, target=acceptable), self.current)
             if smaller is not None:
                 state.current, reduction = smaller
@@ -387,7 +391,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _may_shrink(self) -> bool:
         """Whether a smaller network is looked for: not within a budget, nor where refits are slow."""
         problem = self.problem
-        allowed = problem.options.prune and problem.holds_out
+        allowed = problem.options.prune and (problem.holds_out or self._is_reached(self.current))
         return allowed and self.state.outcome != StopReason.MAX_PARAMETERS and not self._is_slow(self.current)
 
     def _settle(self) -> None:
@@ -395,7 +399,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state = self.state
         acceptable = self._acceptable(self.best.measure)
         state.best = state.current
-        if self._may_shrink:
+        if self._may_shrink and self.problem.holds_out:
             self._compact(acceptable)
         for knob in self._free_knobs:
             self._turn(knob, self._chooser(knob).choose_finely)

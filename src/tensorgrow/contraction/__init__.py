@@ -5,7 +5,7 @@ from .cache import clear_plans
 from .dimension_tree import best_tree, leaves
 from .features import product_plan
 from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
-from .program import Array, GramParts, ResultPlan, Update, whole_gram
+from .program import Array, Gram, GramParts, ResultPlan, Update, whole_gram
 from .rows.sets import Entries, RowSet
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
@@ -16,6 +16,7 @@ from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, inner_plan, swee
 __all__ = [
     "Array",
     "Entries",
+    "Gram",
     "GramParts",
     "GramPlan",
     "PairEnvironment",

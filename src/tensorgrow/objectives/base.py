@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import Number, solve_normal
-from ..contraction import Array, Update
+from ..contraction import Array, Gram, Update
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .penalties import NO_PRIORS, Penalties
@@ -77,6 +77,10 @@ class LeastSquares(ABC):
 
     def in_full(self) -> LeastSquares:
         """The same in the precision of the data."""
+        return self
+
+    def on(self, device: torch.device) -> LeastSquares:
+        """The same on another device; itself where its data must stay where it is."""
         return self
 
     def least_ridge(self, structure: Structure) -> float:
@@ -184,7 +188,7 @@ class InTurn:
         self.ridge, self.careful = ridge, careful
         self.explained: Number = 0.0
 
-    def __call__(self, node: int, gram: Array | None, rhs: Array) -> Array:
+    def __call__(self, node: int, gram: Gram, rhs: Array) -> Array:
         core, self.explained = solve_normal(gram, rhs, self.ridge, careful=self.careful)
         return core
 
@@ -212,6 +216,9 @@ class HeldOut(LeastSquares):
     @abstractmethod
     def num_held_out(self) -> int:
         """How many numbers are held out."""
+
+    def on(self, device: torch.device) -> HeldOut:
+        return self
 
     def nonnegative(self, structure: Structure) -> frozenset[int]:
         return self.penalties.nonnegative_nodes(structure)

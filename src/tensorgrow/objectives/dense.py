@@ -52,6 +52,9 @@ class DenseLeastSquares(NodeVisits):
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
 
+    def on(self, device: torch.device) -> DenseLeastSquares:
+        return DenseLeastSquares(self.target.to(device), may_round=self.may_round and device.type == "cpu")
+
     @cached_property
     def norm(self) -> float:
         return _norm(self.target)

@@ -9,7 +9,7 @@ from .held_out import HeldOutSearch
 from .knobs import HeldOutProblem
 from .limits import Limits
 from .options import Effort, GreedyOptions
-from .problem import Problem
+from .problem import Place, Problem
 from .run import Listener, run
 from .search import AnySearch, Context, NetworkSearch, Search, Start
 from .state import Fitted, NetworkState, SearchState, packable
@@ -34,6 +34,7 @@ __all__ = [
     "Listener",
     "NetworkSearch",
     "NetworkState",
+    "Place",
     "Problem",
     "Search",
     "SearchState",

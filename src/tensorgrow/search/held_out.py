@@ -58,7 +58,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, HeldOutState(), problem.context, start)
         self._first = {knob.name: knob.read(problem.objective) for knob in KNOBS}
-        self._weighed: tuple[TensorNetwork, HeldOut] | None = None
+        self._weighed: tuple[TensorNetwork, HeldOut, HeldOut] | None = None
 
     @property
     def answer(self) -> Fitted | None:
@@ -102,9 +102,10 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         pilot = self.state.pilot
         if pilot is None:
             return self.problem.objective
-        if self._weighed is None or self._weighed[0] is not pilot:
-            self._weighed = pilot, self.weighed(self.problem.objective)
-        return self._weighed[1]
+        data, known = self.problem.objective, self._weighed
+        if known is None or known[0] is not pilot or known[1] is not data:
+            self._weighed = known = pilot, data, self.weighed(data)
+        return known[2]
 
     def weighed(self, data: HeldOut) -> HeldOut:
         """The same or more data with the weights that were chosen."""

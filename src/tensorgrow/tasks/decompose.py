@@ -20,6 +20,7 @@ from ..network import RandomState, TensorNetwork, as_generator
 from ..priors import Priors
 from ..results import Errors, Result
 from ..search import Context, Effort, GreedyOptions, GreedySearch, HeldOutSearch, Problem
+from ..solvers import SweepGraphs
 from ..structure import Edge
 from .block_tensor import BlockTensor, fits_in_memory
 from .complete import as_observation_task
@@ -203,7 +204,10 @@ class TensorTask(NetworkTask[N]):
     def finish(self, search: N) -> Result:
         answer = search.answer
         assert answer is not None
-        return self.result(search, answer.network, Errors(self.data.error(answer.network)))
+        network = answer.network.to(self.data.probe.device)
+        moved = isinstance(search.problem, Problem) and torch.device(search.problem.objective.device).type
+        device = "cuda" if moved == "cuda" else str(self.probe.device)
+        return self.result(search, network, Errors(self.data.error(network)), device=device)
 
 
 class DecomposeTask(TensorTask[GreedySearch]):
@@ -212,16 +216,18 @@ class DecomposeTask(TensorTask[GreedySearch]):
     def search(self) -> GreedySearch:
         request, policy = self.request, self.policy
         objective, bounds = self.data.prepare(self.first)
+        memory = self.data.memory_limit
         problem = Problem(
             objective,
             request.options,
             policy,
-            Context(self.generator),
+            Context(self.generator, graphs=SweepGraphs(memory)),
             target=(request.limits.max_error or 0.0) * objective.norm,
             max_parameters=request.limits.max_parameters,
-            memory_limit=self.data.memory_limit,
+            memory_limit=memory,
             split_nodes=request.splits_nodes(policy),
             bounds=bounds,
+            elsewhere=request.elsewhere(torch.device(objective.device)),
         )
         start = replace(self.start(), device=objective.device)  # a small core is computed on the CPU
         return GreedySearch(problem, request.limits, start)

@@ -22,7 +22,7 @@ from ..data.tensorization import Tensorization
 from ..losses import EntryLoss
 from ..network import TensorNetwork
 from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
-from ..objectives.entries import entry_flops
+from ..objectives.entries import entry_flops, index_bytes
 from ..priors import smooth
 from ..results import Errors, Result
 from ..search import HeldOutSearch, Start
@@ -59,8 +59,11 @@ class EntryTask(ObservationTask):
         seen = as_observations(observed.x, observed.mask, observed.given_weights, request.dtype)
         self.loss.check(seen.values)
         request.check_modes(seen.shape)
+        count = len(seen.values)
         where, self.home = request.places(
-            seen.values, entry_flops(len(seen.values), len(seen.shape) * [request.width(seen.shape)])
+            seen.values,
+            entry_flops(count, len(seen.shape) * [request.width(seen.shape)]),
+            index_bytes(Structure.rank_one(seen.shape), count) + 4 * count * seen.values.element_size(),
         )
         for_split, self.generator = request.generators()
         self._split = split = Split.of_entries(observed.validation)
@@ -216,7 +219,7 @@ class EntryTask(ObservationTask):
             result = replace(result, uncertainty=known)
         if not self.is_reweighted:
             return result
-        predicted = answer.network.entries(self.indices)
+        predicted = answer.network.to(self.values.device).entries(self.indices)
         fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
         means = {"train_loss": self.loss(predicted[fitted], self.values[fitted])}
         if self.held_out is not None:

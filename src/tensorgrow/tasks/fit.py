@@ -22,6 +22,7 @@ from ..network import RandomState, TensorNetwork
 from ..priors import Priors
 from ..results import PathPoint, Result
 from ..search import Context, FitProblem, FitSearch, GreedyOptions, HeldOutSearch
+from ..solvers import SweepGraphs
 from ..structure import Structure
 from .complete import as_observation_task
 from .decompose import TensorTask, as_tensor_data
@@ -147,7 +148,8 @@ class FitTask(TensorTask[FitSearch]):
 
     def search(self) -> FitSearch:
         objectives = self.data.approximations(self.structure)
-        problem = FitProblem(self.structure, objectives, Context(self.generator), self.sweeps, self.tolerance)
+        context = Context(self.generator, graphs=SweepGraphs(self.data.memory_limit))
+        problem = FitProblem(self.structure, objectives, context, self.sweeps, self.tolerance)
         return FitSearch(problem, self.request.limits, self.start())
 
     def identity(self, search: FitSearch) -> Mapping[str, object]:

@@ -16,7 +16,7 @@ from ..network import TensorNetwork
 from ..objectives import NO_PRIORS, HeldOut, Penalties
 from ..results import Errors, Result
 from ..search import Context, Fitted, HeldOutProblem, HeldOutSearch
-from ..solvers import ALSFit, ALSSettings, als
+from ..solvers import ALSFit, ALSSettings, SweepGraphs, als
 from ..steps import Step, StopReason
 from .task import NetworkTask, deadline_of_last_fit
 
@@ -96,13 +96,14 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             objective,
             request.options,
             policy,
-            Context(self.generator),
+            Context(self.generator, graphs=SweepGraphs(memory)),
             target=(limits.max_error or 0.0) * (objective.validation_norm or objective.norm),
             max_parameters=most,
             memory_limit=memory,
             split_nodes=request.splits_nodes(policy),
             is_patient=self.structure is None,
             power=self.noise_power,
+            elsewhere=request.elsewhere(self.probe.device),
         )
         return HeldOutSearch(problem, limits, self.start())
 
@@ -110,6 +111,7 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         begin, history, options = time.perf_counter(), self.history(search), search.problem.options
         tuned = search.tuned
         objective = self.objective(tuned.ridge, everything=True).with_penalties(tuned.penalties)
+        objective = objective.on(torch.device(tuned.device))
         answer = search.answer
         assert answer is not None
         self.judged = answer.network
@@ -150,7 +152,7 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
                 f"(there are {data.num_fitted:,} for {answer.size:,} parameters), priors of the axes, edges "
                 "that are known, or another shape may help"
             )
-        chosen = {"ridge": tuned.ridge}
+        chosen: dict[str, object] = {"ridge": tuned.ridge, "device": str(objective.device)}
         if tuned.penalties.is_open:
             chosen["prior_strength"] = tuned.penalties.strength
         if search.state.power:
@@ -180,9 +182,15 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             accelerate=o.accelerate,
             momentum=search.problem.momentum(network.structure),
         )
-        deadline = deadline_of_last_fit(search)
         try:
             with interruptible():
-                return als(objective, network, settings, deadline=deadline, keep_on_interrupt=True)
+                return als(
+                    objective,
+                    network,
+                    settings,
+                    deadline=deadline_of_last_fit(search),
+                    keep_on_interrupt=True,
+                    graphs=search.context.graphs,
+                )
         except KeyboardInterrupt:  # before the first sweep was done: the network as it is
             return ALSFit(network, math.nan, (), interrupted=True)

@@ -194,7 +194,7 @@ def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
 
 
 def compile_sweep(structure: Structure, is_complex: bool, tree: Tree, *, in_order: bool = False) -> SweepPlan:
-    """Plan for this dimension tree; every set of it is a run of axes of the target, unless that is `in_order`."""
+    """Plan for this dimension tree; the target has its legs in the order of the leaves, or of the nodes."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     order = tuple(range(structure.num_nodes)) if in_order else leaves(tree)
     target = builder.program.input(order)

@@ -14,7 +14,7 @@ from ..algebra.spectra import propose_splits, split_weak
 from ..contraction import gram_plan
 from ..network import TensorNetwork
 from ..objectives import SharesPasses
-from ..structure import Edge
+from ..structure import Edge, Structure
 from .cuts import CutBounds
 from .grow import measure, refit
 from .problem import Problem

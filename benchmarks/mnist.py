@@ -324,6 +324,7 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=tuple(WORKERS),
+    uses=("nn",),
     options=(
         DEVICE,
         Option("seeds", 3, "runs", quick=1),

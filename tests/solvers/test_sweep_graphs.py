@@ -174,8 +174,11 @@ def test_the_oldest_recordings_make_room(monkeypatch):
     for key in "ef":
         sweep(key, size=20)
     assert len(graphs) == 1
+    graphs.memory_limit = 30.0  # of which a sweep beside them takes a part
+    assert sweep("h", size=20) == 2.0 and len(graphs) == 0
+    assert [sweep(k, size=10) for k in "ij"] == [1.0] * 2 and len(graphs) == 2
     graphs.failures = module.MOST_FAILURES
-    assert sweep("g") == 2.0 and sweep("f") == 1.0
+    assert sweep("g") == 2.0 and sweep("j") == 1.0
 
 
 # -- recorded ----------------------------------------------------------------------------------------------

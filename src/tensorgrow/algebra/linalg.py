@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..contraction import Array, GramParts
+from ..contraction import Array, Gram, GramParts
 from ..data.arrays import scale_out, times_power
 from ..data.blocks import widen
 
@@ -25,9 +25,7 @@ Number = float | torch.Tensor
 """A number on the host, or one on the device that nobody has waited for yet."""
 
 
-def solve_normal(
-    gram: Array | GramParts | None, rhs: Array, ridge: float, *, careful: bool = True
-) -> tuple[Array, Number]:
+def solve_normal(gram: Gram, rhs: Array, ridge: float, *, careful: bool = True) -> tuple[Array, Number]:
     r"""Solve ``X G = M`` for a Hermitian positive semi-definite ``G``.
 
     The Gram is scaled to unit diagonal, ``ridge`` is added and a Cholesky factor taken. When that fails the

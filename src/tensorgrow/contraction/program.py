@@ -29,8 +29,6 @@ MANY_COPIES = 1.0e6
 FEW_COPIES = 2_000
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
-Update = Callable[[int, Any, Array], Array]
-"""``update(node, gram, rhs) -> core``; ``gram`` is an array, `GramParts`, or None for a single node."""
 
 MATMUL, PERMUTE, CONJ, SOLVE, SELF, SLABS = range(6)
 
@@ -62,12 +60,18 @@ class GramParts:
         return total.transpose(order) if isinstance(total, np.ndarray) else total.permute(order)
 
 
-def as_gram(bonds: tuple[tuple[int, ...], ...], parts: Sequence[Array]) -> Array | GramParts | None:
+Gram = Array | GramParts | None
+"""A Gram matrix: whole, in parts, or None for the number 1, of a node without bonds."""
+Update = Callable[[int, Gram, Array], Array]
+"""``update(node, gram, rhs) -> core``."""
+
+
+def as_gram(bonds: tuple[tuple[int, ...], ...], parts: Sequence[Array]) -> Gram:
     """A Gram matrix from its parts; None where there are none."""
     return GramParts(bonds, tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
 
 
-def whole_gram(gram: Array | GramParts | None) -> Array:
+def whole_gram(gram: Gram) -> Array:
     """A Gram matrix as one array."""
     return gram.whole() if isinstance(gram, GramParts) else gram
 

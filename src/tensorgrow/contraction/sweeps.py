@@ -15,6 +15,8 @@ from .program import Array, GramParts, Legs, Program, ResultPlan, Update, as_gra
 
 Grams = tuple[int, ...]
 """Registers of Gram matrices whose product is meant."""
+Data = tuple[int, ...]
+"""Registers whose product is meant: data, contracted with some of the cores."""
 
 # Gram matrices with more rows are kept in parts where there are some. A solve of 100 rows takes about as long
 # as two of a few rows each.
@@ -54,10 +56,15 @@ class EnvironmentBuilder:
         self.program.rollback(mark[0])
         self.bras = mark[1]
 
-    def absorb_target(self, target: int, nodes: tuple[int, ...], rest: tuple[int, ...]) -> int:
+    def absorb_target(self, target: Data, nodes: tuple[int, ...], rest: tuple[int, ...]) -> Data:
         """Contract conjugated cores of `nodes` into `target`, leaving the legs of `rest`."""
         keep = (*rest, *self.legs.bra(self.legs.open_bonds(rest)))
-        return self.program.contract([target, *(self.bra(k) for k in nodes)], keep)
+        return (self.program.contract([*target, *(self.bra(k) for k in nodes)], keep),)
+
+    def arrange_target(self, target: Data, legs: tuple[int, ...]) -> int:
+        """What is left of `target` in one register, with its legs in this order."""
+        (register,) = target
+        return self.program.arrange(register, legs)
 
     def absorb_gram(self, known: Grams, nodes: tuple[int, ...]) -> int:
         """Contract cores and conjugated cores of `nodes` with `known` Grams; bonds to other nodes stay."""
@@ -191,17 +198,17 @@ def compile_sweep(structure: Structure, is_complex: bool, tree: Tree, *, in_orde
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     order = tuple(range(structure.num_nodes)) if in_order else leaves(tree)
     target = builder.program.input(order)
-    emit_updates(builder, tree, target, ())
+    emit_updates(builder, tree, (target,), ())
     shape = tuple(structure.leg_dim(k) for k in order)
     return SweepPlan(builder.program.finish(), tuple(builder.cores), target, order, shape)
 
 
-def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, known: Grams) -> None:
+def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: Data, known: Grams) -> None:
     """Updates of all nodes below a vertex of the tree, given its two partial results."""
     program, legs = builder.program, builder.legs
     if isinstance(vertex, int):
         grams, bonds = builder.arrange_grams(known, legs.bonds[vertex])
-        right = program.arrange(rhs, (vertex, *legs.bra(legs.bonds[vertex])))
+        right = builder.arrange_target(rhs, (vertex, *legs.bra(legs.bonds[vertex])))
         program.solve(vertex, grams, right, builder.cores[vertex], bonds)
         builder.bras.pop(vertex, None)  # the conjugate of the old core
         return

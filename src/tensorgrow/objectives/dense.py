@@ -64,6 +64,9 @@ class DenseLeastSquares(NodeVisits):
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
 
+    def on(self, device: torch.device) -> DenseLeastSquares:
+        return DenseLeastSquares(self.target.to(device), may_round=self.may_round and device.type == "cpu")
+
     @cached_property
     def norm(self) -> float:
         return _norm(self.target)
@@ -176,7 +179,7 @@ class DenseLeastSquares(NodeVisits):
         target, cores = self._working(structure, arrays)
         rest = target - self.dense(structure, cores)
         plan = pair_plan(structure, tuple(edges), self.is_complex)
-        environments = plan.run(rest.reshape(structure.leg_dims), cores)
+        environments = plan.run([rest.reshape(structure.leg_dims)], cores)
         shared = PairContext(
             structure,
             cores,

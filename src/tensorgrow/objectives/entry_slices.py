@@ -13,7 +13,7 @@ import torch
 from ..algebra.linalg import Number
 from ..contraction import Array, RowSource, RowTree
 from ..structure import Edge, Structure
-from .entry_sums import SliceSums, solve_core
+from .entry_cores import SliceSums, solve_core
 from .slices import (
     SLICE_RIDGE,
     PairProblem,

@@ -170,7 +170,8 @@ def merge_internal(network: TensorNetwork, nonnegative: Collection[int] = ()) ->
             for k in range(structure.num_nodes)
             if k != q and (k not in nonnegative or q in nonnegative)
         ]
-        for count in range(3, len(added) + 1):
+        most = len(added) if len(added) <= 10 else 2  # there are 2^n sets: a thousand are looked at
+        for count in range(3, most + 1):
             for nodes in combinations(added, count):
                 # Absorb the highest first: lower numbers are not renamed by it.
                 plans.append(tuple((nodes[0], q) for q in reversed(nodes[1:])))
@@ -212,7 +213,9 @@ def prune_once(
 
     ordered = sorted(reductions, key=order)[: o.prune_candidates]
     for reduction in ordered:
-        smaller = merge_internal(reduction.make(), problem.objective.nonnegative(current.network.structure))
+        smaller = reduction.make()
+        if problem.merges_nodes:
+            smaller = merge_internal(smaller, problem.objective.nonnegative(current.network.structure))
         if not problem.admits(smaller.structure) or not _is_smaller(problem, smaller, current):
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss

@@ -86,6 +86,15 @@ class TensorData(ABC):
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
         """Return what a search minimises, and bounds on the ranks; refuse what needs too much memory."""
 
+    @property
+    def share(self) -> float:
+        """Share of the error target that is left to the search; what it works on may lack the rest."""
+        return 1.0
+
+    def proposals(self) -> tuple[TensorNetwork, ...]:
+        """Return networks that the data itself suggests to start from."""
+        return ()
+
     @abstractmethod
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
         """Return what a fit of one structure minimises, and what each leaves out; see `FitProblem`."""

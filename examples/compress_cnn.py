@@ -59,8 +59,8 @@ print(f"{sum(p.numel() for p in model.parameters()):,} weights, {before:.1%} cor
 
 # %%
 # A seventh of the weights; layers share them so that the sum of their squared errors is
-# least. The error that counts is the one on what a layer gives for real digits, so some of
-# them are passed for calibration. The table names the layers that are too small for it.
+# least. The error that counts is the one on what a layer gives for real digits, so some
+# are passed for calibration. The table names the layers that are too small for it.
 
 small = tg.nn.compress(
     model,

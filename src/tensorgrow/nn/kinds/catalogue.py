@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from .conv import Conv1dKind, Conv2dKind, Conv3dKind
-from .embedding import EmbeddingKind
+from .embeddings import EmbeddingKind
 from .kind import Kind
 from .linear import LinearKind
 

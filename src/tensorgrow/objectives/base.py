@@ -149,6 +149,10 @@ class LeastSquares(ABC):
     ) -> list[PairProblem]:
         """Problems of the new slices of several edges, on the residual of the network."""
 
+    def screen(self, structure: Structure, edges: list[Edge]) -> list[Edge]:
+        """Those of some edges that are worth scoring: all of them, unless something cheap tells."""
+        return edges
+
     @abstractmethod
     def sweep_flops(self, structure: Structure) -> float:
         """Estimated arithmetic of one sweep."""
@@ -250,6 +254,23 @@ class HeldOut(LeastSquares):
         where this data cannot tell.
         """
         return None
+
+    def held_out_pairs(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Held-out numbers and what a network says of them; None where weights make no sense."""
+        return None
+
+    def levels(self, predicted: torch.Tensor) -> torch.Tensor:
+        """Predictions as levels that a power can be taken of: none much below the data."""
+        raise NotImplementedError
+
+    def weighed(self, pilot: TensorNetwork, power: float) -> Self:
+        """The same data, fitted with weights ``level**-power``; held-out numbers count as they do here.
+
+        The levels are what `pilot` says of the data.
+        """
+        raise NotImplementedError
 
     def interactions(self) -> dict[Edge, float] | None:
         """By how many standard errors pairs of modes interact; None where this data cannot tell."""

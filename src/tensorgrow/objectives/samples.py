@@ -148,7 +148,7 @@ class RegressionLeastSquares(HeldOut):
         plan = pair_plan(structure, tuple(edges), self.dtype.is_complex)
         target = rest.fitted.correlation().reshape(structure.leg_dims)
         return [
-            SamplePairProblem(rest, structure, cores, e.edge, e.gradient) for e in plan.run(target, cores)
+            SamplePairProblem(rest, structure, cores, e.edge, e.gradient) for e in plan.run([target], cores)
         ]
 
     # -- cost ------------------------------------------------------------------------------------------

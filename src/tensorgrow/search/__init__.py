@@ -1,6 +1,7 @@
 """Searches for structures: their problems, options, limits, states and moves."""
 
-from .cuts import CutBounds
+from .cross import CrossProblem, CrossSearch
+from .cuts import CutBounds, ForestBounds
 from .edges import EdgePolicy, Edges
 from .fixed_structure import FitProblem, FitSearch
 from .gradient import GradientProblem, GradientSearch, fit_by_gradient
@@ -17,6 +18,8 @@ from .state import Fitted, NetworkState, SearchState, packable
 __all__ = [
     "AnySearch",
     "Context",
+    "CrossProblem",
+    "CrossSearch",
     "CutBounds",
     "EdgePolicy",
     "Edges",
@@ -24,6 +27,7 @@ __all__ = [
     "FitProblem",
     "FitSearch",
     "Fitted",
+    "ForestBounds",
     "GradientProblem",
     "GradientSearch",
     "GreedyOptions",

@@ -33,7 +33,7 @@ class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
 
     def _fit_first(self, sweeps: int | None) -> Fitted:
         """Fit the network that the growth starts from. Only a random one is followed by further starts."""
-        network = self.start.first(self.problem.objective.dims, self.context.generator)
+        network = self.start.first(self.problem.objective.dims, self.context.generator, self.state.start)
         return fit_network(self.problem, network, sweeps=sweeps)
 
     def _end(self, reason: StopReason) -> None:

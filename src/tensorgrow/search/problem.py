@@ -87,6 +87,10 @@ class Problem:
         is_there = torch.device(objective.device).type == self.elsewhere.device.type
         return replace(there, objective=objective, memory_limit=free) if is_there else there
 
+    def admits(self, structure: Structure) -> bool:
+        """Whether the bounds, where there are some, allow a structure to reach the error target."""
+        return self.bounds is None or self.bounds.admits(structure)
+
     @property
     def is_exact(self) -> bool:
         """Whether the error target asks for an exact representation."""
@@ -101,6 +105,12 @@ class Problem:
     def scale(self) -> float:
         """Norm of the data that the search judges by: what is held out, unless that is zero."""
         return self.objective.validation_norm or self.objective.norm or 1.0
+
+    @property
+    def merges_nodes(self) -> bool:
+        """Whether internal nodes may go: not those of a graph that must stay."""
+        pairs, order = self.policy.pairs, len(self.objective.dims)
+        return pairs is None or all(j < order for _, j in pairs)
 
     def refits_fully(self, structure: Structure) -> bool:
         """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
@@ -134,7 +144,7 @@ class Problem:
         the cuts, and the cost of a sweep grows with their squares, while the topology is settled long before
         the ranks are. Sweeps that are costly because there is much data say nothing about the topology.
         """
-        edges = self.policy.growable(structure, self.max_parameters)
+        edges = self.objective.screen(structure, self.policy.growable(structure, self.max_parameters))
         if not (self.options.thicken_costly and self.pace.has_wide_cuts(structure)):
             return [edges]
         old = [e for e in edges if structure.rank(*e) > 1]

@@ -33,8 +33,8 @@ from .slices import PairProblem
 SINGLE_FLOPS = 1e8
 # Added to the unit diagonal of Gram matrices that were contracted in single precision: their rounding.
 SINGLE_RIDGE = 1e-6
-# Entries of a target from which its residual is formed in parts that stay in the cache. At once, memory for
-# the network and the difference is asked of the system each time: 40^4 in 8.4 instead of 2.3 ms.
+# Entries of a target from which its residual is formed in parts that stay in the cache. At once, memory for the
+# network and the difference is asked of the system each time: 40^4 in 8.4 instead of 2.3 ms.
 RESIDUAL_ENTRIES = 500_000
 
 

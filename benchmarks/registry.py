@@ -48,6 +48,7 @@ MODULES = (
     "gpu",
     "scale",
     "speed",
+    "calculus",
 )
 # The experiments of the paper, which `tensorgrow reproduce` runs too.
 REPRODUCTION = "reproduction/"

@@ -16,6 +16,7 @@ import torch
 
 from tensorgrow import GreedyOptions, Structure, TensorNetwork, TrainingOptions, baselines, nn
 from tensorgrow.baselines.inner_fit import InnerFit
+from tensorgrow.data.evaluations import Evaluations
 from tensorgrow.network import as_generator
 from tensorgrow.objectives import (
     CompressedLeastSquares,
@@ -27,6 +28,8 @@ from tensorgrow.objectives.compressed import truncate
 from tensorgrow.search import (
     AnySearch,
     Context,
+    CrossProblem,
+    CrossSearch,
     CutBounds,
     EdgePolicy,
     FitProblem,
@@ -144,6 +147,21 @@ def make_fit(x: np.ndarray, seed: int = 0, **limits: Any) -> FitSearch:
         Structure.tensor_ring(x.shape, 2), ((objective, 0.0),), Context(as_generator(seed)), 500, 1e-3
     )
     return FitSearch(problem, Limits(**limits, held_out=True), Start(dtype=torch.float64))
+
+
+def make_cross(**limits: Any) -> CrossSearch:
+    """A noisy tensor as a function, which takes crosses to the end."""
+    x = noisy((5, 4, 5, 4), seed=2)
+    known = Evaluations(lambda index: x[tuple(index.T)], x.shape)
+    problem = CrossProblem(
+        known,
+        GreedyOptions.for_effort("fast"),
+        Context(as_generator(0)),
+        limits.get("max_error") or 1e-9,
+        limits.get("max_parameters"),
+        20,
+    )
+    return CrossSearch(problem, Limits(**limits, held_out=True))
 
 
 class _Ready(Exception):
@@ -285,6 +303,7 @@ CASES: dict[str, Case] = {
     "fit": Case(
         lambda **limits: make_fit(SMALL, **limits), (DenseLeastSquares, "sweep"), grows=False, undoes=False
     ),
+    "cross": Case(make_cross, (Evaluations, "at"), budget=100),
     "grown model": Case(grow_model, (nn.TNLinear, "forward"), {"max_parameters": 50}, budget=40),
     "exploration": Case(explore, (InnerFit, "__call__"), packs=False),
     "rising ranks": Case(raise_ranks, (ObservedLeastSquares, "sweep"), packs=False),

@@ -91,6 +91,10 @@ TRAINING = {"training": tg.TrainingOptions(epochs=15), "max_steps": 3}
 FIT_LACKS = frozenset({"max_steps", "max_parameters", "edges", "effort", "options"})
 
 
+def entries_of(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda index: x[tuple(index.T)]
+
+
 def _regress(*data: Any, **keywords: Any) -> tg.Result:
     return regress(*data, **keywords).result
 
@@ -110,6 +114,13 @@ CASES = {
     "complete": Case(tg.complete, lambda: (HIDDEN,), lambda: (-HIDDEN,), usual=GROWTH),
     "complete partitions": Case(
         tg.complete, lambda: (partitions(HIDDEN),), lambda: (partitions(2.5 * HIDDEN),), usual=GROWTH
+    ),
+    "approximate": Case(
+        tg.approximate,
+        lambda: (entries_of(X), SHAPE),
+        lambda: (entries_of(-X), SHAPE),
+        usual={"validation": 10, "max_error": 1e-6},
+        lacks=frozenset({"edges"}),
     ),
     "fit": Case(tg.fit, lambda: (X, TRAIN), lambda: (-X, TRAIN), lacks=FIT_LACKS),
     "fit blocks": Case(

@@ -195,7 +195,7 @@ def test_bad_keywords_are_refused_alike(case, keyword):
 def test_options_that_the_search_ignores_are_refused(case):
     needs(case, "options")
     unused = {"relative": {"after_target": 7.0}, "loss": {"sweeps": 7}, "nats": {"sweeps": 7}}[case.kind]
-    if case.verb is tg.decompose or case.verb is CASES["decompose blocks"].verb:
+    if case.verb in (tg.decompose, tg.approximate, CASES["decompose blocks"].verb):
         unused = {"patience": 7}
     name, value = next(iter(unused.items()))
     with pytest.raises(tg.OptionError, match=f"ignores {name}={value}.*its search uses"):

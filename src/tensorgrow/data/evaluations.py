@@ -137,6 +137,12 @@ class Evaluations:
         found = torch.tensor([self._values[k] for k in places], dtype=self.dtype)
         return times_power(found, -self.exponent).reshape(points.shape[:-1])
 
+    def again(self, point: torch.Tensor) -> torch.Tensor:
+        """What the function says now at a point, known or not."""
+        other = Evaluations(self.function, self.shape, grids=self.grids)
+        other.at(point)
+        return other.values[0]
+
     def _evaluate(self, points: Points) -> None:
         if self.most is not None and len(self) + len(points) > self.most:
             raise BudgetSpent

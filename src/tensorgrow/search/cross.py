@@ -44,7 +44,7 @@ from .trees import TreeNode, expected_tree, linked_tree
 # Points of the part of a grid: what is wanted, and what two points per axis may take.
 USUAL_PART, LARGEST_PART = 750, 1024
 # Points per axis of that part at most.
-MOST_PER_AXIS = 4
+MOST_PER_AXIS = 3
 # Shares of the error target: what the network of the part, its extension along one axis, and the pivots of a
 # cross approximation may leave.
 PART_SHARE, FIBRE_SHARE, PIVOT_SHARE = 0.02, 0.3, 0.1
@@ -106,6 +106,8 @@ class CrossState(NetworkState):
 
     Attributes
     ----------
+    function
+        Fingerprint of the function that was evaluated.
     drawn, seen
         Random points, and how many of the first of them have been looked at to choose other points.
     found
@@ -120,6 +122,7 @@ class CrossState(NetworkState):
         What its pivots may leave, in the units computed in.
     """
 
+    function: str = ""
     drawn: torch.Tensor | None = None
     seen: int = 0
     found: torch.Tensor | None = None

@@ -42,7 +42,7 @@ class Skeleton:
     @classmethod
     def of(cls, nodes: Mapping[int, TreeNode]) -> Skeleton:
         """A tree without any pivot."""
-        return cls({mask: tuple(node) for mask, node in nodes.items()})
+        return cls({mask: (node.leg, node.children) for mask, node in nodes.items()})
 
     @property
     def top(self) -> int:

@@ -92,11 +92,14 @@ class SubGrid:
         columns = pick_columns(self.values.movedim(axis, 0).reshape(size, -1), size + 1)
         fibres = self._fibres(axis, columns)
         weights = fibres @ torch.linalg.pinv(fibres[pivots], rtol=SMALLEST)
-        if self._agree(fibres, weights @ fibres[pivots]):
-            return (weights @ flat).reshape(count, *core.shape[1:])
+        if len(columns) > size and self._agree(fibres, weights @ fibres[pivots]):
+            combined: torch.Tensor = (weights @ flat).reshape(count, *core.shape[1:])
+            return combined
         # Otherwise they are any numbers, and one fibre more than a slice has entries tells.
         around = _environment(network, axis)
         columns = pick_columns(around, flat.shape[1] + 1, columns)
+        if len(columns) <= flat.shape[1]:  # there is none
+            return None
         fibres, around = self._fibres(axis, columns), around[:, columns]
         slices = fibres @ torch.linalg.pinv(around, rtol=SMALLEST)
         return slices.reshape(count, *core.shape[1:]) if self._agree(fibres, slices @ around) else None

@@ -25,6 +25,8 @@ from .task import NetworkTask, run_task
 
 # Without `max_error`: where rounding begins.
 LEAST_ERROR = 1e-12
+# Values of a function are the same that agree to this share: other machines round in other ways.
+AGREES = 1e-6
 # Random points tell little of an error where there are fewer.
 LEAST_VALIDATION = 10
 
@@ -154,7 +156,8 @@ class ApproximateTask(NetworkTask[CrossSearch]):
         grids, order = evaluations.grids, len(self.shape)
         if grids is not None or request.names is not None:
             names = default_names(order) if request.names is None else check_names(request.names, order)
-            self.axes = Axes.of_columns(dict(zip(names, grids or [None] * order)))
+            labels = [None] * order if grids is None else list(grids)
+            self.axes = Axes.of_columns(dict(zip(names, labels)))
 
     @property
     def probe(self) -> torch.Tensor:
@@ -167,7 +170,6 @@ class ApproximateTask(NetworkTask[CrossSearch]):
     def fingerprint(self) -> Mapping[str, object]:
         grids = self.evaluations.grids
         return {
-            "function": fingerprint_function(self.evaluations.function),
             "grids": None if grids is None else fingerprint_function(tuple(grids)),
             "validation": self.validation,
         }
@@ -204,7 +206,27 @@ class ApproximateTask(NetworkTask[CrossSearch]):
             self.validation,
             request.memory(torch.device("cpu")),
         )
-        return CrossSearch(problem, limits)
+        search = CrossSearch(problem, limits)
+        search.state.function = fingerprint_function(self.evaluations.function)
+        return search
+
+    def check_resumed(self, search: CrossSearch) -> None:
+        """Refuse values of another function; one that was mended keeps the values it had before.
+
+        Where the code is not the same, the largest value is computed again.
+        """
+        super().check_resumed(search)
+        known, now = self.evaluations, fingerprint_function(self.evaluations.function)
+        if search.state.function != now and len(known):
+            place = int(known.values.abs().argmax())
+            then, again = known.values[place], known.again(known.points[place])
+            if not abs(again - then) <= AGREES * abs(then):
+                raise OptionError(
+                    f"the checkpoint belongs to another run: f was {then.item():.6g} at the index "
+                    f"{tuple(known.points[place].tolist())}, here it is {again.item():.6g}. Use the same "
+                    "function, another file, or delete this one"
+                )
+        search.state.function = now
 
     def bring_home(self, network: TensorNetwork) -> TensorNetwork:
         dtype = self.request.dtype or self.evaluations.dtype
@@ -231,7 +253,7 @@ def _read_grids(
         parts = list(shape_or_grids)
     except TypeError:
         parts = []
-    if parts and all(isinstance(n, Integral) and not isinstance(n, bool) and n > 0 for n in parts):
+    if parts and all(isinstance(n, Integral) and not isinstance(n, bool) and int(n) > 0 for n in parts):
         return tuple(int(n) for n in parts), None
     grids = []
     for k, part in enumerate(parts):

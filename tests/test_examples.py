@@ -24,6 +24,7 @@ OUTCOMES = {
     "export_quimb": lambda v: v["change"] < 0.05 and v["back"].num_parameters < v["network"].num_parameters,
     "faulty_sensors": lambda v: v["off"]["absolute"] < 0.2,
     "impute_table": lambda v: min(v["errors"], key=v["errors"].get) == "network",
+    "learn_function": lambda v: v["error"] < 2e-4 and v["evaluations"] < 10_000,
     "learn_distribution": lambda v: {(0, 2), (1, 2), (4, 5)} <= set(v["result"].structure.edges),
     "quantum_state": lambda v: v["free"].num_parameters < v["chain"].num_parameters,
     "recover_structure": lambda v: v["result"].structure == v["hidden"],

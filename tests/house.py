@@ -18,6 +18,7 @@ SOURCE = ROOT / "src" / "tensorgrow"
 
 # What users call takes the common keywords by name; their lists are long on purpose.
 PUBLIC_VERBS = {
+    "approximate",
     "decompose",
     "complete",
     "fit",

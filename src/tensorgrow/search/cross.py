@@ -45,11 +45,11 @@ from .trees import TreeNode, expected_tree, linked_tree
 USUAL_PART, LARGEST_PART = 750, 1024
 # Points per axis of that part at most.
 MOST_PER_AXIS = 3
-# Shares of the error target: what the network of the part, its extension along one axis, and the pivots of a
-# cross approximation may leave.
+# Shares of the error target: what the network of the part, its extension along one axis (and the last
+# rounding), and the pivots of a cross approximation may leave.
 PART_SHARE, FIBRE_SHARE, PIVOT_SHARE = 0.02, 0.3, 0.1
-# The same for what a last rounding may drop in all, and for each change of its tree.
-ROUND_SHARE, RECONNECT_SHARE = 0.3, 0.03
+# The same for each change of the tree in the last rounding.
+RECONNECT_SHARE = 0.03
 # Error at which a part of the grid tells the tree, at most: what is small there need not be small elsewhere.
 TREE_ERROR = 1e-6
 # The least relative error that values in double precision can be asked for.
@@ -71,8 +71,6 @@ OUTLIER = 30.0
 EXACT = 0.01
 # Pivots added at once, as a share of the largest rank.
 AT_ONCE = 4
-# Sweeps of the last fit to everything that was evaluated, where the target was not reached.
-LAST_SWEEPS = 30
 # Bytes that one evaluation takes, with the point, its place in the table and what is computed from it.
 BYTES_PER_POINT = 2000
 
@@ -343,7 +341,7 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         structure, cores = network.structure, network.cores
         if is_forest(structure):
             forest = Forest(structure, cores)
-            forest.truncate(ROUND_SHARE * self.problem.target)
+            forest.truncate(FIBRE_SHARE * self.problem.target)
             while forest.reconnect(RECONNECT_SHARE * self.problem.target):
                 check_time(self.context.deadline)
             smaller = TensorNetwork(*forest.network())
@@ -403,8 +401,7 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         if len(known) < best.size or best.measure <= self.problem.target:
             return
         objective = ObservedLeastSquares(known.points, known.at(known.points), known.shape, ridge=LEAST_ERROR)
-        settings = ALSSettings(max_sweeps=LAST_SWEEPS)
-        fit = als(objective, best.network, settings, deadline=self.context.deadline)
+        fit = als(objective, best.network, ALSSettings(), deadline=self.context.deadline)
         if self._judge(fit.network) < self._judge(best.network):
             self._accept(fit.network, "fit")
 

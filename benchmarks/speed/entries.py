@@ -1,7 +1,7 @@
 """Part `entries`: seconds of completions, of the paper's picture and of a photograph.
 
-The photograph by the library, ``complete(photo, mask)``, one network for the array as it is; and by the command,
-which makes four networks in other shapes and stops by the clock.
+The photograph by the library, ``complete(photo, mask)``: one network for the array as it is; by the command
+four networks in other shapes, which stop by the clock.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from .sweep_graphs import SweepGraphs
 
 # Nominal seconds from which a sweep is watched. Large ones are 50 to 100 times faster than that on an H200.
 WATCHED_SECONDS = 20.0
-# Rounding of a squared loss in double precision that is a difference of sums, relative to the squared norm: at
-# the optimum of noisy tensors of 40^4 and 100^3, losses of 0.1 rise and fall by up to 1.4e-13.
+# Rounding of a squared loss in double precision that is a difference of sums, relative to the squared norm:
+# at the optimum of noisy tensors of 40^4 and 100^3, losses of 0.1 rise and fall by up to 1.4e-13.
 SUM_ROUNDING = 1.5e-14
 
 

@@ -1,13 +1,20 @@
-"""Part `entries`: seconds of completions, of the paper's picture and of a photograph by the command."""
+"""Part `entries`: seconds of completions, of the paper's picture and of a photograph.
+
+The photograph by the library, ``complete(photo, mask)``: one network for the array as it is; by the command
+four networks in other shapes, which stop by the clock.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from tensorgrow.experiments.harness import Case, Results, Row, mean
+from tensorgrow.experiments.methods import random_mask
 
 from ..benchmark import BenchmarkSettings
 from ..completion import pictures
 from ..completion.command import CORES, run_command
-from ..completion.runs import at_most, claim
+from ..completion.runs import at_most, claim, time_complete
 
 __all__ = ["cases", "claims", "run", "table"]
 
@@ -17,7 +24,7 @@ SIDE, PHOTO_SECONDS = 512, 12.0
 
 
 def cases(settings: BenchmarkSettings) -> list[Case]:
-    """Masks of Einstein; a part of that picture by the command, on the CPU."""
+    """Masks of Einstein; a part of that picture by library and command, on the CPU."""
     label, device = settings["label"], settings["device"]
     size = 300 if settings.quick else SIZE
     common = {"source": "einstein", "rate": 10, "method": "ours", "view": "stored", "device": device}
@@ -32,7 +39,9 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
     ]
     if device == "cpu":
         photo = {"side": 32 if settings.quick else SIDE, "rate": 10}
-        made.append(Case(f"entries/{label}/cpu/photo/default", photo, alone=True, threads=CORES))
+        for which in ("default", "library"):  # the first is the command
+            key = f"entries/{label}/cpu/photo/{which}"
+            made.append(Case(key, {**photo, "by": which}, alone=True, threads=CORES))
     return made
 
 
@@ -40,8 +49,14 @@ def run(params: Row, settings: BenchmarkSettings) -> Row:
     """One completion."""
     if "side" not in params:
         return pictures.run(params, settings)
-    side = params["side"]
-    return run_command(pictures.load(settings, "einstein")[:side, :side], params["rate"] / 100)
+    side, share = params["side"], params["rate"] / 100
+    picture = pictures.load(settings, "einstein")[:side, :side]
+    if params.get("by", "default") == "default":
+        return run_command(picture, share)
+    mask = random_mask(picture.shape, share, 0)
+    options = {"truth": picture, "random_state": 0}
+    result, row = time_complete(np.where(mask, picture, 0.0), mask, device="cpu", **options)
+    return {**row, "error": result.test_error}
 
 
 def table(results: Results) -> list[Row]:
@@ -63,7 +78,8 @@ def claims(results: Results) -> list[Row]:
         met = None if error is None else error <= ERROR
         found.append(claim(f"Einstein, {device}: mean error", ERROR, error, met, len(rows)))
         found.append(at_most(f"Einstein, {device}: seconds", seconds, (r["seconds"] for r in rows)))
-    photos = results.rows("entries/after/cpu/photo/")
-    text = f"photograph of {SIDE}x{SIDE} by the command, two cores: seconds"
-    found.append(at_most(text, PHOTO_SECONDS, (r["seconds"] for r in photos)))
+    for which, who in (("library", "library"), ("default", "command")):
+        photos = results.rows(f"entries/after/cpu/photo/{which}")
+        text = f"photograph of {SIDE}x{SIDE} by the {who}, two cores: seconds"
+        found.append(at_most(text, PHOTO_SECONDS, (r["seconds"] for r in photos)))
     return found

@@ -92,7 +92,8 @@ def decompose(
         Seed or generator; one seed reproduces a run on the same machine.
     device
         Where to compute: None (where the data is), "auto", "cpu", "cuda". The result stays there, except that
-        "auto" brings it back to the data.
+        "auto" brings it back to the data. "auto" takes a GPU where sweeps are costly, from the start or once
+        they have become so. What does not fit on a GPU is computed on the CPU, with a warning.
     dtype
         Precision to compute in; by default that of the data (whole numbers become float64).
     names

@@ -108,9 +108,11 @@ def test_the_command_is_run_and_its_document_read(data, tmp_path, monkeypatch):
     row = run_case("completion", "command/cpu/house-32@30/ours/default", settings)
     assert (row["error"], row["linear"], row["members"]) == (0.1, 0.2, 1)
     results = Results(tmp_path / "r.json")
-    results.put(Case("command/cpu/house-32@30/ours/default", {"side": 32}), row)
-    met, _ = command.claims(results)
-    assert met["met"] is True
+    results.put(Case("command/cpu/house-32@30/ours/default", {"source": "house", "side": 32}), row)
+    met, others, _ = command.claims(results)
+    assert met["met"] is True and others["met"] is None
+    picture = command.load_other("hopper", 16)  # higher than wide, and comes with matplotlib
+    assert picture.shape == (16, 16, 3) and 0.0 <= picture.min() < picture.max() <= 1.0
     stand_in.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
     with pytest.raises(RuntimeError, match="broken"):
         run_case("completion", "command/cpu/house-32@30/ours/default", settings)

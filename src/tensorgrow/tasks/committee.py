@@ -198,8 +198,8 @@ def _run_in_processes(
                 for log in logs:
                     log.note(f"{time.perf_counter() - audience.begin:.0f} s, {line}")
             time.sleep(LOOK_EVERY)
-        answers = [future.result() for future in futures if not future.cancelled()]
-    members = [member for member in answers if member is not None]
+        answers = [(task, future.result()) for task, future in zip(tasks, futures) if not future.cancelled()]
+    members = [Member(task.in_shape(None), *found) for task, found in answers if found is not None]
     if not members:
         raise KeyboardInterrupt
     return members
@@ -217,12 +217,17 @@ def _join(stop: Event, news: SimpleQueue[tuple[int, str]]) -> None:
     torch.set_num_threads(1)  # members share the cores
 
 
-def _run_there(number: int, task: EntryTask, audience: Audience) -> Member | None:
+Found = tuple[Result, torch.Tensor, torch.Tensor | None]
+"""A member without its task: tensors on a GPU cannot be sent back to where they came from."""
+
+
+def _run_there(number: int, task: EntryTask, audience: Audience) -> Found | None:
     """Run one member in a process of its own; None where it was stopped before it began."""
     assert _stop is not None
     if _stop.is_set():
         return None
-    return run_member(task, replace(audience, callbacks=_Messenger(number)))
+    member = run_member(task, replace(audience, callbacks=_Messenger(number)))
+    return member.result, member.judged, member.doubts
 
 
 class _Messenger:

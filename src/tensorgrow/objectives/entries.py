@@ -18,7 +18,7 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut, Recording
 from .entry_cores import GRAM_BYTES, gram_bytes, solve_core
-from .entry_grid import grid_bytes
+from .entry_grid import LEAST_RIDGE, WIDE, grid_bytes
 from .entry_slices import EntryPairProblem
 from .entry_sums import KEPT_GRIDS, SliceTable, rows_bytes
 from .magnitudes import interactions
@@ -257,7 +257,7 @@ class ObservedLeastSquares(ListedLeastSquares):
             return torch.as_tensor(self._solve_in_turn(structure, arrays, ridge, own=own, careful=False))
 
         return Recording(
-            (id(self.index), id(self.values), self.row_dtype, structure, ridge),
+            (id(self.index), id(self.values), self.row_dtype, self.ridge >= LEAST_RIDGE, structure, ridge),
             (self.ridge,),
             solve,
             lambda arrays, explained: self._squared_loss(structure, arrays, explained),
@@ -266,9 +266,14 @@ class ObservedLeastSquares(ListedLeastSquares):
 
     def _prepare(self, structure: Structure) -> object:
         """Make the index tables of a sweep."""
-        for node in range(structure.num_nodes):
-            self.index.table(node).prepare()
-        return join_sets(self.index.entries, structure)
+        sets = join_sets(self.index.entries, structure)
+        places = []
+        for node, parts in sets.items():
+            table = self.index.table(node)
+            table.prepare()
+            if len(parts) == 2 and structure.bond_product(node) >= WIDE:
+                places += [table.places(*parts), table.places(*parts[::-1])]
+        return sets, places
 
     def solve(
         self,
@@ -285,7 +290,7 @@ class ObservedLeastSquares(ListedLeastSquares):
 
         `own` stands in for the ridge of the objective; see `solve_core` for the others.
         """
-        equations = self.index.table(node).equations(source, self.values)
+        equations = self.index.table(node).equations(source, self.values, self.ridge)
         ridge, penalty = self.ridge if own is None else own, self.penalties.of(node)
         return solve_core(equations, edges, core, ridge, numerical, penalty, **how)
 

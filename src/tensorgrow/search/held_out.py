@@ -33,7 +33,7 @@ from .blind import (
     has_learned,
     starting_structures,
 )
-from .completed import decompose_completed
+from .compaction import decompose_completed
 from .grow import Care, fit_network, grow_once, measure, refit
 from .held_out_state import HeldOutState
 from .knobs import KNOB_GAIN, KNOBS, RIDGE, TUNE_EVERY, HeldOutProblem, Knob, KnobChooser
@@ -58,7 +58,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, HeldOutState(), problem.context, start)
         self._first = {knob.name: knob.read(problem.objective) for knob in KNOBS}
-        self._weighed: tuple[TensorNetwork, HeldOut] | None = None
+        self._weighed: tuple[TensorNetwork, HeldOut, HeldOut] | None = None
 
     @property
     def answer(self) -> Fitted | None:
@@ -102,9 +102,10 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         pilot = self.state.pilot
         if pilot is None:
             return self.problem.objective
-        if self._weighed is None or self._weighed[0] is not pilot:
-            self._weighed = pilot, self.weighed(self.problem.objective)
-        return self._weighed[1]
+        data, known = self.problem.objective, self._weighed
+        if known is None or known[0] is not pilot or known[1] is not data:
+            self._weighed = known = pilot, data, self.weighed(data)
+        return known[2]
 
     def weighed(self, data: HeldOut) -> HeldOut:
         """The same or more data with the weights that were chosen."""
@@ -235,8 +236,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _care(self, fitted: Fitted, *, randomise: bool = False) -> Care:
         """How edges are scored: all or those that may win, and how many of them are refitted."""
         state, problem = self.state, self.problem
-        lazy = problem.options.edge_score == "per_parameter" and self._is_slow(fitted)
-        few = problem.refits_fully(fitted.network.structure)  # so few held-out entries that luck decides
+        structure = fitted.network.structure
+        lazy = problem.options.edge_score == "per_parameter" and problem.pace.is_selective(structure)
+        few = problem.refits_fully(structure)  # so few held-out entries that luck decides
         doubts = not few and (not lazy or len(state.steps) % 3 == 0)  # in slow networks seldom
         return Care(
             randomise=randomise,
@@ -369,10 +371,14 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         return True
 
     def _shrink(self) -> None:
-        """Remove rank while the held-out error stays where it is; too costly in large networks."""
-        state = self.state
+        """Remove rank while the held-out error stays where it is, or the target is met without any.
+
+        Too costly in large networks.
+        """
+        state, acceptable = self.state, self.problem.target
         if self._may_shrink:
-            acceptable = max(self.problem.target, self._acceptable(self.best.measure))
+            if self.problem.holds_out:
+                acceptable = max(acceptable, self._acceptable(self.best.measure))
             smaller = prune_once(replace(self._now, target=acceptable), self.current)
             if smaller is not None:
                 state.current, reduction = smaller
@@ -387,7 +393,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _may_shrink(self) -> bool:
         """Whether a smaller network is looked for: not within a budget, nor where refits are slow."""
         problem = self.problem
-        allowed = problem.options.prune and problem.holds_out
+        allowed = problem.options.prune and (problem.holds_out or self._is_reached(self.current))
         return allowed and self.state.outcome != StopReason.MAX_PARAMETERS and not self._is_slow(self.current)
 
     def _settle(self) -> None:
@@ -395,7 +401,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state = self.state
         acceptable = self._acceptable(self.best.measure)
         state.best = state.current
-        if self._may_shrink:
+        if self._may_shrink and self.problem.holds_out:
             self._compact(acceptable)
         for knob in self._free_knobs:
             self._turn(knob, self._chooser(knob).choose_finely)

@@ -245,7 +245,7 @@ def test_a_loss_in_parts_is_that_at_once(net, seed, entries):
     target = random_array(np.random.default_rng(seed), net.structure.dims, torch.float64)
     objective = DenseLeastSquares(target, use_numpy=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensorgrow.objectives.dense, "RESIDUAL_ENTRIES", 0)
+        patch.setattr(tensorgrow.objectives.dense, "MANY_ENTRIES", 0)
         patch.setattr(tensorgrow.contraction.sweeps, "PART_ENTRIES", entries)
         loss = objective.loss(net.structure, objective.to_arrays(net))
     expected = np.linalg.norm(to_numpy(target) - dense(net.structure, net.cores))

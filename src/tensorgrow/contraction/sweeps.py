@@ -21,8 +21,8 @@ Data = tuple[int, ...]
 # Gram matrices with more rows are kept in parts where there are some. A solve of 100 rows takes about as long
 # as two of a few rows each.
 WHOLE_ROWS = 100
-# Entries of a target from which a copy in another order of legs counts, and flops per sweep and entry that a
-# plan without it may cost: copying an entry costs 24, and few fits make fewer than four sweeps.
+# Entries of a target from which a copy of it, say in another order of legs, counts, and flops per sweep and
+# entry that a plan without it may cost: copying an entry costs 24, and few fits make fewer than four sweeps.
 MANY_ENTRIES, COPY_SHARE = 500_000, 6.0
 # Entries of a part of a tensor that stays in the cache.
 PART_ENTRIES = 50_000

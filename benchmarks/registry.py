@@ -49,6 +49,7 @@ MODULES = (
     "gpu",
     "scale",
     "speed",
+    "calculus",
 )
 # The experiments of the paper, which `tensorgrow reproduce` runs too.
 REPRODUCTION = "reproduction/"

@@ -43,7 +43,7 @@ def to_array(network: TensorNetwork) -> np.ndarray:
     return dense(network.structure, network.cores)
 
 
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES))
 def test_sums_differences_and_products_are_those_of_the_tensors(data, dtype):
     x, y = data.draw(pairs(dtype))

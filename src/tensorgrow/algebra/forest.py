@@ -117,11 +117,20 @@ class Forest:
         return structure, cores
 
     def spectra(self) -> Iterator[tuple[int, torch.Tensor]]:
-        """Legs on one side of every edge, as a bit mask, and the singular values across it."""
+        """Legs on one side of some cuts, as a bit mask, and the singular values across them.
+
+        The cuts are those at every edge, and those that separate two joined nodes from all others.
+        """
         for i, j in self._edges():
             self._move_to(i)
-            values = torch.linalg.svdvals(self._matrix(i, j))
-            yield self._mask(j, i), values
+            yield self._mask(j, i), torch.linalg.svdvals(self._matrix(i, j))
+            mine, theirs = ([k for k in self._around[a] if k != b] for a, b in ((i, j), (j, i)))
+            rows = [self._matrix(a, b).shape[0] for a, b in ((i, j), (j, i))]
+            if mine + theirs and math.prod(rows) <= 1 << 16:
+                left, right = self._in_order(i, [*mine, j]), self._in_order(j, [i, *theirs])
+                joint = torch.tensordot(left, right.movedim(1, 0), 1).movedim(1 + len(mine), 1)
+                values = torch.linalg.svdvals(joint.reshape(joint.shape[0] * joint.shape[1], -1))
+                yield self._leg_mask(i) + self._leg_mask(j), values
 
     def truncate(self, allowed: float) -> None:
         """Drop singular values, in all not more than `allowed` of the norm of the tensor."""

@@ -28,9 +28,9 @@ MANY_COPIES = 1.0e6
 # Entries of operands and result up to which one product keeps its orders then: a copy takes microseconds.
 FEW_COPIES = 2_000
 
-# Columns, and entries of what they are multiplied with, where their order matters on a GPU: with 8 columns, a
-# float32 matrix of 2^20 x 1,024 takes 3.0 or 1.8 ms on an H200.
-FEW_COLUMNS, MANY_ENTRIES = 16, 1 << 22
+# Columns whose order matters on a GPU: with 8 of them, a float32 matrix of 2^20 x 1,024 takes an H200 3.0 or
+# 1.8 ms.
+FEW_COLUMNS = 16
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
 
@@ -477,7 +477,7 @@ class ResultPlan:
 
 def _multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The product of two matrices; a GPU reads few columns faster where they are stored as rows."""
-    if a.is_cuda and b.shape[1] <= FEW_COLUMNS and a.numel() >= MANY_ENTRIES and b.is_contiguous():
+    if a.is_cuda and b.shape[1] <= FEW_COLUMNS and a.numel() >= MANY_COPIES and b.is_contiguous():
         b = b.T.contiguous().T
     return torch.mm(a, b)
 

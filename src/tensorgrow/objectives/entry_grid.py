@@ -34,8 +34,6 @@ ENOUGH, ROUNDS = 1e-5, 25
 # Rounds that are made where the host does not look, and columns from which on a GPU makes them: on an H200
 # Gram matrices of 1,452 columns and their factors take 16 ms, of 396 columns about as long as the rounds.
 UNWATCHED_ROUNDS, WIDE = 6, 400
-# Share of what a slice could gain at first below which all is rounding.
-CONVERGED = 1e-12
 # What a number that is moved costs, a number of all combinations per round beside the products, and an entry;
 # in flops of products in single precision, 90 a nanosecond on one core.
 GATHER, COMBINATION, ENTRY = 50.0, 150.0, 1500.0
@@ -227,7 +225,7 @@ class CoreGrid:
         r = self._adjoint(rest) - weight * x
         z = precondition(r)
         p, gain = z, (r.conj() * z).sum(1).real
-        least = CONVERGED * gain  # slices that nobody watches stay where they are from there on
+        least = 1e-12 * gain  # slices that nobody watches stay where they are from there on: it is rounding
         size = float(_square(rest) + weight * _square(x)) if careful else 0.0  # what is minimised
         for _ in range(ROUNDS if careful else UNWATCHED_ROUNDS):
             if careful and (not math.isfinite(size) or float(gain.sum()) <= ENOUGH * size):

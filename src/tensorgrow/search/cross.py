@@ -47,9 +47,11 @@ USUAL_PART, LARGEST_PART = 750, 1024
 MOST_PER_AXIS = 4
 # Shares of the error target: what the network of the part, its extension along one axis, and the pivots of a
 # cross approximation may leave.
-PART_SHARE, FIBRE_SHARE, PIVOT_SHARE = 0.05, 0.3, 0.1
+PART_SHARE, FIBRE_SHARE, PIVOT_SHARE = 0.02, 0.3, 0.1
 # The same for what a last rounding may drop in all, and for each change of its tree.
 ROUND_SHARE, RECONNECT_SHARE = 0.3, 0.03
+# Error at which a part of the grid tells the tree, at most: what is small there need not be small elsewhere.
+TREE_ERROR = 1e-6
 # The least relative error that values in double precision can be asked for.
 LEAST_ERROR = 1e-13
 # Contexts in which pairs of axes are compared where the part would be too large: four tell rank two from
@@ -61,6 +63,8 @@ GLANCE = 4
 # Evaluations per random point that decides that the run is over, where these are more than the user says:
 # what takes many points to learn may go wrong at few places.
 PER_JUDGE = 20
+# Errors up to which the graph of the part is taken to be right, and a fit to all points to be worth its time.
+NEAR = 0.01
 # A residual that is so many times the target is an outlier: at one point of a thousand it is the whole error.
 OUTLIER = 30.0
 # An error so far below the target is not that of an approximation.
@@ -192,6 +196,8 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         state.phase = "cross"
         if network is not None:
             self._accept(network, "grid")
+            if state.phase == "cross" and self.best.measure <= NEAR:
+                self._fit_everything()
 
     def _decompose(self, values: torch.Tensor) -> TensorNetwork:
         """The smallest network for a part of the grid."""
@@ -323,7 +329,7 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
             state.best = state.current
         state.counts.append(len(self.evaluations))
         self._record(kind)
-        if is_content and not self._find_outliers(network, error):
+        if kind != "round" and is_content and not self._find_outliers(network, error):
             state.phase = "round"
             if state.steps[-1].kind == "start":  # nothing is smaller
                 self._end(StopReason.TARGET_REACHED)
@@ -404,7 +410,7 @@ def _tree(values: torch.Tensor, shape: tuple[int, ...], target: float) -> dict[i
     """The tree that the values on a part of a grid ask for; a train where they are too many."""
     bases = [torch.empty((n, k)) for n, k in zip(shape, values.shape)]
     order = len(shape)
-    tree = expected_tree(CutBounds(values, min(target, 1e-3), bases=bases))
+    tree = expected_tree(CutBounds(values, min(target, TREE_ERROR), bases=bases))
     if tree is not None:
         return tree
     masks = [((1 << order) - 1) >> k << k for k in range(order)]

@@ -33,7 +33,7 @@ from .blind import (
     has_learned,
     starting_structures,
 )
-from .completed import decompose_completed
+from .compaction import decompose_completed
 from .grow import Care, fit_network, grow_once, measure, refit
 from .held_out_state import HeldOutState
 from .knobs import KNOB_GAIN, KNOBS, RIDGE, TUNE_EVERY, HeldOutProblem, Knob, KnobChooser

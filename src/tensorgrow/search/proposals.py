@@ -68,7 +68,7 @@ def compact(target: TensorNetwork, allowed: float, entries: float, *, keep_graph
     wide = target.to(dtype=wide_dtype(dtype))
     merged = merge_small(wide)
     small = wide if keep_graph else merged
-    forest = None
+    forest: Forest | None = None
     if is_forest(small.structure):
         forest = Forest(small.structure, small.cores)
     else:
@@ -78,6 +78,8 @@ def compact(target: TensorNetwork, allowed: float, entries: float, *, keep_graph
             forest = Forest(*as_train(small.structure, small.cores))
     if forest is not None:
         forest.truncate(min(allowed, 1e-13 * len(wide.cores)))
+        if not keep_graph:
+            forest = smallest_tree(forest, 1e-13, torch.Generator().manual_seed(0))
         tree = TensorNetwork(*forest.network())
         if is_forest(small.structure) or (tree.num_parameters < small.num_parameters and not keep_graph):
             small = tree

@@ -101,7 +101,8 @@ def compress(
         Whether a layer may become slower, or take more memory in use, than it was, by counted work for 32
         rows or tokens, or for a convolution's inputs in the calibration data (without, a map of 14 x 14).
         Otherwise it gets a form that does not, or is left alone, and the report names it. By default
-        only where there is a budget of parameters to meet.
+        only where there is a budget of parameters to meet. Embeddings may always be slower: nothing is as
+        fast as a dense lookup, and whatever comes after it takes longer.
     effort
         Of the decompositions.
     max_seconds

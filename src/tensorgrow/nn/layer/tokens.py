@@ -26,6 +26,10 @@ from .tn_layer import LayerOptions, TNLayer
 class EmbeddingApplication(Application):
     """A lookup; a row is a token, and the columns of the weight are the tokens that there are."""
 
+    # A dense lookup reads a row and does nothing else: all other forms are slower, and that by less than what
+    # comes after it takes.
+    accepted_faults = frozenset({"slower"})
+
     def ways(self, layout: Layout, structure: Structure, device: str, itemsize: int) -> list[Lookup]:
         return lookups(layout, structure)
 

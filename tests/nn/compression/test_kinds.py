@@ -93,6 +93,15 @@ def test_a_planted_kernel_and_a_planted_table_are_found():
         assert result.layers[0].relative_error <= 1e-3
 
 
+def test_an_embedding_may_be_slower_than_a_lookup():
+    torch.manual_seed(0)
+    table = nn.Embedding.from_pretrained(torch.randn(5000, 2) @ torch.randn(2, 32))
+    result = compress(nn.Sequential(table), max_error=0.01, max_seconds=0.0, measure=False)
+    (report,) = result.layers
+    assert report.kind == "low rank" and report.note == "slower"
+    assert report.bytes_after < report.bytes_before
+
+
 def test_layers_that_cannot_be_compressed_are_named():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch is about to drop it

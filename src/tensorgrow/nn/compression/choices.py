@@ -118,7 +118,7 @@ def _no_worse(choices: Sequence[Choice], weight: torch.Tensor, site: Site) -> li
         if choice.kind == "low rank" and choice.kind in seen:
             continue
         seen.add(choice.kind)
-        fault = fault_of(choice, weight, site)
+        fault = fault_of(choice, weight, site, site.application.accepted_faults)
         if fault:
             faults.append(f"a {choice.kind} form of {choice.num_parameters:,} parameters would be {fault}")
         else:
@@ -126,17 +126,16 @@ def _no_worse(choices: Sequence[Choice], weight: torch.Tensor, site: Site) -> li
     return [*good, replace(dense, note=faults[0]) if faults and not good else dense]
 
 
-def fault_of(choice: Choice, weight: torch.Tensor, site: Site) -> str:
+def fault_of(choice: Choice, weight: torch.Tensor, site: Site, accepted: frozenset[str] = frozenset()) -> str:
     """What is worse than the dense weight, by counted work: "slower", "larger in use", or nothing: ""."""
     if choice.layout is None:
         return ""
     how, rows, like = site.application, site.rows, site.like
-    seconds, entries = estimate(how, choice.layout, choice.structure, rows, like)
+    ours = estimate(how, choice.layout, choice.structure, rows, like)
     outputs, inputs = weight.shape
-    dense_seconds, dense_entries = estimate_dense(how, (inputs, outputs), rows, like)
-    if seconds > dense_seconds:
-        return "slower"
-    return "larger in use" if entries > dense_entries else ""
+    dense = estimate_dense(how, (inputs, outputs), rows, like)
+    faults = [f for f, a, b in zip(("slower", "larger in use"), ours, dense) if a > b and f not in accepted]
+    return faults[0] if faults else ""
 
 
 def pareto(choices: Iterable[Choice]) -> list[Choice]:

@@ -63,7 +63,7 @@ def compress(
     checkpoint: str | Path | None = None,
     measure: bool = True,
 ) -> CompressResult:
-    """Replace linear layers of a trained model by tensor networks.
+    """Replace layers of a trained model by tensor networks: linear ones, convolutions, embeddings.
 
     For every layer, truncated SVDs and tensor networks over a few tensorised shapes are computed, with the
     error of each size. Then each layer gets the smallest within `max_error`, or all together get the forms
@@ -82,22 +82,27 @@ def compress(
     max_ratio
         The same as a share of the parameters there are now.
     layers
-        Names, or a function of name and layer; by default every ``nn.Linear`` of at least `min_size` entries.
+        Names, or a function of name and layer; by default every ``nn.Linear``, ``nn.Conv1d``, ``nn.Conv2d``,
+        ``nn.Conv3d`` and ``nn.Embedding`` of at least `min_size` entries whose weight no other module uses.
+        The result names those that are left alone, and why.
     calibration
         Inputs of the model like those in use: a batch, batches or a DataLoader; hundreds to thousands of
         rows. Errors are then weighted by the covariance ``M`` of what comes into each layer, and biases
         compensate what is lost of its mean (a layer without a bias counts the second moment about zero).
+        What comes into a convolution are patches, into an embedding tokens.
     dims
         ``(in_dims, out_dims)`` of the tensorised shape, for all layers or by name; by default three shapes
-        are tried, with digits near 4 and near 16.
+        are tried, with digits near 4 and near 16. Those of a convolution are of its channels.
     paired
         Legs paired or separate; by default both are tried.
     min_size
         Smaller layers are left alone.
     allow_slower
         Whether a layer may become slower, or take more memory in use, than it was, by counted work for 32
-        rows. Otherwise it gets a form that does not, or is left alone, and the report names it. By default
-        only where there is a budget of parameters to meet.
+        rows or tokens, or for a convolution's inputs in the calibration data (without, a map of 14 x 14).
+        Otherwise it gets a form that does not, or is left alone, and the report names it. By default
+        only where there is a budget of parameters to meet. Embeddings may always be slower: nothing is as
+        fast as a dense lookup, and whatever comes after it takes longer.
     effort
         Of the decompositions.
     max_seconds

@@ -77,9 +77,10 @@ class LayerReport:
     weighted_error
         With calibration data: the relative error of the outputs about their mean that is expected there.
     latency_before, latency_after
-        Median seconds for 32 rows.
+        Median seconds for 32 rows or tokens; of a convolution for its input in the calibration data, or for
+        a map of 14 x 14.
     bytes_before, bytes_after
-        Parameters, input, output and the largest intermediates for 32 rows; counted.
+        Parameters, input, output and the largest intermediates for the same input; counted.
     seconds
         What the search took.
     in_features, out_features

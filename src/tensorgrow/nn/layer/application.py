@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ...structure import Structure
 from .costs import Machine, Work
@@ -29,6 +29,9 @@ class Application(ABC):
     It is hashable: schedules are made once for equal ones. A row is what one output vector is computed from:
     a row of the input of a linear layer, a position of the output of a convolution, a token.
     """
+
+    # What a smaller form may be although nobody allows it: see `compress`.
+    accepted_faults: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def ways(self, layout: Layout, structure: Structure, device: str, itemsize: int) -> Sequence[Way]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import torch
@@ -18,7 +19,7 @@ from .chains import Chain, Convolution, Form, chains, dense_conv_work, run_chain
 from .costs import Work
 from .layout import Layout, digit_count, digits
 from .products import run
-from .tn_layer import NetworkOptions, TNLayer
+from .tn_layer import LayerOptions, TNLayer
 
 Size = int | tuple[int, ...]
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -33,6 +34,9 @@ class ConvOptions(TypedDict, total=False):
     groups: int
     bias: bool
     padding_mode: Literal["zeros", "reflect", "replicate", "circular"]
+
+
+OPTION_NAMES = ("stride", "padding", "dilation", "groups", "padding_mode")
 
 
 @dataclass(frozen=True)
@@ -141,8 +145,7 @@ class TNConv(TNLayer):
         random_state: RandomState = None,
     ) -> Self:
         assert isinstance(dense, Conv)
-        names = ("stride", "padding", "dilation", "groups", "padding_mode")
-        options: Any = {name: getattr(dense, name) for name in names}
+        options: Any = {name: getattr(dense, name) for name in OPTION_NAMES}
         return cls(
             dense.in_channels,
             dense.out_channels,
@@ -165,19 +168,10 @@ class TNConv(TNLayer):
         return self.matrix.reshape(self.out_channels, -1, *self.kernel_size)
 
     def to_dense(self) -> Conv:
-        weight = self.weight.detach().to(self.cores[0].dtype)
-        options: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
-        for name in ("stride", "padding", "dilation", "groups", "padding_mode"):
-            options[name] = getattr(self, name)
-        size: Any = self.kernel_size
-        dense = self.dense_class(
-            self.in_channels, self.out_channels, size, bias=self.bias is not None, **options
-        )
-        dense.train(self.training)
-        with torch.no_grad():
-            dense.weight.copy_(weight)
-            if self.bias is not None and dense.bias is not None:
-                dense.bias.copy_(self.bias)
+        options: dict[str, Any] = {name: getattr(self, name) for name in OPTION_NAMES}
+        options |= {"kernel_size": self.kernel_size, "bias": self.bias is not None, **self._placement}
+        dense = self.dense_class(self.in_channels, self.out_channels, **options)
+        self._fill(dense)
         return dense
 
     def extra_repr(self) -> str:
@@ -232,17 +226,9 @@ class TNConv1d(TNConv):
     to_name = "to_conv1d"
 
     @classmethod
-    def from_conv1d(
-        cls,
-        conv: nn.Conv1d,
-        *,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        paired: bool = False,
-        **how: Unpack[NetworkOptions],
-    ) -> Self:
+    def from_conv1d(cls, conv: nn.Conv1d, **how: Unpack[LayerOptions]) -> Self:
         """A layer in place of a dense one; see `TNConv2d.from_conv2d`."""
-        return cls.from_dense(conv, conv_layout(conv, in_dims, out_dims, paired=paired), **how)
+        return cls._from(conv, partial(conv_layout, conv), how)
 
     def to_conv1d(self) -> nn.Conv1d:
         """A dense layer with the same function."""
@@ -270,27 +256,18 @@ class TNConv2d(TNConv):
     to_name = "to_conv2d"
 
     @classmethod
-    def from_conv2d(
-        cls,
-        conv: nn.Conv2d,
-        *,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        paired: bool = False,
-        **how: Unpack[NetworkOptions],
-    ) -> Self:
+    def from_conv2d(cls, conv: nn.Conv2d, **how: Unpack[LayerOptions]) -> Self:
         """A layer in place of a dense one, which is not modified.
 
         Parameters
         ----------
         conv
             The layer to replace.
-        in_dims, out_dims, paired
-            Digits of the channels.
         **how
-            `max_error`, `structure` or `network`, `input_scale` and `random_state`; see `TNLayer.from_dense`.
+            `max_error`, `structure` or `network`, `input_scale` and `random_state`, see `TNLayer.from_dense`;
+            `in_dims`, `out_dims` and `paired`, the digits of the channels.
         """
-        return cls.from_dense(conv, conv_layout(conv, in_dims, out_dims, paired=paired), **how)
+        return cls._from(conv, partial(conv_layout, conv), how)
 
     def to_conv2d(self) -> nn.Conv2d:
         """A dense layer with the same function, for inference where memory does not matter."""
@@ -307,17 +284,9 @@ class TNConv3d(TNConv):
     to_name = "to_conv3d"
 
     @classmethod
-    def from_conv3d(
-        cls,
-        conv: nn.Conv3d,
-        *,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        paired: bool = False,
-        **how: Unpack[NetworkOptions],
-    ) -> Self:
+    def from_conv3d(cls, conv: nn.Conv3d, **how: Unpack[LayerOptions]) -> Self:
         """A layer in place of a dense one; see `TNConv2d.from_conv2d`."""
-        return cls.from_dense(conv, conv_layout(conv, in_dims, out_dims, paired=paired), **how)
+        return cls._from(conv, partial(conv_layout, conv), how)
 
     def to_conv3d(self) -> nn.Conv3d:
         """A dense layer with the same function."""

@@ -167,19 +167,8 @@ class TNLinear(TNLayer):
 
     def to_linear(self) -> nn.Linear:
         """A dense layer with the same function, for inference where memory does not matter."""
-        weight = self.weight.detach().to(self.cores[0].dtype)
-        linear = nn.Linear(
-            self.in_features,
-            self.out_features,
-            bias=self.bias is not None,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
-        linear.train(self.training)
-        with torch.no_grad():
-            linear.weight.copy_(weight)
-            if self.bias is not None:
-                linear.bias.copy_(self.bias)
+        linear = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, **self._placement)
+        self._fill(linear)
         return linear
 
     def to_dense(self) -> nn.Linear:

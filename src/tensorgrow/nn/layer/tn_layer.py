@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypedDict
 
@@ -47,6 +47,14 @@ class NetworkOptions(TypedDict, total=False):
     max_error: float | None
     input_scale: torch.Tensor | None
     random_state: RandomState
+
+
+class LayerOptions(NetworkOptions, total=False):
+    """The same, and the digits of the weight."""
+
+    in_dims: Sequence[int] | None
+    out_dims: Sequence[int] | None
+    paired: bool
 
 
 class TNLayer(nn.Module):
@@ -179,6 +187,33 @@ class TNLayer(nn.Module):
             if layer.input_scale is not None and input_scale is not None:
                 layer.input_scale.copy_(input_scale)
         return layer
+
+    @classmethod
+    def _from(cls, dense: nn.Module, layout_of: Callable[..., Layout], how: LayerOptions) -> Self:
+        """`from_dense` with digits that `layout_of` chooses where the options name none."""
+        rest: dict[str, Any] = dict(how)
+        digits = {name: rest.pop(name, None) for name in ("in_dims", "out_dims")}
+        return cls.from_dense(dense, layout_of(**digits, paired=rest.pop("paired", False)), **rest)
+
+    @torch.no_grad()
+    def _fill(self, dense: nn.Module) -> None:
+        """Give a new dense layer the weight, the bias and the mode of this one."""
+        dense.train(self.training)
+        weight, bias = dense.weight, getattr(dense, "bias", None)
+        assert isinstance(weight, torch.Tensor)
+        weight.copy_(self.weight)
+        if self.bias is not None and bias is not None:
+            bias.copy_(self.bias)
+
+    @property
+    def _placement(self) -> Placement:
+        like = self.cores[0]
+        return {"device": like.device, "dtype": like.dtype}
+
+    @property
+    @abstractmethod
+    def weight(self) -> torch.Tensor:
+        """The weight as the dense layer has it, differentiable."""
 
     def _like(self, dense: nn.Module) -> Self:
         """Take over the mode of a dense layer and what of it is frozen."""

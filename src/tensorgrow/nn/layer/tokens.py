@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self, Unpack
 
 import torch
@@ -18,12 +19,16 @@ from .costs import Work
 from .layout import Layout, digit_count, digits, padded_digits
 from .lookups import Lookup, lookups, run_lookup
 from .products import run
-from .tn_layer import NetworkOptions, TNLayer
+from .tn_layer import LayerOptions, TNLayer
 
 
 @dataclass(frozen=True)
 class EmbeddingApplication(Application):
     """A lookup; a row is a token, and the columns of the weight are the tokens that there are."""
+
+    # A dense lookup reads a row and does nothing else: all other forms are slower, and that by less than what
+    # comes after it takes.
+    accepted_faults = frozenset({"slower"})
 
     def ways(self, layout: Layout, structure: Structure, device: str, itemsize: int) -> list[Lookup]:
         return lookups(layout, structure)
@@ -107,28 +112,19 @@ class TNEmbedding(TNLayer):
         self.reset_parameters(random_state)
 
     @classmethod
-    def from_embedding(
-        cls,
-        embedding: nn.Embedding,
-        *,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        paired: bool = False,
-        **how: Unpack[NetworkOptions],
-    ) -> Self:
+    def from_embedding(cls, embedding: nn.Embedding, **how: Unpack[LayerOptions]) -> Self:
         """A layer in place of a dense one, which is not modified.
 
         Parameters
         ----------
         embedding
             The layer to replace.
-        in_dims, out_dims, paired
-            Digits of the token and of the row.
         **how
-            `max_error`, `structure` or `network`, `input_scale` and `random_state`; see `TNLayer.from_dense`.
+            `max_error`, `structure` or `network`, `input_scale` and `random_state`, see `TNLayer.from_dense`;
+            `in_dims`, `out_dims` and `paired`, the digits of the token and of the row.
         """
         sizes = embedding.num_embeddings, embedding.embedding_dim
-        return cls.from_dense(embedding, embedding_layout(*sizes, in_dims, out_dims, paired=paired), **how)
+        return cls._from(embedding, partial(embedding_layout, *sizes), how)
 
     @classmethod
     def matrix_of(cls, dense: nn.Module) -> torch.Tensor:
@@ -182,17 +178,8 @@ class TNEmbedding(TNLayer):
 
     def to_embedding(self) -> nn.Embedding:
         """A dense layer with the same function, for inference where memory does not matter."""
-        weight = self.weight.detach().to(self.cores[0].dtype)
-        dense = nn.Embedding(
-            self.num_embeddings,
-            self.embedding_dim,
-            self.padding_idx,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
-        dense.train(self.training)
-        with torch.no_grad():
-            dense.weight.copy_(weight)
+        dense = nn.Embedding(self.num_embeddings, self.embedding_dim, self.padding_idx, **self._placement)
+        self._fill(dense)
         return dense
 
     def to_dense(self) -> nn.Embedding:

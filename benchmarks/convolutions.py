@@ -12,7 +12,7 @@ a share of the parameters of the whole model, by
   networks, with calibration data);
 * tucker: Tucker-2 of the kernels (TensorLy's `partial_tucker` of the channels): three convolutions;
 * cp: CP of the kernels (TensorLy's `parafac`): four convolutions, two of them depthwise;
-* calibrated: `compress` with calibration data.
+* weights, calibrated: `compress` without and with calibration data.
 
 Layers share the budget by the same rule for all: the least sum of squared relative errors (of the kernel for
 Tucker and CP, of the outputs where there is calibration data). Each is measured as it is and after the same
@@ -61,7 +61,7 @@ NETS = {
     "cnn": Net((1, 32, 64, 128, 128), 3, 1, 128, (0.04, 0.08, 0.16, 0.3)),
     "digits": Net((1, 32, 64, 64), 30, 5, 64, (0.06, 0.12, 0.25)),
 }
-WAYS = ("svd", "tucker", "cp", "calibrated")
+WAYS = ("svd", "tucker", "cp", "weights", "calibrated")
 SEEDS = (0, 1, 2)
 # The first images of MNIST's training data are for whoever chooses something; the next are trained with.
 HELD_OUT, TRAINING = 5_000, 20_000
@@ -247,7 +247,7 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
     model.cpu()
     with stopwatch() as watch:
         forms = rival_forms(model, params["way"]) if params["way"] in ("tucker", "cp") else None
-    rows = []
+    rows, calibration = [], data["train"][0][:CALIBRATION].cpu()
     for ratio in params["ratios"]:
         torch.manual_seed(seed)
         kinds: list[str] = []
@@ -258,7 +258,7 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
                 result = tg.nn.compress(
                     model,
                     max_ratio=ratio,
-                    calibration=data["train"][0][:CALIBRATION].cpu(),
+                    calibration=None if params["way"] == "weights" else calibration,
                     max_seconds=0.0 if params["way"] == "svd" else params["max_seconds"],
                     measure=False,
                     progress=False,
@@ -286,7 +286,7 @@ def cases(settings: BenchmarkSettings, name: str) -> list[Case]:
             params: Row = {"model": name, "way": way, "seed": seed, "device": settings["device"]}
             if way != "dense":
                 params["ratios"] = ratios
-            if way == "calibrated":
+            if way in ("weights", "calibrated"):
                 params["max_seconds"] = settings["max_seconds"]
             found.append(Case(f"networks/{name}/{way}/seed{seed}", params))
     return found

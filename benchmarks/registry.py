@@ -32,6 +32,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 MODULES = (
     "decomposition",
     "images",
+    "functions",
     "scaling",
     "completion",
     "traffic",

@@ -3,8 +3,8 @@ Add snapshots of a simulation
 =============================
 
 A simulation keeps each snapshot as a small network and drops the field. Later we want
-the mean over time, its variance, and one network over space and time. All three are
-arithmetic with the networks: no field is unpacked.
+the mean over time, its variance, and one small network over space and time. All of this
+is arithmetic with the networks: no field is unpacked.
 """
 
 # %%
@@ -64,6 +64,15 @@ film = sum(
 )
 print(film.shape, "with", film.num_parameters, "parameters")
 assert np.allclose(film[..., 2], networks[2], atol=1e-9)
+
+# %%
+# Ranks add with every term, more than the film needs. `tensorgrow.decompose` takes the
+# network, and finds a smaller one without the tensor.
+
+rounded = tg.decompose(film, max_error=1e-3, effort="fast", random_state=0)
+print(
+    f"rounded: {rounded.num_parameters} parameters, error {rounded.relative_error:.1e}"
+)
 
 # %%
 # The fields, which we still have here, agree within the error of the snapshots.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorgrow.algebra import absorption
@@ -38,7 +38,6 @@ def size_of(result: TensorNetwork | torch.Tensor) -> int:
     return 1 if isinstance(result, torch.Tensor) else result.num_parameters
 
 
-@settings(max_examples=60)
 @given(data=st.data(), dtype=kinds)
 def test_indexing_is_that_of_the_tensor(data, dtype):
     x = data.draw(networks(dtype))
@@ -53,7 +52,6 @@ def test_indexing_is_that_of_the_tensor(data, dtype):
     check(x[..., last], to_array(x)[..., last], magnitude(x))
 
 
-@settings(max_examples=60)
 @given(data=st.data(), dtype=kinds, large=st.sampled_from([4, 1 << 22]))
 def test_sums_means_and_marginals_are_those_of_the_tensor(data, dtype, large):
     x = data.draw(networks(dtype))
@@ -77,7 +75,6 @@ def test_sums_means_and_marginals_are_those_of_the_tensor(data, dtype, large):
     check(x.integrate(in_order), np.einsum(a, order, *vectors, left), 10 * size)
 
 
-@settings(max_examples=60)
 @given(data=st.data(), dtype=kinds)
 def test_contractions_are_those_of_the_tensors(data, dtype):
     x, other = data.draw(networks(dtype, max_order=4)), data.draw(structures(max_order=4))

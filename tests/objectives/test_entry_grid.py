@@ -112,6 +112,24 @@ def test_iterations_end_at_the_least_squares_solution(structure, fixed, weighted
         assert float(explained) == pytest.approx(total - left, abs=100 * TOLERANCE[dtype] * total)
 
 
+@STRUCTURES
+def test_rounds_that_nobody_watches_end_there_too(structure, dtype, monkeypatch):
+    is_double = dtype in (torch.float64, torch.complex128)
+    for name, value in {"ENOUGH": 1e-24 if is_double else 1e-12, "ROUNDS": 300}.items():
+        monkeypatch.setattr(entry_grid, name, value)
+    d = Data(structure.dims, 2, dtype, share=0.8, ridge=0.05)
+    for _, table, source in sources(d, random_network(structure, 1, dtype)):
+        grid, start = CoreGrid(table, source, 0), torch.zeros(table.size, source.width, dtype=dtype)
+        watched = grid.solve(d.objective.values, start, 0.05)
+        monkeypatch.setattr(entry_grid, "UNWATCHED_ROUNDS", 60)
+        x, gain = grid.solve(d.objective.values, start, torch.tensor(0.05), careful=False)
+        assert float(gain) == pytest.approx(float(watched[1]), rel=1e-4)
+        assert_close(x, to_numpy(watched[0]), 1e-5 if is_double else 1e-3)
+        bad = -1e9 * torch.eye(source.width, dtype=x.dtype)
+        monkeypatch.setattr(grid, "mean_gram", bad.clone)
+        assert grid.solve(d.objective.values, start, torch.tensor(0.05), careful=False)[0].isnan().all()
+
+
 def everywhere(monkeypatch, **constants):
     """Iterate wherever that is possible."""
     monkeypatch.setattr(entry_grid, "LEAST_ENTRIES", 0.0)
@@ -130,7 +148,9 @@ def test_sweeps_by_iteration_and_by_gram_matrices_agree(monkeypatch):
     iterated = arrays_of(d, network)
     solved = []
     solve = CoreGrid.solve
-    monkeypatch.setattr(CoreGrid, "solve", lambda *args: solved.append(solve(*args)) or solved[-1])
+    monkeypatch.setattr(
+        CoreGrid, "solve", lambda *args, **how: solved.append(solve(*args, **how)) or solved[-1]
+    )
     assert d.objective.sweep(COMPLETE, iterated, 1e-14) == pytest.approx(squared, rel=1e-5)
     assert len(solved) == 4 and all(x is not None for x in solved)
     for a, b in zip(direct, iterated):

@@ -260,6 +260,26 @@ def _factor_and_solve(matrix: Array, right: Array) -> Array | None:
     return None if int(info) else torch.cholesky_solve(torch.from_numpy(right).T, factor).numpy()
 
 
+@lru_cache(maxsize=64)
+def _upper(size: int) -> Array:
+    """Ones on and above the diagonal."""
+    return np.triu(np.ones((size, size)))
+
+
+def thin_qr(matrix: Array) -> tuple[Array, Array]:
+    """``Q R`` of an array with no fewer rows than columns."""
+    lapack = lapack_module()
+    if lapack is None or matrix.dtype not in (np.float64, np.complex128):
+        q, r = np.linalg.qr(matrix)
+        return q, r
+    factor, expand = (
+        (lapack.zgeqrf, lapack.zungqr) if matrix.dtype.kind == "c" else (lapack.dgeqrf, lapack.dorgqr)
+    )
+    packed, tau, _, _ = factor(matrix)
+    r = packed[: matrix.shape[1]] * _upper(matrix.shape[1])
+    return expand(packed, tau, overwrite_a=1)[0], r
+
+
 def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:
     """Solve by the pseudo-inverse; where the matrix overflowed, NaN: a failed sweep to solvers."""
     if not bool(torch.isfinite(matrix).all()):

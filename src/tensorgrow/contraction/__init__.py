@@ -12,7 +12,7 @@ from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
 from .samples import design_plan, sample_sweep_plan
 from .sum_tree import Sums, SumTree
-from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, inner_plan, sweep_plan
+from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, halves_plan, inner_plan, sweep_plan
 
 __all__ = [
     "Array",
@@ -42,6 +42,7 @@ __all__ = [
     "design_plan",
     "entries_needed",
     "gram_plan",
+    "halves_plan",
     "inner_plan",
     "join_sets",
     "leaves",

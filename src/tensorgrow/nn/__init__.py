@@ -6,10 +6,10 @@ from .compression.result import CompressResult, LayerReport, LayerSearch, load_c
 from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
 from .layer.conv import TNConv1d, TNConv2d, TNConv3d
-from .layer.embedding import TNEmbedding
 from .layer.layout import Layout
 from .layer.linear import TNLinear
 from .layer.tn_layer import TNLayer, tn_layers
+from .layer.tokens import TNEmbedding
 
 __all__ = [
     "CompressResult",

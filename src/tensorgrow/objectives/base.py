@@ -255,6 +255,23 @@ class HeldOut(LeastSquares):
         """
         return None
 
+    def held_out_pairs(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Held-out numbers and what a network says of them; None where weights make no sense."""
+        return None
+
+    def levels(self, predicted: torch.Tensor) -> torch.Tensor:
+        """Predictions as levels that a power can be taken of: none much below the data."""
+        raise NotImplementedError
+
+    def weighed(self, pilot: TensorNetwork, power: float) -> Self:
+        """The same data, fitted with weights ``level**-power``; held-out numbers count as they do here.
+
+        The levels are what `pilot` says of the data.
+        """
+        raise NotImplementedError
+
     def interactions(self) -> dict[Edge, float] | None:
         """By how many standard errors pairs of modes interact; None where this data cannot tell."""
         return None

@@ -18,7 +18,7 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut, Recording
 from .entry_cores import GRAM_BYTES, gram_bytes, solve_core
-from .entry_grid import grid_bytes
+from .entry_grid import LEAST_RIDGE, WIDE, grid_bytes
 from .entry_slices import EntryPairProblem
 from .entry_sums import KEPT_GRIDS, SliceTable, rows_bytes
 from .magnitudes import interactions
@@ -29,6 +29,9 @@ SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Held-out entries from which their standard error says something.
 ENOUGH = 25
+# Levels below this quantile of the known values, or this share of their mean, count as that much, so that
+# weights stay within reason.
+LOW_SHARE = 0.05
 # Numbers held while entries of the network are computed: on the CPU they stay in cache.
 VALUE_ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 23}
 
@@ -180,6 +183,31 @@ class ObservedLeastSquares(ListedLeastSquares):
         of_norm = 0.5 * float(sizes.std()) / root / level if level else 0.0
         return float(gain.mean()), float(gain.std()) / root, of_norm
 
+    def held_out_pairs(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        held = self.index.held_out
+        if self.index.scale is not None or self.dtype.is_complex or len(held) < ENOUGH:
+            return None
+        found = self._at(self.index.held_out_entries, structure, arrays)
+        return self.values[held].double(), found.double()
+
+    def levels(self, predicted: torch.Tensor) -> torch.Tensor:
+        return predicted.clamp_min(self._least_level)
+
+    @cached_property
+    def _least_level(self) -> float:
+        known = self.values.double()
+        low = float(known.kthvalue(max(1, round(LOW_SHARE * len(known)))).values)
+        return max(low, LOW_SHARE * float(known.mean()), 1e-150)
+
+    def weighed(self, pilot: TensorNetwork, power: float) -> ObservedLeastSquares:
+        levels = self.levels(self.predict(pilot.structure, self.to_arrays(pilot)).double())
+        weights = (-power * levels.log()).exp()
+        weights /= weights[self.index.fitted].mean()  # ridges are relative, but rounding is not
+        weights[self.index.held_out] = 1.0
+        return self._variant(index=self.index.with_scale(weights.sqrt().to(self.dtype)))
+
     def interactions(self) -> dict[Edge, float] | None:
         fitted = self.index.fitted
         columns = torch.stack([c[fitted] for c in self.index.entries.columns], 1)
@@ -229,7 +257,7 @@ class ObservedLeastSquares(ListedLeastSquares):
             return torch.as_tensor(self._solve_in_turn(structure, arrays, ridge, own=own, careful=False))
 
         return Recording(
-            (id(self.index), id(self.values), self.row_dtype, structure, ridge),
+            (id(self.index), id(self.values), self.row_dtype, self.ridge >= LEAST_RIDGE, structure, ridge),
             (self.ridge,),
             solve,
             lambda arrays, explained: self._squared_loss(structure, arrays, explained),
@@ -238,9 +266,14 @@ class ObservedLeastSquares(ListedLeastSquares):
 
     def _prepare(self, structure: Structure) -> object:
         """Make the index tables of a sweep."""
-        for node in range(structure.num_nodes):
-            self.index.table(node).prepare()
-        return join_sets(self.index.entries, structure)
+        sets = join_sets(self.index.entries, structure)
+        places = []
+        for node, parts in sets.items():
+            table = self.index.table(node)
+            table.prepare()
+            if len(parts) == 2 and structure.bond_product(node) >= WIDE:
+                places += [table.places(*parts), table.places(*parts[::-1])]
+        return sets, places
 
     def solve(
         self,
@@ -257,7 +290,7 @@ class ObservedLeastSquares(ListedLeastSquares):
 
         `own` stands in for the ridge of the objective; see `solve_core` for the others.
         """
-        equations = self.index.table(node).equations(source, self.values)
+        equations = self.index.table(node).equations(source, self.values, self.ridge)
         ridge, penalty = self.ridge if own is None else own, self.penalties.of(node)
         return solve_core(equations, edges, core, ridge, numerical, penalty, **how)
 

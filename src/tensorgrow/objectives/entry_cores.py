@@ -42,11 +42,13 @@ class SliceSums:
     # For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
     sums: Callable[[int, int], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]]
     squared_norm: Callable[[], float]  # sum of the diagonals of all Gram matrices
-    # From the bonds of a core, the core and the ridge: bonds in the order of the columns, the best slices and
-    # by how much they lower the squared residual, found without Gram matrices; None where these are better.
+    # From the bonds of a core, the core, the ridge, and whether to be careful: bonds in the order of the
+    # columns, the best slices and by how much they lower the squared residual, found without Gram matrices;
+    # None where these are better.
     iterate: Callable[
-        [Sequence[Edge], torch.Tensor, float], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None
-    ] = lambda edges, core, ridge: None
+        [Sequence[Edge], torch.Tensor, Number, bool],
+        tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None,
+    ] = lambda edges, core, ridge, careful: None
 
 
 def solve_core(
@@ -83,11 +85,12 @@ def solve_core(
         Whether it matters by how much; otherwise that is 0.
     """
     coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
-    if penalty is None and careful:
-        found = equations.iterate(edges, core, float(ridge))
+    if penalty is None:
+        found = equations.iterate(edges, core, ridge, careful)
         if found is not None:
             columns, x, gain = found
-            return _as_core(equations, x, columns, edges, core, equations.empty), float(gain)
+            best = _as_core(equations, x, columns, edges, core, equations.empty)
+            return best, float(gain) if careful else gain
     width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
     if coupling is not None:  # slices that are tied are solved for together
         ranges = [(0, equations.size)]

@@ -7,12 +7,13 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..algebra.linalg import Number
 from ..contraction import RowSet, RowSource
 from ..data.arrays import add_at, add_runs
 from ..data.devices import usable_cores
@@ -120,8 +121,8 @@ class SliceTable:
             del self._places[next(iter(self._places))]
         return found
 
-    def equations(self, source: RowSource, values: torch.Tensor) -> SliceSums:
-        """Normal equations of the core with this environment."""
+    def equations(self, source: RowSource, values: torch.Tensor, ridge: float) -> SliceSums:
+        """Normal equations of the core with this environment; about `ridge` is added to their diagonals."""
         return SliceSums(
             source.width,
             self.size,
@@ -129,23 +130,28 @@ class SliceTable:
             self.empty,
             lambda first, last: (source.edges, *self.sums(source, values, first, last)),
             lambda: self.squared_norm(source),
-            lambda edges, core, ridge: self._iterate(source, values, edges, core, ridge),
+            partial(self._iterate, source, values, ridge),
         )
 
     def _iterate(
-        self, source: RowSource, values: torch.Tensor, edges: Sequence[Edge], core: torch.Tensor, ridge: float
+        self,
+        source: RowSource,
+        values: torch.Tensor,
+        about: float,
+        edges: Sequence[Edge],
+        core: torch.Tensor,
+        ridge: Number,
+        careful: bool,
     ) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None:
         """Solve without Gram matrices where that is cheaper, and converges."""
-        if self.device.type != "cpu":  # a GPU would wait for the host in every round
+        if careful == (self.device.type != "cpu"):  # a GPU would wait for the host in every round
             return None
-        direct = min(self._costs(source).values()) + SOLVE * self.size * source.width**2 * (
-            source.width + 300
-        )
-        grid = grid_where_cheap(self, source, ridge, direct)
+        solves = SOLVE * self.size * source.width**2 * (source.width + 300)
+        grid = grid_where_cheap(self, source, about, min(self._costs(source).values()) + solves)
         if grid is None:
             return None
         start = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(len(core), -1)
-        found = grid.solve(values, start, ridge)
+        found = grid.solve(values, start, ridge, careful=careful)
         return None if found is None else (source.edges, *found)
 
     @cached_property

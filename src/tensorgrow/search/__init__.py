@@ -1,5 +1,6 @@
 """Searches for structures: their problems, options, limits, states and moves."""
 
+from .cross import CrossProblem, CrossSearch
 from .cuts import CutBounds, ForestBounds
 from .edges import EdgePolicy, Edges
 from .fixed_structure import FitProblem, FitSearch
@@ -17,6 +18,8 @@ from .state import Fitted, NetworkState, SearchState, packable
 __all__ = [
     "AnySearch",
     "Context",
+    "CrossProblem",
+    "CrossSearch",
     "CutBounds",
     "EdgePolicy",
     "Edges",

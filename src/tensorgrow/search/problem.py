@@ -87,6 +87,10 @@ class Problem:
         is_there = torch.device(objective.device).type == self.elsewhere.device.type
         return replace(there, objective=objective, memory_limit=free) if is_there else there
 
+    def admits(self, structure: Structure) -> bool:
+        """Whether the bounds, where there are some, allow a structure to reach the error target."""
+        return self.bounds is None or self.bounds.admits(structure)
+
     @property
     def is_exact(self) -> bool:
         """Whether the error target asks for an exact representation."""

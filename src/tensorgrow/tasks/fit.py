@@ -135,7 +135,9 @@ def has_gaps(x: Any) -> bool:
         x = x.to_numpy()
     if isinstance(x, torch.Tensor):
         return not x.is_meta and bool(torch.isnan(x).any())
-    return not is_lazy(x) and isinstance(x, np.ndarray) and x.dtype.kind in "fc" and bool(np.isnan(x).any())
+    if is_lazy(x) or not isinstance(x, np.ndarray) or x.dtype.kind not in "fc" or not x.size:
+        return False
+    return bool(np.isnan(x.min()))  # NaN is the least of all numbers; no array of flags is made
 
 
 class FitTask(TensorTask[FitSearch]):

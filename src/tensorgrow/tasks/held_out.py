@@ -38,12 +38,15 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         After the run: the network that the held-out data has judged, before the last fit to all.
     most_per_entry
         Parameters per fitted entry at most, where data is held out.
+    noise_power
+        Power of the level that weights are the inverse of; 0: all are equal; None: held-out data chooses.
     """
 
     held_out: torch.Tensor | None = None
     begun: HeldOutSearch | None = None
     judged: TensorNetwork | None = None
     most_per_entry: float = 1.0
+    noise_power: float | None = 0.0
     draws_split = True
 
     @property
@@ -100,6 +103,7 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             split_nodes=request.splits_nodes(policy),
             is_patient=self.structure is None,
             elsewhere=request.elsewhere(self.probe.device),
+            power=self.noise_power,
         )
         return HeldOutSearch(problem, limits, self.start())
 
@@ -113,7 +117,8 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         self.judged = answer.network
         fit = None
         if self._may_refit(search, answer):
-            fit = self._refit(search, self.last_start(search, objective), objective)
+            weighed = search.weighed(objective)
+            fit = self._refit(search, self.last_start(search, weighed), weighed)
         network, is_late = (answer if fit is None else fit).network, search.context.is_out_of_time
         loss = objective.loss(network.structure, objective.to_arrays(network))
         error = loss / (objective.norm or 1.0)
@@ -150,6 +155,8 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         chosen: dict[str, object] = {"ridge": tuned.ridge, "device": str(objective.device)}
         if tuned.penalties.is_open:
             chosen["prior_strength"] = tuned.penalties.strength
+        if search.state.power:
+            chosen["noise_power"] = search.state.power
         return self.result(search, network, errors, history=history, stop=stop, seconds=seconds, **chosen)
 
     def last_start(self, search: HeldOutSearch, everything: HeldOut) -> TensorNetwork:

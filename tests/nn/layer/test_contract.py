@@ -126,6 +126,13 @@ def test_a_dense_layer_becomes_a_network_and_goes_back(kind):
         type(layer).from_dense(dense, layer.layout, max_error=0.1, structure=layer.structure)
 
 
+def test_an_empty_batch_goes_every_way(kind):
+    layer, x = layer_of(kind), input_of(kind, 3)
+    for way in ways_of(layer):
+        layer._schedules = (((1 << 62, way),),) * 2
+        assert layer(x[:0]).shape == (0, *layer(x).shape[1:])
+
+
 def test_a_new_layer_has_the_variance_of_a_dense_one(kind):
     layer = KINDS[kind][0](random_state=0)
     torch.manual_seed(0)

@@ -74,27 +74,26 @@ class RowTree(PartialTree[RowTensor]):
         return join(self.entries, a, b)
 
 
-def join_sets(entries: Entries, structure: Structure) -> list[RowSet]:
-    """Make the row sets of all environments of a network, without its cores."""
+def join_sets(entries: Entries, structure: Structure) -> dict[int, tuple[RowSet, ...]]:
+    """Make the row sets of a network without its cores; by node, those of the parts of its environment."""
     root = Vertex(best_tree(structure, rows=entries.rows))
-    made: list[RowSet] = []
-
-    def join(a: RowSet, b: RowSet) -> RowSet:
-        made.append(entries.join(a, b))
-        return made[-1]
-
     inside: dict[Vertex, RowSet] = {}
     for vertex in reversed(list(root.walk())):  # children first
         if vertex.node is not None:
             inside[vertex] = entries.leaf(vertex.node)
         elif vertex is not root:
-            inside[vertex] = join(*(inside[child] for child in vertex.children))
+            inside[vertex] = entries.join(*(inside[child] for child in vertex.children))
     outside: dict[Vertex, RowSet] = {}
+    parts: dict[int, tuple[RowSet, ...]] = {}
     for vertex in root.walk():
-        if vertex.parent is not None:
-            beside = inside[vertex.sibling]
-            outside[vertex] = beside if vertex.parent is root else join(outside[vertex.parent], beside)
-    return made
+        if vertex.parent is None:
+            continue
+        beside = inside[vertex.sibling]
+        around = (beside,) if vertex.parent is root else (outside[vertex.parent], beside)
+        outside[vertex] = around[0] if len(around) == 1 else entries.join(*around)
+        if vertex.node is not None:
+            parts[vertex.node] = around
+    return parts
 
 
 def entries_needed(structure: Structure, count: int, rows: int | None = None) -> int:

@@ -72,7 +72,7 @@ def run_chain(
     h = x
     if chain.before is not None:
         # Groups and channels that pass go with the batch: all are treated alike, and nothing is copied.
-        h = h.reshape(batch * groups, -1, *h.shape[2:])
+        h = h.reshape(batch * groups, h.shape[1] // groups, *h.shape[2:])
         h = convolve(h, run(chain.before, first).reshape(chain.passing * chain.inner, -1, *ones))
     kernel = run(chain.kernel, middle).reshape(chain.outer, chain.inner, *kernel_size)
     if chain.after is None:

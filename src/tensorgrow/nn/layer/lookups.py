@@ -70,7 +70,7 @@ def run_lookup(lookup: Lookup, tokens: torch.Tensor, cores: Sequence[torch.Tenso
             out = torch.bmm(out.reshape(rows, join.left, join.bond), some)
     if lookup.order is not None:
         out = out.reshape(rows, *lookup.shape).permute(0, *(1 + k for k in lookup.order))
-    return out.reshape(rows, -1)
+    return out.reshape(rows, math.prod(lookup.shape))
 
 
 def lookups(layout: Layout, structure: Structure) -> list[Lookup]:

@@ -88,17 +88,17 @@ def test_a_structure_is_fitted():
 
 
 def test_tensors_too_large_to_form(tmp_path):
-    one = random_network(tg.Structure.tensor_train((2,) * 30, 2), 0)
+    one = random_network(tg.Structure.tensor_train((2,) * 36, 2), 0)
     total = one + 0.5 * one
     result = tg.decompose(total, max_error=1e-9, random_state=0, effort="fast")
     assert result.num_parameters <= one.num_parameters
     assert (total - result.network).norm() <= 1e-6 * total.norm()
-    rows = np.random.default_rng(0).integers(0, 2, (5, 30))
+    rows = np.random.default_rng(0).integers(0, 2, (5, 36))
     np.testing.assert_allclose(result.predict(rows), total.entries(rows).numpy(), rtol=1e-6)
     result.save(tmp_path / "state.safetensors")
     assert tg.load(tmp_path / "state.safetensors").structure == result.structure
     result.report(tmp_path / "state.html")
-    assert f"{2**30:,}" in (tmp_path / "state.html").read_text(encoding="utf-8")
+    assert f"{2**36:,}" in (tmp_path / "state.html").read_text(encoding="utf-8")
     with pytest.raises(tg.MemoryLimitError):
         result.to_array()
 

@@ -16,6 +16,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import reduce
 from multiprocessing import get_context
 from operator import add
@@ -189,8 +190,8 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
     part = case.key.split("/")[0]
     if part not in ("qubits", "fit"):
         return WORK[part](case.params)
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(WORK[part], (case.params,))
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # quimb starts processes of its own
+        return pool.submit(WORK[part], case.params).result()
 
 
 def cases(settings: BenchmarkSettings) -> list[Case]:
@@ -241,7 +242,8 @@ def report(results: Results) -> Report:
     }
     for part, names in columns.items():
         rows = results.rows(f"{part}/")
-        out.tabulate(part, ("case", *names), [[r["key"], *(r.get(n) for n in names)] for r in rows])
+        table = [[" ".join(map(str, r["params"].values())), *(r.get(n) for n in names)] for r in rows]
+        out.tabulate(part, ("case", *names), table)
     rows = results.rows("squares/")
     won = sum(r["found"] < r["torchtt"] and r["error"] <= r["torchtt_error"] for r in rows)
     claim("squares of fields are smaller than torchTT's at its error", won, len(rows))
@@ -249,10 +251,9 @@ def report(results: Results) -> Report:
     claim("at most the train in the right order", sum(r["found"] <= r["right"] for r in rows), len(rows))
     rows = results.rows("qubits/")
     claim("40 qubits in a process under 1 GB", sum(r["process_bytes"] < 1e9 for r in rows), len(rows))
-    pairs: dict[str, dict[str, Row]] = {}
+    pairs: dict[int, dict[str, Row]] = {}
     for r in results.rows("fit/"):
-        _, rank, method = r["key"].split("/")
-        pairs.setdefault(rank, {})[method] = r
+        pairs.setdefault(r["params"]["rank"], {})[r["params"]["method"]] = r
     both = [p for p in pairs.values() if len(p) == 2]
     good = [p for p in both if p["tensorgrow"]["error"] <= 1.001 * p["quimb"]["error"]]
     faster = [p for p in good if p["tensorgrow"]["seconds"] <= p["quimb"]["seconds"]]

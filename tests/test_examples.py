@@ -28,6 +28,7 @@ OUTCOMES = {
     "learn_distribution": lambda v: {(0, 2), (1, 2), (4, 5)} <= set(v["result"].structure.edges),
     "quantum_state": lambda v: v["free"].num_parameters < v["chain"].num_parameters,
     "recover_structure": lambda v: v["result"].structure == v["hidden"],
+    "round_state": lambda v: 3 * v["found"]["circuit"][1] < v["found"]["circuit"][0],
     "stream": lambda v: v["streamed"] < 1.1 * v["at_once"] and v["window"].structure.dims == (15, 28, 24),
     "resume_run": lambda v: len(v["first"].history) == 6 < len(v["second"].history),
 }

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tensorgrow as tg
+from tensorgrow.cli import run
 from tests.cli.conftest import HIDDEN, call, document
 from tests.warm import start, tensorgrow
 
@@ -80,3 +81,17 @@ def test_ctrl_c_saves_the_best_so_far(folder):
     result = tg.load("n.safetensors")
     assert result.num_parameters == printed["num_parameters"]
     assert np.array_equal(np.load("y.npy"), result.to_array())
+
+
+def test_a_network_is_rounded(capsys, folder):
+    one = tg.TensorNetwork.random(tg.Structure.tensor_ring((4,) * 5, 2), random_state=0)
+    (one + one).save("net.safetensors")
+    printed = document(capsys, "decompose", "net.safetensors", "--max-error", "1e-6")
+    assert printed["num_parameters"] == one.num_parameters
+    assert printed["relative_error"] <= 1e-6
+    assert printed["files"] == ["net-result.safetensors"]
+    again = document(capsys, "decompose", "net-result.safetensors", "-e", "0.5", "-o", "small.safetensors")
+    assert again["num_parameters"] < one.num_parameters
+    for arguments, reason in ((("-t", "auto"), "--tensorize"), (("-e", "1e-18"), "float64 can tell")):
+        assert run(["decompose", "net.safetensors", *arguments]) == 2
+        assert reason in " ".join(capsys.readouterr().err.split())

@@ -20,6 +20,7 @@ SHAPE = (5, 4, 5)
 RING = tg.Structure.tensor_ring(SHAPE, 3)
 TRAIN = tg.Structure.tensor_train(SHAPE, 2)
 RNG = np.random.default_rng(0)
+NETWORK = random_network(RING, 1)
 X = dense(RING, random_network(RING, 1).cores)
 X = X / X.std() + 0.02 * RNG.standard_normal(SHAPE)
 MASK = RNG.random(SHAPE) < 0.9
@@ -111,6 +112,9 @@ CASES = {
         lambda: (2.5 * X,),
         usual=GROWTH,
     ),
+    "decompose a network": Case(
+        tg.decompose, lambda: (NETWORK,), lambda: (-1.0 * NETWORK,), usual={**GROWTH, "effort": "fast"}
+    ),
     "complete": Case(tg.complete, lambda: (HIDDEN,), lambda: (-HIDDEN,), usual=GROWTH),
     "complete partitions": Case(
         tg.complete, lambda: (partitions(HIDDEN),), lambda: (partitions(2.5 * HIDDEN),), usual=GROWTH
@@ -129,6 +133,7 @@ CASES = {
         lambda: (2.5 * X, TRAIN),
         lacks=FIT_LACKS,
     ),
+    "fit a network": Case(tg.fit, lambda: (NETWORK, TRAIN), lambda: (-1.0 * NETWORK, TRAIN), lacks=FIT_LACKS),
     "fit entries": Case(tg.fit, lambda: (HIDDEN, TRAIN), lambda: (-HIDDEN, TRAIN), lacks=FIT_LACKS),
     "learn": Case(
         tg.learn,

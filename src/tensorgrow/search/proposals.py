@@ -44,7 +44,7 @@ class Compact:
     left_out
         Its error, relative to the norm of the target.
     forest
-        The same without cycles, where that is affordable.
+        The same as the smallest tree that was found, where that is affordable.
     """
 
     network: TensorNetwork
@@ -158,18 +158,17 @@ def _reduced(
             moved = thin(structure, known.network.cores, share) if share > 1e-7 else None
             yield known.network if moved is None else TensorNetwork(*moved).balanced()
     elif max_parameters is not None and len(known.network.structure.dims) > FEW_MODES:
-        yield from _within(known, max_parameters, policy, generator)
+        yield from _within(known, max_parameters, policy)
 
 
 def _smallest(forest: Forest, error: float, generator: torch.Generator) -> TensorNetwork:
-    """The smallest tree: of the tensor as it is, truncated, and of what is left then."""
+    """The smallest tree of the tensor, truncated, and the smallest of what is left then."""
     tree = forest.copy()
-    if error > 1e-10:
-        tree = smallest_tree(tree, 1e-12, generator)
-        tree.truncate(0.7 * error)
-    # Every move may drop as much as every edge of a truncation.
-    each = 0.5 * error / math.sqrt(2 * len(tree.dims))
-    return merge_small(TensorNetwork(*smallest_tree(tree, each, generator).network()).balanced())
+    tree.truncate(0.7 * error)
+    if tree.num_parameters < forest.num_parameters:
+        # Every move may drop as much as every edge of a truncation.
+        tree = smallest_tree(tree, 0.5 * error / math.sqrt(2 * len(tree.dims)), generator)
+    return merge_small(TensorNetwork(*tree.network()).balanced())
 
 
 def _truncated(network: TensorNetwork, error: float) -> TensorNetwork:
@@ -178,13 +177,11 @@ def _truncated(network: TensorNetwork, error: float) -> TensorNetwork:
     return TensorNetwork(*forest.network()).balanced()
 
 
-def _within(
-    known: Compact, most: int, policy: EdgePolicy, generator: torch.Generator
-) -> Iterator[TensorNetwork]:
+def _within(known: Compact, most: int, policy: EdgePolicy) -> Iterator[TensorNetwork]:
     """The network without cycles that fits a budget with the lowest error, by bisection on its logarithm."""
     forest = known.forest if policy.pairs is None else None
     if forest is not None:
-        forest = smallest_tree(forest, 1e-12, generator)
+        forest = forest.copy()
     elif is_forest(known.network.structure):
         forest = Forest(known.network.structure, known.network.cores)
     else:

@@ -200,15 +200,15 @@ class Start:
         A network; None: a random one of rank one.
     proposals
         Networks that the data suggests: one after the other they come before random ones.
-    num_nodes
-        Of a random one, where internal nodes must be there from the beginning.
+    blank
+        Structure of a random one, where it is not of rank one.
     """
 
     init: TensorNetwork | None = None
     dtype: torch.dtype = torch.float64
     device: torch.device | str = "cpu"
     proposals: tuple[TensorNetwork, ...] = ()
-    num_nodes: int | None = None
+    blank: Structure | None = None
 
     def random(self, structure: Structure, generator: torch.Generator) -> TensorNetwork:
         """Random cores for a structure."""
@@ -220,7 +220,7 @@ class Start:
             return self.init.to(self.device, self.dtype)
         if number < len(self.proposals):
             return self.proposals[number].to(self.device, self.dtype)
-        return self.random(Structure(dims, num_nodes=self.num_nodes), generator)
+        return self.random(self.blank or Structure.rank_one(dims), generator)
 
 
 class NetworkSearch(Search[P_co, N_co]):

@@ -162,13 +162,19 @@ class NetworkTask(Task[N, Result]):
         if self.structure is not None:
             return self.structure
         init = self.request.init
-        return Structure(self.shape, num_nodes=self.num_nodes) if init is None else init.structure
+        return self.blank if init is None else init.structure
 
     @property
-    def num_nodes(self) -> int | None:
-        """Nodes to start with, where the user gives a graph to keep; None: one per leg."""
-        edges = self.request.edges
-        return edges.num_nodes if isinstance(edges, Structure) else None
+    def blank(self) -> Structure:
+        """The structure of random starts: of rank one, but for internal nodes of a graph that must stay.
+
+        No edge of such a node can grow alone.
+        """
+        graph = self.request.edges
+        if not isinstance(graph, Structure):
+            return Structure.rank_one(self.shape)
+        ranks = {e: 2 for e in graph.edges if graph.is_internal(e[1])}
+        return Structure(self.shape, ranks, num_nodes=graph.num_nodes)
 
     @abstractmethod
     def fingerprint(self) -> Mapping[str, object]:
@@ -226,7 +232,7 @@ class NetworkTask(Task[N, Result]):
         """Return what the search starts from, in the units it computes in."""
         init = self.request.init
         init = None if init is None else init.times_power(-self.exponent)
-        return Start(init, self.probe.dtype, self.probe.device, num_nodes=self.num_nodes)
+        return Start(init, self.probe.dtype, self.probe.device, blank=self.blank)
 
     def identity(self, search: N) -> Mapping[str, object]:
         request, policy = self.request, self.policy

@@ -1,14 +1,18 @@
 """Layers: linear layers with a tensor network as weight, grown while training or found by compression."""
 
 from ..solvers import TrainingOptions
+from .adapters.adapt import adapt, merge_adapters
+from .adapters.adapter import Adapter, adapters
 from .compression.compress import compress
 from .compression.result import CompressResult, LayerReport, LayerSearch, load_compressed
+from .growth.fine_tune import fine_tune
 from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
 from .layer.layout import Layout
 from .layer.linear import TNLinear, tn_layers
 
 __all__ = [
+    "Adapter",
     "CompressResult",
     "GrowResult",
     "GrowStep",
@@ -17,8 +21,12 @@ __all__ = [
     "Layout",
     "TNLinear",
     "TrainingOptions",
+    "adapt",
+    "adapters",
     "compress",
+    "fine_tune",
     "grow",
     "load_compressed",
+    "merge_adapters",
     "tn_layers",
 ]

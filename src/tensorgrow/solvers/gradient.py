@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -185,6 +186,7 @@ def train(
     buffers: Sequence[torch.Tensor] = (),
     may_stay: bool = True,
     enough: float = -math.inf,
+    part: tuple[int, int] | None = None,
 ) -> Training:
     """Minimise a loss in place; parameters and buffers end at their best epoch.
 
@@ -211,6 +213,8 @@ def train(
         Whether the state before the first epoch may be the best one.
     enough
         No further epoch starts once the measure is no larger than this.
+    part
+        Epochs before this training and epochs of the whole of which it is a part: the schedule goes on there.
     """
     leaves = list(parameters)
     all_values = [*leaves, *buffers]
@@ -218,7 +222,9 @@ def train(
     if state is not None:
         _load_state(optimizer, leaves, state)
     count = epochs or options.epochs
-    schedule = options.scheduler(optimizer, count)
+    before, total = part or (0, count)
+    schedule = options.scheduler(optimizer, total)
+    _skip_epochs(schedule, before)
     best = math.inf if measure is None or not may_stay else measure()
     if math.isnan(best):
         best = math.inf
@@ -273,6 +279,14 @@ def train(
             "learning rate, or give an `init`"
         )
     return Training(best, best_loss, done, _dump_state(optimizer, leaves))
+
+
+def _skip_epochs(schedule: Any, count: int) -> None:
+    """Bring a new schedule to where it was; torch would say that no step of the optimiser came before."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+        for _ in range(count if schedule is not None else 0):
+            schedule.step()
 
 
 class _Watch:

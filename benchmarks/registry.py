@@ -34,6 +34,8 @@ MODULES = (
     "mnist",
     "layers",
     "compress",
+    "transformer",
+    "adapters",
     "gpu",
     "scale",
     "speed",

@@ -1,0 +1,242 @@
+"""Size against quality of a transformer of characters whose linear layers are networks.
+
+The model: four blocks of width 128, 1.02 million parameters, trained here by 2,000 steps of AdamW on nine
+tenths of tinyshakespeare.txt. A twentieth of the text chooses epochs, another one is only measured (loss in
+nats, share of characters that are right). Embeddings, normalisations and the head stay as they are; they count.
+
+Ways to reach a share of the parameters:
+
+* ours: `nn.compress` with calibration data, networks and truncated SVDs;
+* grown: the same to 70 % of the size; then `nn.grow` by gradients up to it;
+* svd: whitened SVDs (inputs' second moment), the same share of every layer;
+* tt: tensor trains of one rank for all layers, by TT-SVD;
+* tucker, blocktt: TensorLy-Torch's FactorizedLinear, the same share of every layer (skipped without it).
+
+Each is measured as it is, and after --tuning-epochs of 250 steps: the same optimiser, batches and held-out
+choice for all of them, growth included. "dense" is the model itself, and trained further as long.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import tensorgrow as tg
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.figures import pyplot, save_figure
+from tensorgrow.experiments.harness import Case, Results, Row, mean, stopwatch
+from tensorgrow.nn.modules import count_parameters
+from tensorgrow.solvers import TrainingOptions
+
+from .benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
+from .characters import BATCH, WINDOWS, Text, character_loss, make_text, quality, read_text, train_base, tune
+from .factorised import tensor_trains, tensorly_layers, whitened_svds
+
+__all__ = ["BENCHMARK"]
+
+OURS = ("ours", "grown")
+TENSORLY = ("tucker", "blocktt")
+WAYS = (*OURS, "svd", "tt", *TENSORLY)
+RATIOS = (0.4, 0.2, 0.1, 0.07)
+# Share of the size that growth starts from.
+START = 0.7
+RATE = 1e-3
+
+
+def load(params: Row, settings: BenchmarkSettings) -> tuple[Text, nn.Module]:
+    """The text, and the dense model of a seed."""
+    whole = read_text(settings.folder("text"))
+    characters = "".join(sorted(set(whole)))
+    text = make_text(whole, characters, params["seed"], params["windows"], params["device"])
+    path = settings.scratch / f"characters-{params['seed']}-{params['windows']}-{params['base_epochs']}.pt"
+    kind = {"epochs": params["base_epochs"], "seed": params["seed"], "device": params["device"]}
+    return text, train_base(text, path, **kind)
+
+
+def linear_names(model: nn.Module) -> list[str]:
+    """Layers that are replaced: all linear ones but the head."""
+    return [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n != "head"]
+
+
+def compress(model: nn.Module, text: Text, budget: int, params: Row) -> tg.nn.CompressResult:
+    """By `nn.compress`, which works on the CPU."""
+    return tg.nn.compress(
+        model.cpu(),
+        max_parameters=budget,
+        layers=linear_names(model),
+        calibration=text.training[0][: params["calibration"]].cpu(),
+        max_seconds=params["max_seconds"],
+        effort="fast",
+        measure=False,
+        progress=False,
+    )
+
+
+def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
+    """Growth in short rounds over half of the steps that others are trained for, and training for the rest."""
+    growing = tg.nn.tn_layers(model)
+    rounds, steps = params["rounds"], params["tuning_epochs"] * len(text.training[0]) // 2
+    costs = [min(m.structure.growth_cost(*e) for e in m.structure.edges) for m in growing.values()]
+    count = max(1, math.ceil((budget - count_parameters(model)) / (rounds - 1) / statistics.fmean(costs)))
+    ranks = -(-count // len(growing))
+    result = tg.nn.grow(
+        model,
+        tuple(part[: steps // rounds] for part in text.training),
+        text.validation,
+        loss=character_loss,
+        max_parameters=budget,
+        max_steps=rounds - 1,
+        candidates="gradient",
+        edges_per_step=-(-count // ranks),
+        training=TrainingOptions(
+            optimizer="adamw", learning_rate=RATE, epochs=1, clip=1.0, weight_decay=0.01, patience=1
+        ),
+        options=tg.GreedyOptions(edge_score="per_parameter", rank_increment=ranks, patience=rounds),
+        batch_size=BATCH,
+        random_state=params["seed"],
+        progress=False,
+    )
+    return tune(result.model, text, epochs=params["tuning_epochs"] // 2, rate=RATE, seed=params["seed"])
+
+
+def smaller(model: nn.Module, text: Text, way: str, budget: int, params: Row) -> nn.Module:
+    """The model in a smaller form."""
+    device, names = params["device"], linear_names(model)
+    if way in OURS:
+        size = budget if way == "ours" else int(START * budget)
+        return compress(model, text, size, params).model.to(device)
+    if way == "svd":
+        return whitened_svds(model, names, budget, text.training[0][: params["calibration"]])
+    if way == "tt":
+        return tensor_trains(model, names, budget)
+    return tensorly_layers(model, names, budget, way)
+
+
+def work(case: Case, settings: BenchmarkSettings) -> Row:
+    """One seed, one way, one size."""
+    params = case.params
+    way, seed = params["way"], params["seed"]
+    if way in TENSORLY and importlib.util.find_spec("tltorch") is None:
+        return {"skipped": "TensorLy-Torch is not installed"}
+    text, model = load(params, settings)
+    torch.manual_seed(seed)
+    with stopwatch() as watch:
+        if way != "dense":
+            budget = int(params["ratio"] * count_parameters(model))
+            model = smaller(model, text, way, budget, params)
+    row: Row = {"parameters": count_parameters(model), "plain": quality(model, text.test)}
+    row["seconds"] = watch.wall
+    with stopwatch() as watch:
+        if way == "grown":
+            tuned = grow(model, text, budget, params)
+        else:
+            tuned = tune(model, text, epochs=params["tuning_epochs"], rate=RATE, seed=seed)
+    row |= {"tuned": quality(tuned, text.test), "tuning_seconds": watch.wall}
+    row["parameters"] = count_parameters(tuned)
+    return row
+
+
+# -- cases and report ----------------------------------------------------------------------------------
+
+
+def cases(settings: BenchmarkSettings) -> list[Case]:
+    """The dense models, which the others start from."""
+    settings.folder("text")  # refused before anything is run
+    shared = {n: settings[n] for n in ("device", "windows", "base_epochs", "tuning_epochs")}
+    then = {n: settings[n] for n in ("ways", "ratios", "calibration", "max_seconds", "rounds")}
+    first = settings["seed_from"]
+    return [
+        Case(f"dense/{seed}", {"way": "dense", "seed": seed, "ratio": 1.0, **shared, "then": then})
+        for seed in range(first, first + settings["seeds"])
+    ]
+
+
+def follow_up(results: Results, dense: Sequence[Case]) -> list[Case]:
+    """Every way at every size, where the dense model of a seed is there."""
+    more = []
+    for case in dense:
+        if case.key in results.finished():
+            params = dict(case.params)
+            then = params.pop("then")
+            common = {**params, "calibration": then["calibration"]}
+            for way in then["ways"]:
+                own = {n: then[n] for n in ("max_seconds", *(["rounds"] if way == "grown" else []))}
+                for ratio in then["ratios"]:
+                    changed = {"way": way, "ratio": ratio, **(own if way in OURS else {})}
+                    more.append(Case(f"{way}/{params['seed']}/{ratio}", {**common, **changed}))
+    return more
+
+
+def report(results: Results) -> Report:
+    """Loss and accuracy by way and size, as they are and after training."""
+    out = Report("A transformer of characters, smaller")
+    groups = results.groups("way", "ratio")
+    seeds = sorted({r["params"]["seed"] for r in results.rows()})
+    table = []
+    for way, ratio in sorted(groups, key=lambda g: (-g[1], ("dense", *WAYS).index(g[0]))):
+        rows = groups[way, ratio]
+        line: Row = {"share": ratio, "way": way, "runs": len(rows)}
+        line["parameters"] = mean(r["parameters"] for r in rows)
+        for kind in ("plain", "tuned"):
+            line |= {
+                f"{kind}: loss": mean(r[kind]["loss"] for r in rows),
+                f"{kind}: accuracy %": 100 * (mean(r[kind]["accuracy"] for r in rows) or 0.0),
+            }
+        line["seconds"] = mean(r["seconds"] + r["tuning_seconds"] for r in rows)
+        table.append(line)
+    out.summary = {"table": table, "seeds": seeds}
+    out.tabulate_rows("Mean over seeds; a text that chose nothing", table)
+    return out
+
+
+def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
+    """Loss against size, as compressed and after fine-tuning."""
+    plt = pyplot()
+    table = results.document["summary"].get("table", [])
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    for axis, kind in zip(axes, ("plain", "tuned")):
+        for number, way in enumerate(WAYS):
+            if kind == "plain" and way == "grown":
+                continue
+            mine = [line for line in table if line["way"] == way]
+            sizes = [line["parameters"] / 1000 for line in mine]
+            style = "o-" if way in OURS else "s--"
+            axis.plot(sizes, [line[f"{kind}: loss"] for line in mine], style, color=f"C{number}", label=way)
+        for line in table:
+            if line["way"] == "dense":
+                axis.axhline(line[f"{kind}: loss"], color="black", linewidth=0.8, label="dense")
+        title = "as compressed" if kind == "plain" else "after the same training"
+        axis.set(xscale="log", xlabel="parameters, thousands", ylabel="test loss, nats", title=title)
+        axis.legend(fontsize=8)
+        axis.grid(True, alpha=0.3)
+    return save_figure(figure, settings.figures / "transformer.png", dpi=130)
+
+
+BENCHMARK = Benchmark(
+    "transformer",
+    "a transformer of characters: loss and accuracy against size of compressed, tuned and grown models",
+    cases,
+    work,
+    report,
+    draw,
+    follow_up,
+    options=(
+        DEVICE,
+        Option("seeds", 3, "runs", quick=1),
+        Option("seed_from", 0, "the first seed"),
+        Option("ways", WAYS, "to make it smaller", choices=WAYS),
+        Option("ratios", RATIOS, "shares of the parameters", quick=(0.2,)),
+        Option("windows", WINDOWS, "of 128 characters in an epoch", quick=256),
+        Option("base_epochs", 8, "of the dense model", quick=1),
+        Option("tuning_epochs", 4, "after a compression", quick=2),
+        Option("calibration", 64, "windows that calibrate", quick=8),
+        Option("max_seconds", 30.0, "of a search for smaller forms", quick=1.0),
+        Option("rounds", 10, "of growth", quick=2),
+    ),
+)

@@ -33,9 +33,8 @@ import tensorgrow as tg
 from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row, geometric_mean
 from tensorgrow.nn.layer.costs import machine_of
-from tensorgrow.nn.layer.plans import dense_plan
+from tensorgrow.nn.layer.plans import dense_plan, through_plans
 from tensorgrow.nn.layer.products import NO_LIMIT
-from tensorgrow.nn.layer.schedules import through_plans
 
 from ..benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
 from ..timing import call_seconds

@@ -1,4 +1,4 @@
-"""Layers: linear layers with a tensor network as weight, grown while training or found by compression."""
+"""Layers with a tensor network as weight, grown while training or found by compression."""
 
 from ..solvers import TrainingOptions
 from .adapters.adapt import adapt, merge_adapters
@@ -8,8 +8,11 @@ from .compression.result import CompressResult, LayerReport, LayerSearch, load_c
 from .growth.fine_tune import fine_tune
 from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
+from .layer.conv import TNConv1d, TNConv2d, TNConv3d
+from .layer.embedding import TNEmbedding
 from .layer.layout import Layout
-from .layer.linear import TNLinear, tn_layers
+from .layer.linear import TNLinear
+from .layer.tn_layer import TNLayer, tn_layers
 
 __all__ = [
     "Adapter",
@@ -19,6 +22,11 @@ __all__ = [
     "LayerReport",
     "LayerSearch",
     "Layout",
+    "TNConv1d",
+    "TNConv2d",
+    "TNConv3d",
+    "TNEmbedding",
+    "TNLayer",
     "TNLinear",
     "TrainingOptions",
     "adapt",

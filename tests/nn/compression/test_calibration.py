@@ -7,7 +7,8 @@ from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.nn import TNLinear, compress
-from tensorgrow.nn.compression.calibration import Metric, input_moments, shrink
+from tensorgrow.nn.compression.calibration import Metric, input_moments
+from tensorgrow.nn.kinds.statistics import shrink
 from tests import oracles
 from tests.nn.compression.models import QUICK, planted, small
 from tests.oracles import assert_close

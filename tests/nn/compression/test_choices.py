@@ -10,7 +10,9 @@ from torch import nn
 import tensorgrow as tg
 from tensorgrow.nn import Layout, compress, load_compressed
 from tensorgrow.nn.compression import choices
-from tensorgrow.nn.compression.choices import Choice, allocate, default_layouts, pareto
+from tensorgrow.nn.compression.choices import Choice, allocate, pareto
+from tensorgrow.nn.kinds.linear import default_layouts
+from tensorgrow.nn.layer.linear import LinearApplication
 from tensorgrow.nn.layer.schedules import estimate, estimate_dense
 from tests.nn.compression.models import small
 
@@ -121,8 +123,11 @@ def test_the_notes_are_in_the_file(tmp_path):
 @pytest.mark.parametrize("size", [64, 512])
 def test_estimates_count_the_work_and_the_memory(size):
     like, layout = torch.zeros(1), Layout((size,), (size,), paired=False)
-    dense = estimate_dense(size, size, 32, like)
-    thin, thick = (estimate(layout, tg.Structure((size, size), {(0, 1): r}), 32, like) for r in (1, size))
+    how = LinearApplication()
+    dense = estimate_dense(how, (size, size), 32, like)
+    thin, thick = (
+        estimate(how, layout, tg.Structure((size, size), {(0, 1): r}), 32, like) for r in (1, size)
+    )
     assert thin[0] < thick[0] and thin[1] < thick[1]
     assert thick[0] > dense[0] and thick[1] > dense[1]
     assert dense[1] == size * size + 2 * 32 * size

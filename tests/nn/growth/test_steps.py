@@ -16,7 +16,7 @@ from tensorgrow.nn.growth.batches import as_batches
 from tensorgrow.nn.growth.candidates import GrowProblem
 from tensorgrow.nn.growth.steps import GrowSearch
 from tensorgrow.nn.growth.trainer import Trainer
-from tensorgrow.nn.layer.linear import tn_layers
+from tensorgrow.nn.layer.tn_layer import tn_layers
 from tensorgrow.search import EdgePolicy, Limits
 from tests.callbacks.test_trackers import Recorder
 from tests.nn.growth.models import OPTIONS, model, regression, run, same

@@ -1,9 +1,8 @@
-"""What comes into a layer: mean and second moment of its inputs, from calibration data."""
+"""The error that matters of a layer, and what comes into it, from calibration data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,46 +11,53 @@ from torch import nn
 
 from ...data.arrays import as_tensor
 from ...errors import DataError
+from ..kinds.catalogue import known_kind
+from ..kinds.statistics import Inputs
 from ..modules import switch_mode
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What comes into a layer."""
-
-    mean: torch.Tensor | None  # its effect on the outputs goes into the bias; None for a layer without one
-    moment: torch.Tensor  # the second, about the mean where there is one, else about zero; see `shrink`
 
 
 class Metric:
     r"""The error that matters of a weight: :math:`\|(W - W') M^{1/2}\|_F`.
 
-    `M` is the second moment of the inputs. Without `M` all inputs count the same.
+    `M` is the second moment of the inputs, a vector where it is diagonal. Without `M` all inputs count the
+    same. An input scale of the layer has `scales` numbers, by default one for every column.
     """
 
-    def __init__(self, weight: torch.Tensor, moment: torch.Tensor | None) -> None:
+    def __init__(self, weight: torch.Tensor, moment: torch.Tensor | None, scales: int | None = None) -> None:
         self.weight = weight
-        self.root = self.scale = None
+        self.root = self.deviation = self.scale = None
         if moment is not None:
             moment = moment.to(weight)
-            if not bool(moment.diagonal().sum() > 0):
+            squares = moment if moment.dim() == 1 else moment.diagonal()
+            if not bool(squares.sum() > 0):
                 raise DataError(
                     "the calibration data always gives this layer the same input; give data as in use"
                 )
-            values, vectors = torch.linalg.eigh(moment)
-            self.root = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
-            self.scale = moment.diagonal().sqrt()
-        self.norm = float((weight if self.root is None else weight @ self.root).norm())
+            if moment.dim() == 1:
+                self.root = moment.sqrt()
+            else:
+                values, vectors = torch.linalg.eigh(moment)
+                self.root = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
+            self.deviation = squares.sqrt()
+            self.scale = squares.reshape(scales or len(squares), -1).mean(1).sqrt()
+        self.norm = float(self.whiten(weight).norm())
 
     @classmethod
-    def of(cls, layer: nn.Linear, inputs: Inputs | None) -> Metric:
+    def of(cls, layer: nn.Module, inputs: Inputs | None) -> Metric:
         """The metric of a layer. It takes as much memory as the weight: compute it when needed."""
-        return cls(layer.weight.detach().double(), None if inputs is None else inputs.moment)
+        kind = known_kind(layer)
+        weight, moment = kind.layer.matrix_of(layer).double(), None if inputs is None else inputs.moment
+        return cls(weight, moment, kind.count_scales(layer))
+
+    def whiten(self, weight: torch.Tensor) -> torch.Tensor:
+        """The weight times the root of the moment."""
+        if self.root is None:
+            return weight
+        return weight * self.root if self.root.dim() == 1 else weight @ self.root
 
     def error(self, weight: torch.Tensor) -> float:
         """Relative error of another weight; of a zero weight, whether the other one is not zero."""
-        rest = self.weight - weight.to(self.weight)
-        size = float((rest if self.root is None else rest @ self.root).norm())
+        size = float(self.whiten(self.weight - weight.to(self.weight)).norm())
         return size / self.norm if self.norm > 0 else float(size > 0)
 
 
@@ -86,28 +92,20 @@ def _move(value: Any, like: torch.Tensor) -> Any:
 @torch.no_grad()
 def input_moments(
     model: nn.Module,
-    layers: Mapping[str, nn.Linear],
+    layers: Mapping[str, nn.Module],
     batches: Iterable[Any],
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Inputs]:
-    """Moments over the rows that come into each layer, in evaluation mode and double precision.
+    """What comes into each layer, in evaluation mode and double precision.
 
     Every batch is announced to `tell`.
     """
-    sums: dict[str, torch.Tensor] = {}
-    squares: dict[str, torch.Tensor] = {}
-    rows: dict[str, int] = {}
+    found = {name: known_kind(layer).statistics(layer) for name, layer in layers.items()}
 
-    def listen(name: str) -> Any:
-        def hook(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-            x = inputs[0].detach().reshape(-1, inputs[0].shape[-1]).to(torch.float64)
-            sums[name] = x.sum(0) + sums.get(name, 0.0)
-            squares[name] = x.T @ x + squares.get(name, 0.0)
-            rows[name] = rows.get(name, 0) + len(x)
+    def hook_of(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
+        return lambda _, inputs: found[name].listen(inputs[0])
 
-        return hook
-
-    handles = [layer.register_forward_pre_hook(listen(name)) for name, layer in layers.items()]
+    handles = [layer.register_forward_pre_hook(hook_of(name)) for name, layer in layers.items()]
     try:
         with switch_mode(model, training=False):
             for number, batch in enumerate(batches, 1):
@@ -122,32 +120,9 @@ def input_moments(
     finally:
         for handle in handles:
             handle.remove()
-    missing = [n for n in layers if n not in sums]
+    missing = [n for n, statistics in found.items() if not statistics.shape]
     if missing:
         raise DataError(
             f"the calibration data never reaches the layers {missing}; leave them out of `layers`"
         )
-    moments = {}
-    for name, layer in layers.items():
-        moment = squares[name] / rows[name]
-        mean = None
-        if layer.bias is not None:
-            mean = sums[name] / rows[name]
-            moment = moment - torch.outer(mean, mean)
-        moments[name] = Inputs(mean, shrink(moment, rows[name]))
-    return moments
-
-
-def shrink(moment: torch.Tensor, rows: int) -> torch.Tensor:
-    """Move a sample's second moment towards a multiple of the identity, more so the fewer rows there are.
-
-    Directions that a small sample happens not to have would otherwise cost nothing, and what a layer does
-    there would be thrown away. The weight is that of oracle approximating shrinkage (Chen, Wiesel, Eldar and
-    Hero, 2010) for many inputs: about the effective number of directions over the number of rows.
-    """
-    size = len(moment)
-    trace, square = float(moment.trace()), float(moment.square().sum())
-    spread = (rows + 1) * (square - trace**2 / size)
-    share = 1.0 if spread <= 0 else min(1.0, (square + trace**2) / spread)
-    identity = torch.eye(size, dtype=moment.dtype, device=moment.device)
-    return (1 - share) * moment + share * trace / size * identity
+    return {name: statistics.finish() for name, statistics in found.items()}

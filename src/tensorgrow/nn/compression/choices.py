@@ -16,10 +16,11 @@ from ...search import Context, Effort, packable
 from ...steps import StopReason
 from ...structure import Structure
 from ...tasks.decompose import decompose
-from ..layer.layout import Layout, digits
+from ..layer.application import Application
+from ..layer.layout import Layout
 from ..layer.schedules import estimate, estimate_dense
+from ..layer.tn_layer import column_scale
 from .calibration import Metric
-from .latency import ROWS
 
 # Points of a path that are looked at, evenly spread over the logarithm of the size: each is contracted to a
 # dense weight to measure its error.
@@ -56,14 +57,13 @@ class Choice:
         return self.network, self.scale
 
 
-def default_layouts(in_features: int, out_features: int) -> list[Layout]:
-    """Digits near 4 and near 16, paired; digits near 16, separate."""
-    layouts = []
-    size = max(in_features, out_features, 2)
-    for base, paired in ((4, True), (16, True), (16, False)):
-        count = max(2, round(math.log(size, base)))
-        layouts.append(Layout(digits(in_features, count), digits(out_features, count), paired))
-    return list(dict.fromkeys(layouts))
+@dataclass(frozen=True)
+class Site:
+    """Where a weight is used: by how much, on which device, and in which precision."""
+
+    application: Application
+    rows: int
+    like: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Wish:
     seed: int
     context: Context  # for all weights; Ctrl-C within a decomposition moves its deadline to minus infinity
     tell: Callable[[str], None]  # shows a line of text
-    like: torch.Tensor  # where and in which precision the layer is used
+    site: Site
     allow_slower: bool  # whether a form may be slower, or take more memory, than the dense weight
 
 
@@ -102,10 +102,10 @@ def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: f
         own = replace(wish, max_parameters=room)
         choices += _networks(metric, layout, scaling, own, left / (len(searches) - n))
     within = [c for c in choices if max_error is None or c.error <= max_error]
-    return pareto(within if wish.allow_slower else _no_worse(within, wish.like))
+    return pareto(within if wish.allow_slower else _no_worse(within, metric.weight, wish.site))
 
 
-def _no_worse(choices: Sequence[Choice], like: torch.Tensor) -> list[Choice]:
+def _no_worse(choices: Sequence[Choice], weight: torch.Tensor, site: Site) -> list[Choice]:
     """All that is neither slower nor takes more memory, and the dense weight; its note names what is not."""
     dense, *others = sorted(choices, key=lambda c: (c.layout is not None, c.num_parameters))
     faults: list[str] = []
@@ -116,7 +116,7 @@ def _no_worse(choices: Sequence[Choice], like: torch.Tensor) -> list[Choice]:
         if choice.kind == "low rank" and choice.kind in seen:
             continue
         seen.add(choice.kind)
-        fault = fault_of(choice, like)
+        fault = fault_of(choice, weight, site)
         if fault:
             faults.append(f"a {choice.kind} form of {choice.num_parameters:,} parameters would be {fault}")
         else:
@@ -124,13 +124,14 @@ def _no_worse(choices: Sequence[Choice], like: torch.Tensor) -> list[Choice]:
     return [*good, replace(dense, note=faults[0]) if faults and not good else dense]
 
 
-def fault_of(choice: Choice, like: torch.Tensor) -> str:
+def fault_of(choice: Choice, weight: torch.Tensor, site: Site) -> str:
     """What is worse than the dense weight, by counted work: "slower", "larger in use", or nothing: ""."""
     if choice.layout is None:
         return ""
-    layout = choice.layout
-    seconds, entries = estimate(layout, choice.structure, ROWS, like)
-    dense_seconds, dense_entries = estimate_dense(layout.in_features, layout.out_features, ROWS, like)
+    how, rows, like = site.application, site.rows, site.like
+    seconds, entries = estimate(how, choice.layout, choice.structure, rows, like)
+    outputs, inputs = weight.shape
+    dense_seconds, dense_entries = estimate_dense(how, (inputs, outputs), rows, like)
     if seconds > dense_seconds:
         return "slower"
     return "larger in use" if entries > dense_entries else ""
@@ -149,7 +150,7 @@ def _low_rank(metric: Metric, max_parameters: int) -> list[Choice]:
     """Truncated SVDs, optimal in the metric: two nodes, one edge."""
     weight = metric.weight
     rows, columns = weight.shape
-    s = torch.linalg.svdvals(weight if metric.root is None else weight @ metric.root)
+    s = torch.linalg.svdvals(metric.whiten(weight))
     tails = [*s.square().flip(0).cumsum(0).flip(0).sqrt().tolist(), 0.0]
     layout = Layout((columns,), (rows,), paired=False)
     return [
@@ -163,8 +164,7 @@ def _truncate(layout: Layout, rank: int, metric: Metric) -> TensorNetwork:
 
     Of all optima this one needs no inverse of the moment, and treats inputs unlike those seen as before.
     """
-    target = metric.weight if metric.root is None else metric.weight @ metric.root
-    u = torch.linalg.svd(target, full_matrices=False)[0][:, :rank]
+    u = torch.linalg.svd(metric.whiten(metric.weight), full_matrices=False)[0][:, :rank]
     right = u.T @ metric.weight
     root = right.norm(dim=1).clamp_min(torch.finfo(right.dtype).tiny).sqrt()
     structure = Structure(layout.dims, {(0, 1): rank})
@@ -177,23 +177,22 @@ class _Scaling:
     """Columns multiplied by a vector before a decomposition, and how that is undone.
 
     A vector that is the outer product of `factors`, one per input digit, is undone in the cores, at no cost.
-    Any other vector is undone by an input scale of the layer.
+    Any other vector is that of an input `scale`, by which the layer undoes it.
     """
 
     vector: torch.Tensor | None = None
-    factors: tuple[torch.Tensor, ...] | None = None
+    factors: tuple[torch.Tensor, ...] = ()
+    scale: torch.Tensor | None = None
 
     @property
     def extra(self) -> int:
         """Parameters that it adds."""
-        return 0 if self.vector is None or self.factors is not None else self.vector.numel()
+        return 0 if self.scale is None else self.scale.numel()
 
     def undo(self, layout: Layout, network: TensorNetwork) -> tuple[TensorNetwork, torch.Tensor | None]:
         """The network of the weight, or that of the scaled weight with the input scale."""
-        if self.vector is None:
-            return network, None
-        if self.factors is None:
-            return network, 1.0 / self.vector
+        if self.scale is not None:
+            return network, 1.0 / self.scale
         cores = list(network.cores)
         for k, factor in enumerate(self.factors):
             node = k if layout.paired else len(layout.out_dims) + k
@@ -209,17 +208,19 @@ def _scalings(metric: Metric, layout: Layout) -> list[_Scaling]:
     The root mean square of each input, which needs a vector of its own in the layer; and the nearest outer
     product over the digits, which cores absorb and which keeps every structure the weight has.
     """
-    if metric.scale is None:
+    if metric.deviation is None or metric.scale is None:
         return [_Scaling()]
-    logs = metric.scale.log().reshape(layout.in_dims)
+    logs = metric.deviation.log()
     logs = logs - logs.mean()
+    logs = torch.nn.functional.pad(logs, (0, layout.in_features - len(logs))).reshape(layout.in_dims)
     axes = range(logs.dim())
     parts = [logs.mean([a for a in axes if a != k]) if logs.dim() > 1 else logs for k in axes]
     product = torch.zeros((), dtype=logs.dtype, device=logs.device)
     for part in parts:
         product = product[..., None] + part
-    separable = _Scaling(product.exp().reshape(-1), tuple(p.exp() for p in parts))
-    return [separable, _Scaling(metric.scale)]
+    columns = len(metric.deviation)
+    separable = _Scaling(product.exp().reshape(-1)[:columns], tuple(p.exp() for p in parts))
+    return [separable, _Scaling(column_scale(metric.scale, columns), scale=metric.scale)]
 
 
 def _networks(
@@ -230,8 +231,8 @@ def _networks(
     The error counts all of the second moment, the search only what its scaling stands for: where it ends
     short of the target, it continues once.
     """
-    max_error, scale = wish.max_error, scaling.vector
-    tensor = layout.to_tensor(metric.weight if scale is None else metric.weight * scale)
+    max_error, vector = wish.max_error, scaling.vector
+    tensor = layout.to_tensor(metric.weight if vector is None else metric.weight * vector)
     if tensor.numel() > 1 << 16 and (max_error is None or max_error > 1e-4):
         tensor = tensor.float()  # large, and single precision is exact enough
     room = wish.max_parameters - scaling.extra
@@ -240,7 +241,7 @@ def _networks(
     begin = time.perf_counter()
     goal, init = max_error, None
     choices: list[Choice] = []
-    for _ in range(1 if scale is None or max_error is None else 2):
+    for _ in range(1 if vector is None or max_error is None else 2):
         left = max_seconds - (time.perf_counter() - begin)
         if left <= 0:
             break
@@ -284,8 +285,9 @@ def _thin_out(result: Result) -> list[PathPoint]:
 
 def _measure(metric: Metric, layout: Layout, scaling: _Scaling, network: TensorNetwork) -> Choice:
     own, scale = scaling.undo(layout, network)
-    dense = layout.to_matrix(own.to_dense()).to(metric.weight)
-    error = metric.error(dense if scale is None else dense * scale)
+    columns = metric.weight.shape[1]
+    dense = layout.to_matrix(own.to_dense())[:, :columns].to(metric.weight)
+    error = metric.error(dense if scale is None else dense * column_scale(scale, columns))
     return Choice("network", own.num_parameters + scaling.extra, error, layout, network=own, scale=scale)
 
 

@@ -1,11 +1,11 @@
-"""Linear layers of a trained model replaced by smaller ones."""
+"""Layers of a trained model replaced by smaller ones."""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,23 @@ from ...search.state import Json
 from ...steps import StopReason
 from ...tasks.request import Audience
 from ...tasks.task import Task, describe, run_task
+from ..kinds.catalogue import known_kind
+from ..kinds.statistics import Inputs
 from ..layer.layout import Layout
 from ..modules import count_bytes, count_parameters, replace_module
-from .calibration import Inputs, Metric, apply, calibration_batches, input_moments
+from .calibration import Metric, apply, calibration_batches, input_moments
 from .choices import Choice, Wish, allocate, find_choices
 from .latency import median_seconds
-from .layers import Dims, budget_of, convert, layers_to_compress, layouts_of, parameters_that_stay
+from .layers import (
+    Dims,
+    Layers,
+    budget_of,
+    convert,
+    layers_to_compress,
+    layouts_of,
+    parameters_that_stay,
+    site_of,
+)
 from .result import CompressResult, LayerSearch
 
 
@@ -38,7 +49,7 @@ def compress(
     max_error: float | None = None,
     max_parameters: int | None = None,
     max_ratio: float | None = None,
-    layers: Iterable[str] | Callable[[str, nn.Linear], bool] | None = None,
+    layers: Layers = None,
     calibration: Any = None,
     dims: Dims | Mapping[str, Dims] | None = None,
     paired: bool | None = None,
@@ -113,7 +124,7 @@ def compress(
     limits = Limits(max_error, max_parameters, None, max_seconds, held_out=True)
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
     own = copy.deepcopy(model)
-    picked = layers_to_compress(own, layers, min_size)
+    picked, left = layers_to_compress(own, layers, min_size)
     layouts = layouts_of(picked, dims, paired)
     batches = None if calibration is None else calibration_batches(calibration)
     others = parameters_that_stay(own, picked.values())
@@ -137,7 +148,7 @@ def compress(
             allow_slower=budget is not None if allow_slower is None else allow_slower,
         )
         generator = as_generator(random_state)
-        task = CompressTask(problem, limits, generator, model, own, batches, budget, measure)
+        task = CompressTask(problem, limits, generator, model, own, batches, budget, measure, left)
         return run_task(task, Audience(False, callbacks, checkpoint))
 
 
@@ -145,7 +156,7 @@ def compress(
 class CompressProblem:
     """What a `CompressSearch` works on; layers, inputs and layouts are by name of the layer."""
 
-    layers: Mapping[str, nn.Linear]
+    layers: Mapping[str, nn.Module]
     inputs: Mapping[str, Inputs]
     layouts: Mapping[str, Sequence[Layout]]  # tensorised shapes to try
     max_error: float | None
@@ -220,7 +231,7 @@ class CompressSearch(Search[CompressProblem, CompressState]):
         except KeyboardInterrupt:  # outside of a decomposition, which would have handled it
             self.context.deadline = -math.inf
             choices, norm = self._search(name, 1.0 / len(left))
-        smallest = choices[0]
+        smallest, sizes = choices[0], known_kind(layer).sizes(layer)
         state.choices[name], state.seconds[name] = choices, time.perf_counter() - begin
         step = LayerSearch(
             index=list(layers).index(name),
@@ -233,8 +244,8 @@ class CompressSearch(Search[CompressProblem, CompressState]):
             seconds=self.seconds,
             count=len(layers),
             name=name,
-            in_features=layer.in_features,
-            out_features=layer.out_features,
+            in_features=sizes[0],
+            out_features=sizes[1],
             choices=tuple((c.kind, c.num_parameters, c.error) for c in choices),
             is_complete=has_time and not self.is_cut_short,
         )
@@ -243,9 +254,10 @@ class CompressSearch(Search[CompressProblem, CompressState]):
     def _search(self, name: str, share: float) -> tuple[list[Choice], float]:
         """Forms of a layer, and the norm that their errors are relative to."""
         problem, layer = self.problem, self.problem.layers[name]
-        if not bool(torch.isfinite(layer.weight).all()):
+        site, metric = site_of(layer, problem.inputs.get(name)), Metric.of(layer, problem.inputs.get(name))
+        if not bool(torch.isfinite(metric.weight).all()):
             raise DataError(f"the weight of {name} has entries that are not finite; leave it out of `layers`")
-        metric, size = Metric.of(layer, problem.inputs.get(name)), layer.weight.numel()
+        size = metric.weight.numel()
         number = list(problem.layers).index(name) + 1
         title = f"{name or 'model'} ({number} of {len(problem.layers)})"
         wish = Wish(
@@ -255,7 +267,7 @@ class CompressSearch(Search[CompressProblem, CompressState]):
             seed=self.seed,
             context=self.context,
             tell=lambda text: problem.tell(f"{title}: {text}"),
-            like=layer.weight.detach(),
+            site=site,
             allow_slower=problem.allow_slower,
         )
         return find_choices(metric, problem.layouts[name], wish, share), metric.norm
@@ -273,6 +285,7 @@ class CompressTask(Task[CompressSearch, CompressResult]):
     batches: list[Any] | None  # inputs of the model; None where there is no calibration data
     budget: int | None  # parameters that the whole model may have; None: any number
     measure: bool  # whether to measure latencies
+    left: Mapping[str, str]  # layers that are left alone, and why
 
     def search(self) -> CompressSearch:
         return CompressSearch(self.problem, self.limits, self.generator)
@@ -280,7 +293,9 @@ class CompressTask(Task[CompressSearch, CompressResult]):
     def identity(self, search: CompressSearch) -> Mapping[str, object]:
         problem = self.problem
         return {
-            "layers": {n: fingerprint_tensor(m.weight) for n, m in problem.layers.items()},
+            "layers": {
+                n: fingerprint_tensor(known_kind(m).layer.matrix_of(m)) for n, m in problem.layers.items()
+            },
             # Six digits: sums depend on the number of threads in the last ones.
             "calibration": {n: f"{float(i.moment.norm()):.6g}" for n, i in problem.inputs.items()},
             "dims": {n: [x.to_dict() for x in listed] for n, listed in problem.layouts.items()},
@@ -321,6 +336,7 @@ class CompressTask(Task[CompressSearch, CompressResult]):
                 seconds=search.seconds,
                 interrupted=search.is_cut_short,
             ),
+            self.left,
         )
 
     def _latency(self, model: nn.Module) -> float | None:

@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..layer.linear import TNLinear
+from ..layer.application import Application
 from ..layer.schedules import peak_entries
+from ..layer.tn_layer import TNLayer
 from ..modules import count_parameters, switch_mode
-
-# Rows of the input that latencies and memory are for.
-ROWS = 32
 
 
 @torch.no_grad()
@@ -37,14 +35,18 @@ def median_seconds(call: Callable[[], Any], module: nn.Module) -> float:
     return statistics.median(times[2:])
 
 
-def layer_bytes(layer: nn.Linear | TNLinear, rows: int) -> int:
-    """Bytes of parameters, input, output and everything between for that many rows; counted."""
-    entries = count_parameters(layer) + rows * layer.in_features
-    if isinstance(layer, TNLinear):
-        plan = layer.plan_for(rows)
-        entries += peak_entries(layer.layout, layer.structure, plan, rows)
+def layer_bytes(layer: nn.Module, application: Application, sizes: tuple[int, int], rows: int) -> int:
+    """Bytes of parameters, input, output and everything between for that many rows; counted.
+
+    The weight of the layer has `sizes`, columns and rows.
+    """
+    columns, outputs = sizes
+    given = application.input_entries(columns, rows)
+    entries = count_parameters(layer) + given
+    if isinstance(layer, TNLayer):
+        entries += peak_entries(layer.layout, layer.structure, layer.way_for(rows), rows)
         if layer.input_scale is not None:
-            entries += rows * layer.in_features
+            entries += given
     else:
-        entries += rows * layer.out_features
+        entries += rows * outputs
     return entries * next(layer.parameters()).element_size()

@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 from ...errors import OptionError
+from ..kinds.catalogue import dense_names, kind_of, known_kind
+from ..kinds.statistics import Inputs
 from ..layer.layout import Layout
-from ..layer.linear import TNLinear
 from ..modules import count_parameters
-from .calibration import Inputs, Metric
-from .choices import Choice, default_layouts, fault_of
-from .latency import ROWS, layer_bytes, median_seconds
+from .calibration import Metric
+from .choices import Choice, Site, fault_of
+from .latency import layer_bytes, median_seconds
 from .result import LayerReport
 
 Dims = tuple[Sequence[int], Sequence[int]]
@@ -35,42 +36,70 @@ def budget_of(
     return int(max_ratio * count_parameters(model))
 
 
+Layers = Iterable[str] | Callable[[str, nn.Module], bool] | None
+"""Names of layers, or a function of name and layer; None: all that are large enough."""
+
+
 def layers_to_compress(
-    model: nn.Module, layers: Iterable[str] | Callable[[str, nn.Linear], bool] | None, min_size: int
-) -> dict[str, nn.Linear]:
-    """Layers to compress by name, each module once."""
-    linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    model: nn.Module, layers: Layers, min_size: int
+) -> tuple[dict[str, nn.Module], dict[str, str]]:
+    """Layers to compress by name, each module once; and why others are left alone, by name."""
+    known = {n: m for n, m in model.named_modules() if kind_of(m) is not None}
+    left: dict[str, str] = {}
     if callable(layers):
-        picked = {n: m for n, m in linear.items() if layers(n, m)}
+        picked = {n: m for n, m in known.items() if layers(n, m)}
     elif layers is not None:
-        # A module may have several names; it is reported under the first.
-        first = {id(m): n for n, m in reversed(linear.items())}
-        known = {n: m for n, m in model.named_modules(remove_duplicate=False) if isinstance(m, nn.Linear)}
-        names = [layers] if isinstance(layers, str) else list(layers)
-        unknown = [n for n in names if n not in known]
-        if unknown:
-            raise OptionError(f"layers={unknown} are not Linear layers of the model; it has {list(linear)}")
-        picked = {first[id(known[n])]: known[n] for n in names}
+        picked = _named_layers(model, [layers] if isinstance(layers, str) else list(layers))
     else:
-        # The owner of a subclass may read it in ways of its own, and a weight that is also used elsewhere
-        # would stay: both are compressed only by name.
         uses = _count_uses(model)
-        picked = {
-            n: m
-            for n, m in linear.items()
-            if type(m) is nn.Linear and m.weight.numel() >= min_size and uses[id(m.weight)] == 1
-        }
+        left = {n: reason for n, m in known.items() if (reason := _why_left(m, min_size, uses))}
+        picked = {n: m for n, m in known.items() if n not in left}
     if not picked:
+        reasons = "".join(f"; {name or 'the model'}: {reason}" for name, reason in left.items())
         raise OptionError(
-            f"no layer to compress: the model has the Linear layers {list(linear)}, and min_size={min_size}; "
-            "name some in `layers`"
+            f"no layer to compress: the model has the layers {list(known)} of the kinds {dense_names()}, and "
+            f"min_size={min_size}; name some in `layers`{reasons:.400}"
         )
-    if any(m.weight.is_complex() for m in picked.values()):
-        raise OptionError("complex layers cannot be compressed; leave them out of `layers`")
-    return picked
+    for name, module in picked.items():
+        reason = known_kind(module).refusal(module)
+        if reason:
+            raise OptionError(f"the layer {name!r} cannot be compressed: {reason}; leave it out of `layers`")
+    return picked, left
 
 
-def parameters_that_stay(model: nn.Module, layers: Iterable[nn.Linear]) -> int:
+def _named_layers(model: nn.Module, names: Sequence[str]) -> dict[str, nn.Module]:
+    # A module may have several names; it is reported under the first.
+    first = {id(m): n for n, m in reversed(list(model.named_modules()))}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    unknown = [n for n in names if n not in modules or kind_of(modules[n]) is None]
+    if unknown:
+        what = {n: type(modules[n]).__name__ if n in modules else "not in the model" for n in unknown}
+        known = [n for n, m in model.named_modules() if kind_of(m) is not None]
+        raise OptionError(
+            f"layers={unknown} are not {dense_names()} layers of the model ({what}); it has {known}"
+        )
+    return {first[id(modules[n])]: modules[n] for n in names}
+
+
+def _why_left(module: nn.Module, min_size: int, uses: Mapping[int, int]) -> str:
+    """Why a layer that nobody named is left alone; empty where it is compressed."""
+    kind = known_kind(module)
+    if type(module) is not kind.dense:
+        # The owner of a subclass may read it in ways of its own.
+        return f"a {type(module).__name__} is compressed by name only"
+    reason = kind.refusal(module)
+    if reason:
+        return reason
+    weight = module.weight
+    assert isinstance(weight, torch.Tensor)
+    if weight.numel() < min_size:
+        return f"its {weight.numel():,} entries are fewer than min_size"
+    if uses[id(weight)] > 1:  # it would stay
+        return "other modules use its weight too"
+    return ""
+
+
+def parameters_that_stay(model: nn.Module, layers: Iterable[nn.Module]) -> int:
     """Parameters of a model without the weights of some layers; a weight that others use too stays."""
     left, sizes = _count_uses(model), {id(p): p.numel() for p in model.parameters()}
     for layer in layers:
@@ -87,7 +116,7 @@ def _count_uses(model: nn.Module) -> Counter[int]:
 
 
 def layouts_of(
-    layers: Mapping[str, nn.Linear], dims: Dims | Mapping[str, Dims] | None, paired: bool | None
+    layers: Mapping[str, nn.Module], dims: Dims | Mapping[str, Dims] | None, paired: bool | None
 ) -> dict[str, list[Layout]]:
     """Tensorised shapes to try for every layer."""
     unknown = [n for n in dims if n not in layers] if isinstance(dims, Mapping) else []
@@ -95,61 +124,69 @@ def layouts_of(
         raise OptionError(f"dims={unknown} are not among the layers to compress: {list(layers)}")
     layouts = {}
     for name, layer in layers.items():
-        sizes = layer.in_features, layer.out_features
+        kind = known_kind(layer)
         own = dims.get(name) if isinstance(dims, Mapping) else dims
         if own is None:
-            layouts[name] = [x for x in default_layouts(*sizes) if paired in (None, x.paired)]
+            layouts[name] = [x for x in kind.layouts(layer) if paired in (None, x.paired)]
         else:
             both = (True, False) if len(own[0]) == len(own[1]) else (False,)
             kinds = both if paired is None else (paired,)
-            layouts[name] = [Layout.choose(*sizes, *own, paired=kind) for kind in kinds]
+            layouts[name] = [kind.layout(layer, *own, paired=way) for way in kinds]
     return layouts
+
+
+def site_of(layer: nn.Module, inputs: Inputs | None) -> Site:
+    """How the weight of a layer is used."""
+    kind, like = known_kind(layer), layer.weight
+    assert isinstance(like, torch.Tensor)
+    return Site(kind.application(layer), kind.rows(layer, inputs), like.detach())
 
 
 @torch.no_grad()
 def convert(
-    name: str, layer: nn.Linear, inputs: Inputs | None, choice: Choice, *, seconds: float, measure: bool
+    name: str, layer: nn.Module, inputs: Inputs | None, choice: Choice, *, seconds: float, measure: bool
 ) -> tuple[nn.Module, LayerReport]:
     """A layer in its new form, and a report on it.
 
     `seconds` is what the search for its forms took; `measure` says whether to measure latencies.
     """
-    new: nn.Linear | TNLinear = layer
-    x = torch.randn(ROWS, layer.in_features, dtype=torch.float64).to(layer.weight)
+    new, kind, site = layer, known_kind(layer), site_of(layer, inputs)
+    x = kind.example(layer, inputs)
     latency = after = median_seconds(lambda: layer(x), layer) if measure else None
     metric = Metric.of(layer, inputs)
-    structure = None
+    structure, matrix = None, metric.weight
     if choice.layout is not None:
         network, scale = choice.make(metric)
-        new = TNLinear.from_linear(
-            layer,
-            in_dims=choice.layout.in_dims,
-            out_dims=choice.layout.out_dims,
-            paired=choice.layout.paired,
-            network=network.to(layer.weight.device, layer.weight.dtype),
-            input_scale=scale,
-        )
-        structure = new.structure
+        own = network.to(site.like.device, site.like.dtype)
+        made = kind.layer.from_dense(layer, choice.layout, network=own, input_scale=scale)
+        new, structure, matrix = made, made.structure, made.matrix.detach().double()
         after = median_seconds(lambda: new(x), new) if measure else None
-    weight = new.weight.detach().double()
-    if inputs is not None and inputs.mean is not None and new.bias is not None:
-        new.bias.add_((metric.weight - weight) @ inputs.mean.to(weight))
+        if inputs is not None and inputs.mean is not None and made.bias is not None:
+            made.bias.add_(_mean_outputs(metric.weight - matrix, inputs.mean))
+    how, sizes, rows = site.application, kind.sizes(layer), site.rows
     report = LayerReport(
         name=name,
         kind=choice.kind,
-        in_features=layer.in_features,
-        out_features=layer.out_features,
+        in_features=sizes[0],
+        out_features=sizes[1],
         parameters_before=count_parameters(layer),
         parameters_after=count_parameters(new),
-        relative_error=Metric(metric.weight, None).error(weight),
-        weighted_error=None if inputs is None else metric.error(weight),
+        relative_error=Metric(metric.weight, None).error(matrix),
+        weighted_error=None if inputs is None else metric.error(matrix),
         latency_before=latency,
         latency_after=after,
-        bytes_before=layer_bytes(layer, ROWS),
-        bytes_after=layer_bytes(new, ROWS),
+        bytes_before=layer_bytes(layer, how, sizes, rows),
+        bytes_after=layer_bytes(new, how, sizes, rows),
         seconds=seconds,
         layout=choice.layout,
         structure=structure,
-        note=choice.note or fault_of(choice, layer.weight),
+        note=choice.note or fault_of(choice, metric.weight, site),
+        module=type(layer).__name__,
     )
     return new, report
+
+
+def _mean_outputs(weight: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    """What a weight makes of the mean input; each group of inputs has as many outputs."""
+    groups = mean.to(weight).reshape(-1, weight.shape[1], 1)
+    return (weight.reshape(len(groups), -1, weight.shape[1]) @ groups).reshape(-1)

@@ -16,8 +16,8 @@ from ...files import check_fields, loads, read_file, reading, write_file
 from ...search import packable
 from ...steps import Record
 from ...structure import Structure
+from ..kinds.catalogue import kind_of
 from ..layer.layout import Layout, check_cores
-from ..layer.linear import TNLinear
 from ..modules import (
     copy_architecture,
     count_bytes,
@@ -82,9 +82,13 @@ class LayerReport:
         Parameters, input, output and the largest intermediates for 32 rows; counted.
     seconds
         What the search took.
+    in_features, out_features
+        Columns and rows of the weight as a matrix; the columns of a convolution are those of its patches.
     note
         Of a layer that was left alone: the smaller form it could have had and what would be worse, "slower"
         or "larger in use", by counted work for 32 rows. Of a replaced one: what is worse now. Else empty.
+    module
+        The class of the layer before.
     """
 
     name: str
@@ -103,6 +107,7 @@ class LayerReport:
     layout: Layout | None = None
     structure: Structure | None = None
     note: str = ""
+    module: str = "Linear"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form."""
@@ -120,9 +125,11 @@ class CompressResult:
     Attributes
     ----------
     model
-        A copy of the model, chosen layers replaced by `TNLinear` ones.
+        A copy of the model, chosen layers replaced by those with networks as weights.
     layers
         A report for every chosen layer.
+    left
+        Layers that could have been chosen by name and were left as they are: why, by name.
     parameters_before, bytes_before
         Of the whole model.
     latency_before, latency_after
@@ -136,6 +143,7 @@ class CompressResult:
     latency_before: float | None = None
     latency_after: float | None = None
     info: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    left: Mapping[str, str] = field(repr=False, default_factory=dict)
 
     @property
     def num_parameters(self) -> int:
@@ -155,7 +163,7 @@ class CompressResult:
     def table(self) -> str:
         """One line per layer and one for the model, before -> after."""
         head = ("layer", "form", "parameters", "error", "output error", "latency", "memory")
-        rows = [head]
+        rows: list[tuple[str, ...]] = [head]
         for r in self.layers:
             shape = "" if r.layout is None or r.kind == "low rank" else f" {r.layout}"
             rows.append(
@@ -169,6 +177,10 @@ class CompressResult:
                     f"{bytes_text(r.bytes_before)} -> {bytes_text(r.bytes_after)}",
                 )
             )
+        rows += [
+            (name or "model", f"left alone: {why}", *[""] * (len(head) - 2))
+            for name, why in self.left.items()
+        ]
         rows.append(
             (
                 "model",
@@ -191,6 +203,7 @@ class CompressResult:
             "bytes_before": self.bytes_before,
             "latency": [self.latency_before, self.latency_after],
             "info": dict(self.info),
+            "left": dict(self.left),
         }
         write_file(path, COMPRESSED_KIND, header, model_tensors(self.model))
 
@@ -227,8 +240,9 @@ def _unpack(
         if layout is None:
             continue
         old = modules.get(data["name"])
-        sizes = (layout.in_features, layout.out_features)
-        if not isinstance(old, nn.Linear) or (old.in_features, old.out_features) != sizes:
+        kind = None if old is None else kind_of(old)
+        sizes = (data["in_features"], data["out_features"])
+        if old is None or kind is None or kind.sizes(old) != sizes:
             raise OptionError(
                 f"the file has a layer {data['name']!r} with {sizes[0]} inputs and {sizes[1]} outputs; the "
                 f"model has {_describe(old)} there. Give the model that was compressed, or one made like it"
@@ -237,7 +251,7 @@ def _unpack(
         assert structure is not None
         check_cores(tensors, prefix, layout, structure)
         scaled = f"{prefix}input_scale" in tensors
-        new = TNLinear.untrained(old, layout, structure, input_scale=scaled, random_state=0)
+        new = kind.layer.untrained(old, layout, structure, input_scale=scaled, random_state=0)
         own = replace_module(own, old, new)
     return check_fields(
         CompressResult(
@@ -248,6 +262,7 @@ def _unpack(
             header["latency"][0],
             header["latency"][1],
             header["info"],
+            header.get("left", {}),  # files from before the layers that were left had a name
         )
     )
 
@@ -256,7 +271,9 @@ loads(COMPRESSED_KIND, _unpack)
 
 
 def _describe(module: nn.Module | None) -> str:
-    return repr(module) if isinstance(module, nn.Linear) else f"a {type(module).__name__}"
+    if module is None or kind_of(module) is None:
+        return f"a {type(module).__name__}"
+    return repr(module)
 
 
 def _times(before: float | None, after: float | None) -> str:

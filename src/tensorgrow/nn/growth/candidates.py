@@ -14,7 +14,7 @@ from torch import nn
 from ...errors import OptionError
 from ...search import EdgePolicy, GreedyOptions
 from ...structure import Edge
-from ..layer.linear import TNLinear, tn_layers
+from ..layer.tn_layer import TNLayer, tn_layers
 from .trainer import Trainer, freeze
 
 
@@ -23,7 +23,7 @@ class GrowProblem:
     """What a growing model works on."""
 
     trainer: Trainer  # the model with its data; the search changes the model, nothing else
-    layers: Mapping[str, TNLinear]  # those that may grow, by name
+    layers: Mapping[str, TNLayer]  # those that may grow, by name
     policies: Mapping[str, EdgePolicy]  # which of their edges may
     options: GreedyOptions
     patience: int | None  # growths in a row without a better score before the run ends; None: any number
@@ -76,7 +76,7 @@ def best_candidate(
     return max(candidates, key=lambda c: (c.score, -c.added), default=None)
 
 
-def _draw_slices(layer: TNLinear, edge: Edge, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _draw_slices(layer: TNLayer, edge: Edge, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     slices = []
     for node, other in (edge, edge[::-1]):
@@ -87,17 +87,19 @@ def _draw_slices(layer: TNLinear, edge: Edge, noise: float, seed: int) -> tuple[
     return slices[0], slices[1]
 
 
-def layers_to_grow(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLinear]:
-    """`TNLinear` layers by name; those that are frozen only when they are named."""
+def layers_to_grow(model: nn.Module, names: Iterable[str] | None) -> dict[str, TNLayer]:
+    """Layers with networks by name; those that are frozen only when they are named."""
     known = tn_layers(model)
     if not known:
-        raise OptionError("the model has no TNLinear layer to grow; put tensorgrow.nn.TNLinear layers in it")
+        raise OptionError(
+            "the model has no TNLinear or other network layer to grow; put tensorgrow.nn layers in it"
+        )
     owners = [(id(core), name) for name, layer in known.items() for core in layer.cores]
     uses = Counter(core for core, _ in owners)
     shared = sorted({name for core, name in owners if uses[core] > 1})
     if shared:
         raise OptionError(
-            f"the layers {shared} have cores in common, so that none can grow alone; use one TNLinear module "
+            f"the layers {shared} have cores in common, so that none can grow alone; use one module "
             "in several places instead"
         )
     if not any(p.requires_grad for p in model.parameters()):
@@ -109,5 +111,7 @@ def layers_to_grow(model: nn.Module, names: Iterable[str] | None) -> dict[str, T
         return free
     listed = [names] if isinstance(names, str) else list(names)
     if not listed or not set(listed) <= set(known):
-        raise OptionError(f"layers={listed} are not TNLinear layers of the model; it has {list(known)}")
+        raise OptionError(
+            f"layers={listed} are not network layers (TNLinear, ...) of the model; it has {list(known)}"
+        )
     return {n: known[n] for n in listed}

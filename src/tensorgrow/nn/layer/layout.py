@@ -120,7 +120,10 @@ class Layout:
         return split.reshape(self.out_features, self.in_features)
 
     def to_tensor(self, weight: torch.Tensor) -> torch.Tensor:
-        """Inverse of `to_matrix`."""
+        """Inverse of `to_matrix`; columns that are missing are zero."""
+        missing = self.in_features - weight.shape[1]
+        if missing:
+            weight = torch.nn.functional.pad(weight, (0, missing))
         back = sorted(range(len(self.matrix_order)), key=self.matrix_order.__getitem__)
         return weight.reshape(*self.out_dims, *self.in_dims).permute(back).reshape(self.dims)
 
@@ -152,19 +155,37 @@ def digits(size: int, count: int) -> tuple[int, ...]:
     return tuple(sorted(out, reverse=True))
 
 
+def digit_count(size: int, base: int) -> int:
+    """How many digits near `base` write an index of that size; at least two."""
+    return max(2, round(math.log(max(size, 2), base)))
+
+
+def padded_digits(size: int, count: int) -> tuple[int, ...]:
+    """Digits that write at least `size` numbers, as few as digits alike within a factor of two can.
+
+    Sizes of vocabularies are seldom products of small primes: 50,257 is 29 * 1,733.
+    """
+    width = size
+    while True:
+        found = digits(width, count)
+        if found[0] <= 2 * found[-1]:
+            return found
+        width += 1
+
+
 def encode(layout: Layout, structure: Structure) -> torch.Tensor:
     """JSON in a tensor of bytes: safe to load, and fit for safetensors."""
     document = {"layout": layout.to_dict(), "structure": structure.to_dict()}
     return torch.tensor(list(json.dumps(document).encode()), dtype=torch.uint8)
 
 
-def decode(state: Any, name: str) -> tuple[Layout, Structure]:
-    """Inverse of `encode`; `name` is that of the layer, for the message."""
+def decode(state: Any, name: str, kind: str) -> tuple[Layout, Structure]:
+    """Inverse of `encode`; `name` and `kind` are those of the layer, for the message."""
     try:
         document = json.loads(bytes(state.tolist()).decode())
         return Layout.from_dict(document["layout"]), Structure.from_dict(document["structure"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"the saved state of {name} is not that of a TNLinear: {error!r}") from error
+        raise FileFormatError(f"the saved state of {name} is not that of a {kind}: {error!r}") from error
 
 
 def check_cores(state: Mapping[str, torch.Tensor], prefix: str, layout: Layout, structure: Structure) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from ...contraction.cache import cached
 from ...contraction.paths import find_path
 from ...structure import Structure
-from .costs import Work, machine_of
+from .costs import Machine, Work, machine_of
 from .layout import Layout
 from .products import Plan, Product
 
@@ -22,21 +22,23 @@ Legs = tuple[int, ...]
 
 # The number of the leg of the rows, whose size is not known.
 BATCH = 0
+# Beyond this many rows the best plan no longer changes.
+MOST_ROWS = 1 << 17
 
 
 @cached
 def dense_plan(layout: Layout, structure: Structure) -> Plan:
     """The weight ``(out_features, in_features)`` from the cores."""
-    legs = _Legs(layout, structure)
+    legs = LegTable(layout, structure)
     want = (*legs.outputs, *legs.inputs)
     path = find_path(legs.cores, want, legs.sizes.__getitem__)
-    return _plan(legs.cores, path, legs.sizes, want, (layout.out_features, layout.in_features))
+    return plan_along(legs.cores, path, legs.sizes, want, (layout.out_features, layout.in_features))
 
 
 @cached
 def through_plan(layout: Layout, structure: Structure, rows: int, device: str = "cpu") -> Plan:
     """Input of shape ``(rows, in_features)`` through the cores; the order is the best for that many rows."""
-    legs = _Legs(layout, structure)
+    legs = LegTable(layout, structure)
     operands = [(BATCH, *legs.inputs), *legs.cores]
     want = (BATCH, *legs.outputs)
     n = structure.num_nodes
@@ -48,11 +50,30 @@ def through_plan(layout: Layout, structure: Structure, rows: int, device: str = 
         tuple(zip(heads, range(n, 0, -1))),
     ]
     shape = (-1, layout.out_features)
-    plans = [_plan(operands, path, legs.sizes, want, shape) for path in dict.fromkeys(paths)]
+    plans = [plan_along(operands, path, legs.sizes, want, shape) for path in dict.fromkeys(paths)]
     return min(plans, key=lambda p: p.seconds(rows, 4, machine_of(device)))
 
 
-class _Legs:
+def through_plans(layout: Layout, structure: Structure, device: str, itemsize: int) -> list[Plan]:
+    """Plans through the cores to choose from: best orders for a few numbers of rows, whole and in parts."""
+    # From one row to a large batch, evenly in logarithms.
+    best = (through_plan(layout, structure, rows, device) for rows in (1, 16, 256, 4096))
+    plans = list(dict.fromkeys(best))
+    parts = [_in_parts(p, itemsize, machine_of(device)) for p in plans]
+    return plans + [p for p in parts if p is not None]
+
+
+def _in_parts(plan: Plan, itemsize: int, machine: Machine) -> Plan | None:
+    """The plan with as many rows at once as stay in the cache; None where all do, or too few."""
+    rows, least = MOST_ROWS, 16  # fewer are not worth a pass through the products of their own
+    while rows >= least and any(
+        w.count_entries(rows) * itemsize > machine.cache for w in plan.work if w.has_rows
+    ):
+        rows //= 2
+    return plan._replace(part=rows) if least <= rows < MOST_ROWS else None
+
+
+class LegTable:
     """Numbers and sizes of legs: the rows, input digits, output digits, edges; and the legs of every core."""
 
     def __init__(self, layout: Layout, structure: Structure) -> None:
@@ -67,13 +88,14 @@ class _Legs:
         if layout.paired:
             digits = list(zip(self.outputs, self.inputs))
         digits += [()] * (structure.num_nodes - structure.order)  # internal nodes have edges only
+        self.digits = digits
         self.cores = [
             (*own, *(edges[min(node, j), max(node, j)] for j in structure.neighbours[node]))
             for node, own in enumerate(digits)
         ]
 
 
-def _plan(
+def plan_along(
     operands: Sequence[Legs],
     path: Sequence[tuple[int, int]],
     sizes: dict[int, int],
@@ -98,6 +120,13 @@ def _plan(
     if order is not None:
         work.append(_copy(pool[-1], order, 1, sizes))
     return Plan(tuple(_shape(o, sizes) for o in operands), tuple(products), order, shape, tuple(work))
+
+
+def part_plan(table: LegTable, nodes: Sequence[int], want: Legs, shape: tuple[int, ...]) -> Plan:
+    """What some of the cores are together, as a tensor of this shape; digits of size one need no leg."""
+    operands = [tuple(x for x in table.cores[node] if table.sizes[x] > 1) for node in nodes]
+    path = find_path(operands, want, table.sizes.__getitem__)
+    return plan_along(operands, path, table.sizes, want, shape)
 
 
 def _shape(legs: Legs, sizes: dict[int, int]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -116,6 +117,25 @@ class Plan(NamedTuple):
         if rows > self.part:  # the parts are put together
             time += Work(copied=(0.0, result)).seconds(rows, itemsize, machine)
         return once + time
+
+    def entries(self, rows: int) -> int:
+        """Most numbers that lie in memory beside cores and input; counted."""
+        together = min(rows, self.part)
+        pool = [0] * len(self.inputs)
+        live = peak = 0
+        for product, work in zip(self.products, self.work):
+            entries = abs(math.prod(product.shape)) * (together if product.has_rows else 1)
+            live += entries
+            copied = work.copied[0] + work.copied[1] * together
+            peak = max(peak, live + round(copied))
+            live -= pool[product.left] + pool[product.right]
+            pool.append(entries)
+        if not any(p.has_rows for p in self.products):  # the weight, and a copy of it in order
+            return max(peak, 2 * math.prod(self.shape))
+        result = rows * self.shape[-1]
+        if rows > together:  # the results of all parts, and then all in one
+            return result + max(peak, result)
+        return max(peak, live + result)
 
 
 def run(plan: Plan, operands: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -1,0 +1,35 @@
+"""All kinds of layers that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from .conv import Conv1dKind, Conv2dKind, Conv3dKind
+from .embedding import EmbeddingKind
+from .kind import Kind
+from .linear import LinearKind
+
+# The only place that says which layers can be compressed: a new kind is a class and a line here.
+_ALL: tuple[Kind[Any], ...] = (LinearKind(), Conv1dKind(), Conv2dKind(), Conv3dKind(), EmbeddingKind())
+
+KINDS: Mapping[type[nn.Module], Kind[Any]] = {kind.dense: kind for kind in _ALL}
+
+
+def kind_of(module: nn.Module) -> Kind[Any] | None:
+    """The kind of a dense layer, or of a class derived from one; None: it cannot be compressed."""
+    return next((kind for dense, kind in KINDS.items() if isinstance(module, dense)), None)
+
+
+def known_kind(module: nn.Module) -> Kind[Any]:
+    """The kind of a module that has one."""
+    kind = kind_of(module)
+    assert kind is not None
+    return kind
+
+
+def dense_names() -> str:
+    """The classes of dense layers, for messages."""
+    return ", ".join(dense.__name__ for dense in KINDS)

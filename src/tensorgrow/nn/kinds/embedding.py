@@ -1,0 +1,51 @@
+"""Embeddings: a column of the matrix is the row of a token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from ..layer.embedding import EmbeddingApplication, TNEmbedding, embedding_layout, embedding_refusal
+from ..layer.layout import Layout, padded_digits
+from .kind import ROWS, Kind, useful
+from .statistics import Counts, Inputs
+
+
+class EmbeddingKind(Kind[nn.Embedding]):
+    """``nn.Embedding``."""
+
+    dense = nn.Embedding
+    layer = TNEmbedding
+
+    def application(self, module: nn.Embedding) -> EmbeddingApplication:
+        return EmbeddingApplication()
+
+    def refusal(self, module: nn.Embedding) -> str:
+        return super().refusal(module) or embedding_refusal(module)
+
+    def layouts(self, module: nn.Embedding) -> list[Layout]:
+        """Tokens in two digits and rows whole; digits near 16, separate and paired."""
+        sizes = module.num_embeddings, module.embedding_dim
+        whole = embedding_layout(
+            *sizes, padded_digits(module.num_embeddings, 2), (module.embedding_dim,), paired=False
+        )
+        near = [embedding_layout(*sizes, paired=paired) for paired in (False, True)]
+        return useful([whole, *near])
+
+    def layout(
+        self,
+        module: nn.Embedding,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool,
+    ) -> Layout:
+        return embedding_layout(module.num_embeddings, module.embedding_dim, in_dims, out_dims, paired=paired)
+
+    def statistics(self, module: nn.Embedding) -> Counts:
+        return Counts(module.num_embeddings)
+
+    def example(self, module: nn.Embedding, inputs: Inputs | None) -> torch.Tensor:
+        return torch.randint(module.num_embeddings, (ROWS,), device=module.weight.device)

@@ -1,0 +1,91 @@
+"""What a kind of layers is: how a dense layer becomes a matrix, and what its inputs are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from ..layer.application import Application
+from ..layer.layout import Layout
+from ..layer.tn_layer import TNLayer
+from .statistics import Inputs, Statistics
+
+M = TypeVar("M", bound=nn.Module)
+
+# Rows of the input that latencies and memory are for.
+ROWS = 32
+
+
+class Kind(ABC, Generic[M]):
+    """What `compress` must know of a kind of dense layers; `M` is their class.
+
+    The weight of a layer is seen as a matrix with `sizes` ``(columns, rows)``; `layer` are the layers that
+    have a network in its place.
+    """
+
+    dense: ClassVar[type[nn.Module]]
+    layer: ClassVar[type[TNLayer]]
+
+    def sizes(self, module: M) -> tuple[int, int]:
+        """Columns and rows of the weight as a matrix."""
+        rows, columns = self.layer.matrix_of(module).shape
+        return columns, rows
+
+    def refusal(self, module: M) -> str:
+        """Why a layer cannot have a network as its weight; empty where it can."""
+        weight = getattr(module, "weight", None)
+        if not isinstance(weight, torch.Tensor) or "quantiz" in type(module).__module__:
+            return "it is quantised; compress the model before that"
+        if isinstance(weight, nn.parameter.UninitializedParameter):
+            return "its weight has no size yet; call the model once"
+        if not weight.is_floating_point():
+            return f"its weight holds {weight.dtype}, and must hold real floating-point numbers"
+        return ""
+
+    def count_scales(self, module: M) -> int:
+        """Numbers of an `input_scale`; each is that of as many neighbouring columns."""
+        return self.sizes(module)[0]
+
+    @abstractmethod
+    def application(self, module: M) -> Application:
+        """How its weight meets its input."""
+
+    @abstractmethod
+    def layouts(self, module: M) -> list[Layout]:
+        """Tensorised shapes to try unless the user names one."""
+
+    @abstractmethod
+    def layout(
+        self,
+        module: M,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool,
+    ) -> Layout:
+        """The digits that a user names, checked; by default those of a new layer."""
+
+    @abstractmethod
+    def statistics(self, module: M) -> Statistics:
+        """What is kept of its inputs."""
+
+    @abstractmethod
+    def example(self, module: M, inputs: Inputs | None) -> torch.Tensor:
+        """An input to measure with: like those that were seen, if any."""
+
+    def rows(self, module: M, inputs: Inputs | None) -> int:
+        """Rows of that example, as `Application` counts them."""
+        return ROWS
+
+
+def useful(layouts: Iterable[Layout]) -> list[Layout]:
+    """Each layout once, without those that are a truncated SVD or the dense weight: sizes that are prime."""
+    return [
+        x
+        for x in dict.fromkeys(layouts)
+        if sum(d > 1 for d in x.dims) > 1 and sum(d > 1 for d in (*x.in_dims, *x.out_dims)) > 2
+    ]

@@ -6,8 +6,9 @@ nats, share of characters that are right). Embeddings, normalisations and the he
 
 Ways to reach a share of the parameters:
 
-* ours: `nn.compress` with calibration data, networks and truncated SVDs;
-* grown: the same to 70 % of the size; then `nn.grow` by gradients up to it;
+* ours: `nn.compress` with calibration data and the loss, networks and truncated SVDs;
+* errors: the same without the loss, by relative errors of each layer's outputs;
+* grown: as ours to 70 % of the size; then `nn.grow` by gradients up to it;
 * svd: whitened SVDs (inputs' second moment), the same share of every layer;
 * tt: tensor trains of one rank for all layers, by TT-SVD;
 * tucker, blocktt: TensorLy-Torch's FactorizedLinear, the same share of every layer (skipped without it).
@@ -40,7 +41,7 @@ from .factorised import tensor_trains, tensorly_layers, whitened_svds
 
 __all__ = ["BENCHMARK"]
 
-OURS = ("ours", "grown")
+OURS = ("ours", "errors", "grown")
 TENSORLY = ("tucker", "blocktt")
 WAYS = (*OURS, "svd", "tt", *TENSORLY)
 RATIOS = (0.4, 0.2, 0.1, 0.07)
@@ -65,12 +66,15 @@ def linear_names(model: nn.Module) -> list[str]:
 
 
 def compress(model: nn.Module, text: Text, budget: int, params: Row) -> tg.nn.CompressResult:
-    """By `nn.compress`, which works on the CPU."""
+    """By `nn.compress`, on the CPU."""
+    rows = params["calibration"]
+    x, y = (part[:rows].cpu().split(16) for part in text.training)
     return tg.nn.compress(
         model.cpu(),
         max_parameters=budget,
         layers=linear_names(model),
-        calibration=text.training[0][: params["calibration"]].cpu(),
+        calibration=list(zip(x, y)),
+        loss=None if params["way"] == "errors" else character_loss,
         max_seconds=params["max_seconds"],
         effort="fast",
         measure=False,
@@ -109,7 +113,7 @@ def smaller(model: nn.Module, text: Text, way: str, budget: int, params: Row) ->
     """The model in a smaller form."""
     device, names = params["device"], linear_names(model)
     if way in OURS:
-        size = budget if way == "ours" else int(START * budget)
+        size = int(START * budget) if way == "grown" else budget
         return compress(model, text, size, params).model.to(device)
     if way == "svd":
         return whitened_svds(model, names, budget, text.training[0][: params["calibration"]])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from ...errors import OptionError, check_whole
 from ...network import RandomState, as_generator
-from ..compression.layers import Dims, layers_to_compress, layouts_of
+from ..compression.layers import Dims, Layers, layers_to_compress, layouts_of
+from ..kinds.catalogue import known_kind
+from ..layer.layout import Layout
 from ..modules import replace_module
 from .adapter import Adapter, adapters
 
@@ -18,7 +20,7 @@ from .adapter import Adapter, adapters
 def adapt(
     model: nn.Module,
     *,
-    layers: Iterable[str] | Callable[[str, nn.Linear], bool] | None = None,
+    layers: Layers = None,
     max_parameters: int | None = None,
     dims: Dims | Mapping[str, Dims] | None = None,
     paired: bool = False,
@@ -38,6 +40,7 @@ def adapt(
         It is not modified unless `inplace` is set: a copy comes back.
     layers
         Names, or a function of name and layer; by default every ``nn.Linear`` of at least `min_size` entries.
+        Convolutions and embeddings are adapted by name.
     max_parameters
         Of all adapters together, at the end of a growth.
     dims
@@ -66,8 +69,12 @@ def adapt(
     32
     """
     own = model if inplace else copy.deepcopy(model)
-    picked = layers_to_compress(own, layers, min_size)
-    shapes = {n: listed[0] for n, listed in layouts_of(picked, dims, paired).items()}
+    if layers is None:
+        picked, _ = layers_to_compress(own, None, min_size)
+        picked = {n: m for n, m in picked.items() if isinstance(m, nn.Linear)}
+    else:
+        picked, _ = layers_to_compress(own, layers, min_size)
+    shapes = {n: _first_layout(n, m, dims, paired) for n, m in picked.items()}
     if max_parameters is not None:
         check_whole("max_parameters", max_parameters)
         least = sum(sum(layout.dims) for layout in shapes.values())
@@ -79,11 +86,18 @@ def adapt(
     own.requires_grad_(False)
     generator = as_generator(random_state)
     for name, layer in picked.items():
-        beside = Adapter(
-            layer, layout=shapes[name], budget=max_parameters, dtype=dtype, random_state=generator
-        )
+        beside = Adapter(layer, shapes[name], budget=max_parameters, dtype=dtype, random_state=generator)
         own = replace_module(own, layer, beside)
     return own
+
+
+def _first_layout(name: str, layer: nn.Module, dims: Dims | Mapping[str, Dims] | None, paired: bool) -> Layout:
+    """The tensorised shape of an adapter; two legs where the sizes of a layer have no digits."""
+    known = layouts_of({name: layer}, dims.get(name) if isinstance(dims, Mapping) else dims, paired)[name]
+    if known:
+        return known[0]
+    columns, rows = known_kind(layer).sizes(layer)
+    return Layout((columns,), (rows,), paired=False)
 
 
 def merge_adapters(model: nn.Module, *, inplace: bool = False) -> nn.Module:

@@ -8,22 +8,24 @@ import torch
 from torch import nn
 
 from ...network import RandomState
+from ...structure import Structure
+from ..kinds.catalogue import known_kind
 from ..layer.layout import Layout
-from ..layer.linear import TNLinear
 from ..modules import count_parameters
 
 
 class Adapter(nn.Module):
-    r"""``y = x (W + D)^T + b`` with a frozen layer ``(W, b)`` and a tensor network `D` that starts at zero.
+    r"""A frozen layer with weight `W` acts as if its weight were ``W + D``; `D` is a network that starts at zero.
 
-    `D` is a `TNLinear` without a bias, so that `tensorgrow.nn.grow` grows it like any other.
+    `D` is a layer of its own, `delta` (a `TNLinear`, `TNConv2d`, `TNEmbedding` ... without a bias), so that
+    `tensorgrow.nn.grow` grows it like any other.
 
     Parameters
     ----------
     base
         The layer to adapt. It is frozen, and used as it is: copy it first to keep your own.
     layout
-        Digits of the network's legs; by default those of a new `TNLinear`.
+        Digits of the network's legs.
     budget
         Numbers that the adapters of a model may have together; `tensorgrow.nn.grow` stops there unless it is
         told otherwise. None: any.
@@ -35,70 +37,41 @@ class Adapter(nn.Module):
 
     def __init__(
         self,
-        base: nn.Linear,
+        base: nn.Module,
+        layout: Layout,
         *,
-        layout: Layout | None = None,
         budget: int | None = None,
         dtype: torch.dtype | None = None,
         random_state: RandomState = None,
     ) -> None:
         super().__init__()
-        layout = layout or Layout.choose(base.in_features, base.out_features)
         self.base = base.requires_grad_(False)
         self.budget = budget
-        self.delta = TNLinear(
-            base.in_features,
-            base.out_features,
-            in_dims=layout.in_dims,
-            out_dims=layout.out_dims,
-            paired=layout.paired,
-            bias=False,
-            device=base.weight.device,
-            dtype=base.weight.dtype if dtype is None else dtype,
-            random_state=random_state,
-        )
+        structure, kind = Structure.rank_one(layout.dims), known_kind(base)
+        delta = kind.layer.untrained(base, layout, structure, input_scale=False, random_state=random_state)
+        delta.bias = None
+        self.delta = delta.to(dtype=dtype or delta.cores[0].dtype).requires_grad_(True)
         # One core of zeros makes the product zero, and is the only one that has a gradient then: the largest,
         # so that the first steps have the most to choose from.
-        sizes = [core.numel() for core in self.delta.cores]
+        sizes = [core.numel() for core in delta.cores]
         with torch.no_grad():
-            self.delta.cores[sizes.index(max(sizes))].zero_()
+            delta.cores[sizes.index(max(sizes))].zero_()
         self.train(base.training)
 
-    @property
-    def in_features(self) -> int:
-        """Size of an input row."""
-        return self.base.in_features
-
-    @property
-    def out_features(self) -> int:
-        """Size of an output row."""
-        return self.base.out_features
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """The adapted weight, differentiable with respect to the network."""
-        return self.base.weight + self.delta.weight.to(self.base.weight.dtype)
-
-    @property
-    def bias(self) -> torch.Tensor | None:
-        """Of the base."""
-        return self.base.bias
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply to rows: ``(..., in_features)`` to ``(..., out_features)``."""
+        """What the layer makes of its input, and what the network adds to it."""
         out: torch.Tensor = self.base(x)
-        # Under autocast operations choose their own precision.
-        rows = x if torch.is_autocast_enabled(x.device.type) else x.to(self.delta.cores[0].dtype)
-        return out + self.delta(rows).to(out.dtype)
+        if x.is_floating_point() and not torch.is_autocast_enabled(x.device.type):
+            x = x.to(self.delta.cores[0].dtype)
+        return out + self.delta(x).to(out.dtype)
 
     @torch.no_grad()
-    def merge(self) -> nn.Linear:
-        """A dense layer with the same function; its parameters can be trained."""
-        layer = copy.deepcopy(self.base).requires_grad_(True)
-        # The sum is rounded once.
-        total = self.base.weight.double() + self.delta.weight.double()
-        layer.weight.copy_(total)
-        return layer.train(self.training)
+    def merge(self) -> nn.Module:
+        """The layer with the sum of both as its weight; that can be trained again."""
+        layer, added = copy.deepcopy(self.base), self.delta.to_dense().weight
+        assert isinstance(layer.weight, torch.Tensor) and isinstance(added, torch.Tensor)
+        layer.weight.copy_(layer.weight.double() + added.double())  # rounded once
+        return layer.requires_grad_(True).train(self.training)
 
 
 def adapters(model: nn.Module) -> dict[str, Adapter]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from ...callbacks.base import Callbacks
 from ...callbacks.progress import live_line
@@ -27,8 +28,8 @@ from ..kinds.catalogue import known_kind
 from ..kinds.statistics import Inputs
 from ..layer.layout import Layout
 from ..modules import count_bytes, count_parameters, replace_module
-from .calibration import Metric, apply, calibration_batches, input_moments
-from .choices import Choice, Wish, allocate, find_choices
+from .calibration import Loss, Metric, apply, calibration_batches, input_moments, output_moments
+from .choices import Choice, Wish, allocate, find_choices, weigh
 from .latency import median_seconds
 from .layers import (
     Dims,
@@ -51,6 +52,7 @@ def compress(
     max_ratio: float | None = None,
     layers: Layers = None,
     calibration: Any = None,
+    loss: Loss | None = None,
     dims: Dims | Mapping[str, Dims] | None = None,
     paired: bool | None = None,
     min_size: int = 4096,
@@ -87,6 +89,10 @@ def compress(
         Inputs of the model like those in use: a batch, batches or a DataLoader; hundreds to thousands of
         rows. Errors are then weighted by the covariance ``M`` of what comes into each layer, and biases
         compensate what is lost of its mean (a layer without a bias counts the second moment about zero).
+    loss
+        With calibration batches that are pairs (inputs, targets): ``loss(model(inputs), targets)``. Errors
+        are then weighted by what the loss feels of each output too, and a budget goes where the loss gains
+        most (by Gauss and Newton's approximation), instead of treating relative errors of all layers alike.
     dims
         ``(in_dims, out_dims)`` of the tensorised shape, for all layers or by name; by default three shapes
         are tried, with digits near 4 and near 16.
@@ -126,7 +132,11 @@ def compress(
     own = copy.deepcopy(model)
     picked, left = layers_to_compress(own, layers, min_size)
     layouts = layouts_of(picked, dims, paired)
-    batches = None if calibration is None else calibration_batches(calibration)
+    batches, pairs = None if calibration is None else calibration_batches(calibration), None
+    if loss is not None:
+        if calibration is None or not callable(loss):
+            raise OptionError("loss must be a function of outputs and targets, and needs calibration data")
+        pairs = calibration if isinstance(calibration, DataLoader) else list(calibration)
     others = parameters_that_stay(own, picked.values())
     room = None if budget is None else budget - others
     if room is not None and room < 0:
@@ -137,9 +147,13 @@ def compress(
     if max_seconds is None:
         limits = replace(limits, max_seconds=60.0 * len(picked))
     with live_line(progress) as tell:
+        inputs = {} if batches is None else input_moments(own, picked, batches, tell)
+        if pairs is not None and loss is not None:
+            moments = output_moments(own, picked, pairs, loss)
+            inputs = {n: replace(i, outputs=moments[n]) for n, i in inputs.items()}
         problem = CompressProblem(
             layers=picked,
-            inputs={} if batches is None else input_moments(own, picked, batches, tell),
+            inputs=inputs,
             layouts=layouts,
             max_error=max_error,
             room=room,
@@ -305,6 +319,7 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             "seed": search.seed,
             # A file from before there was a choice allowed all.
             **({} if problem.allow_slower else {"allow_slower": False}),
+            **({"loss": {n: f"{float(m.norm()):.6g}" for n, m in moments.items()}} if moments else {}),
         }
 
     def finish(self, search: CompressSearch) -> CompressResult:
@@ -345,6 +360,14 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             return None
         return median_seconds(lambda: apply(model, batches[0]), model)
 
+    def _weigh(self, choices: Sequence[Sequence[Choice]]) -> Sequence[Sequence[Choice]]:
+        """Errors as `allocate` adds them up: relative ones, or what the loss feels where one is given."""
+        problem = self.problem
+        if all(inputs.outputs is None for inputs in problem.inputs.values()):
+            return choices
+        norms = [Metric.of(layer, problem.inputs[n]).norm for n, layer in problem.layers.items()]
+        return [weigh(listed, norm) for listed, norm in zip(choices, norms)]
+
     def _pick(self, choices: Sequence[Sequence[Choice]]) -> list[Choice]:
         max_error, room = self.problem.max_error, self.problem.room
         if max_error is not None:
@@ -357,7 +380,7 @@ class CompressTask(Task[CompressSearch, CompressResult]):
                 )
             return picks
         assert room is not None
-        at = allocate(choices, room)
+        at = allocate(self._weigh(choices), room)
         if at is None:
             least = sum(min(sum(x.dims) for x in listed) for listed in self.problem.layouts.values())
             raise OptionError(

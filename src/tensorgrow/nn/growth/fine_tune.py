@@ -17,7 +17,7 @@ from ...search import GreedyOptions, Limits
 from ...solvers import TrainingOptions
 from ...tasks.request import Audience
 from ...tasks.task import run_task
-from ..layer.linear import tn_layers
+from ..layer.tn_layer import tn_layers
 from .candidates import GrowProblem
 from .epochs import EpochSearch
 from .grow import GrowTask

@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import nn
 
 from ...contraction import pair_gradient_plan
 from ...structure import Edge
-from ..layer.linear import TNLinear
-from ..modules import switch_mode
+from ..layer.tn_layer import TNLayer, column_scale
+from ..modules import recorded_calls, switch_mode
 from .candidates import Candidate, GrowProblem
 from .trainer import Trainer, fix_seed
 
@@ -55,46 +54,38 @@ def gradient_candidates(
     return chosen
 
 
-def weight_gradients(trainer: Trainer, layers: Mapping[str, TNLinear], seed: int) -> dict[str, torch.Tensor]:
+def weight_gradients(trainer: Trainer, layers: Mapping[str, TNLayer], seed: int) -> dict[str, torch.Tensor]:
     """Gradient of the training loss with respect to the tensor of every layer, in evaluation mode."""
-    sums = {name: torch.zeros(layer.layout.dims, device=layer.cores[0].device, dtype=torch.float64)
-            for name, layer in layers.items()}
-    calls: list[tuple[str, torch.Tensor, torch.Tensor]] = []
-
-    def listen(name: str) -> Any:
-        def hook(_: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
-            known = output if output.requires_grad else output.requires_grad_()
-            calls.append((name, inputs[0].detach(), known))
-            return known
-
-        return hook
-
-    handles = [layer.register_forward_hook(listen(name)) for name, layer in layers.items()]
-    try:
-        with fix_seed(seed, trainer.training.device) as generator, switch_mode(trainer.model, training=False):
-            for batch in islice(trainer.training.shuffle(generator), GRADIENT_BATCHES):
-                calls.clear()
-                loss = trainer.batch_loss(batch)
-                grads = torch.autograd.grad(loss, [out for _, _, out in calls], allow_unused=True)
-                for (name, x, _), grad in zip(calls, grads):
-                    if grad is not None:
-                        sums[name] += _tensor_gradient(layers[name], x, grad)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return sums
+    dense = {name: layer.to_dense().requires_grad_(True) for name, layer in layers.items()}
+    with (
+        fix_seed(seed, trainer.training.device) as generator,
+        switch_mode(trainer.model, training=False),
+        recorded_calls(layers) as calls,
+    ):
+        for batch in islice(trainer.training.shuffle(generator), GRADIENT_BATCHES):
+            calls.clear()
+            loss = trainer.batch_loss(batch)
+            for call, grad in zip(calls, torch.autograd.grad(loss, [c.output for c in calls])):
+                x = call.input.to(grad.dtype) if call.input.is_floating_point() else call.input
+                # The output is linear in the weight: any weight gives the gradient.
+                torch.autograd.backward(dense[call.name](x), grad)
+    return {name: _tensor_gradient(layer, dense[name]) for name, layer in layers.items()}
 
 
-def _tensor_gradient(layer: TNLinear, x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-    """What a batch adds to the gradient of the tensor, from inputs and the gradients of the outputs."""
-    rows = x.reshape(-1, layer.in_features).to(grad.dtype)
+@torch.no_grad()
+def _tensor_gradient(layer: TNLayer, dense: nn.Module) -> torch.Tensor:
+    """The gradient of a dense weight as that of the tensor that the cores make."""
+    weight = dense.weight
+    assert isinstance(weight, torch.Tensor)
+    weight.copy_(torch.zeros_like(weight) if weight.grad is None else weight.grad)
+    matrix = layer.matrix_of(dense).double()
     if layer.input_scale is not None:
-        rows = rows * layer.input_scale.detach()
-    return layer.layout.to_tensor(grad.reshape(-1, layer.out_features).T @ rows).double()
+        matrix = matrix * column_scale(layer.input_scale, matrix.shape[1])
+    return layer.layout.to_tensor(matrix)
 
 
 def _candidates(
-    name: str, layer: TNLinear, ranks: Mapping[Edge, int], gradient: torch.Tensor
+    name: str, layer: TNLayer, ranks: Mapping[Edge, int], gradient: torch.Tensor
 ) -> list[Candidate]:
     """Every edge with the best slices for so many ranks; the score is the gain of slices as large as cores.
 

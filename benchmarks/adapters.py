@@ -8,8 +8,8 @@ parameters frozen but for the adapters:
 * lora: ``W + B A`` beside every linear layer, `B` zero at the start, one rank for all layers.
 
 Both train by AdamW for the same number of steps and batches; the held-out twentieth of the text chooses the
-epoch, and another one is only measured. Budgets are those of LoRA at ranks 1, 2, 4 and 8. "none" is the base on
-the new text, "full" all of its parameters trained as long.
+epoch, and another one is only measured. Budgets are those of LoRA at ranks 1, 2, 4 and 8. "none" is the base
+on the new text, "full" all of its parameters trained as long.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def trained(model: nn.Module) -> int:
 
 
 def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
-    """Growth in short rounds over half of the steps that others are trained for, and training for the rest."""
+    """Growth in short rounds over half of the steps that others have, and training for the rest."""
     names = linear_names(model)
     layers = {n: model.get_submodule(n) for n in names}
     whole = {n: ((m.in_features,), (m.out_features,)) for n, m in layers.items()}
@@ -91,7 +91,10 @@ def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
     rounds, windows = params["rounds"], params["epochs"] * len(text.training[0]) // 2
     deltas = tg.nn.tn_layers(adapted)
     # A growth costs more the more neighbours an edge has: rounds that would not suffice use what is there.
-    cost = statistics.fmean(2 * statistics.fmean(m.structure.dims) for m in deltas.values()) * params["thickness"]
+    cost = (
+        statistics.fmean(2 * statistics.fmean(m.structure.dims) for m in deltas.values())
+        * params["thickness"]
+    )
     count = max(1, math.ceil((budget - trained(adapted)) / (rounds - 1) / cost))
     ranks = -(-count // len(deltas))
     result = tg.nn.grow(
@@ -132,14 +135,17 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
             model = grow(base, text, budget, params)
         else:
             model = lora(base, params["rank"]) if params["way"] == "lora" else base
-            model = tune(model, text, epochs=epochs, rate=params["rate"] if params["rank"] else FULL_RATE, seed=seed)
+            model = tune(
+                model, text, epochs=epochs, rate=params["rate"] if params["rank"] else FULL_RATE, seed=seed
+            )
     row: Row = {"parameters": trained(model) if params["rank"] else 0, "seconds": watch.wall}
     row |= quality(model, text.test)
     if params["way"] == "grown":
         merged = quality(tg.nn.merge_adapters(model), text.test)
         row["merged_loss"] = merged["loss"]
         row["structures"] = [
-            {f"{i}-{j}": r for (i, j), r in m.structure.ranks.items()} for m in tg.nn.tn_layers(model).values()
+            {f"{i}-{j}": r for (i, j), r in m.structure.ranks.items()}
+            for m in tg.nn.tn_layers(model).values()
         ]
     return row
 
@@ -223,7 +229,9 @@ BENCHMARK = Benchmark(
         Option("base_epochs", 8, "of the base", quick=1),
         Option("epochs", 4, "of every way", quick=2),
         Option("rounds", 10, "of growth", quick=2),
-        Option("thickness", 2.0, "what a growth costs, in those of the first one; sets how many grow together"),
+        Option(
+            "thickness", 2.0, "what a growth costs, in those of the first one; sets how many grow together"
+        ),
         Option("legs", "separate", "digits of inputs and outputs, or pairs", choices=LEGS),
         Option("rate", 3e-3, "of AdamW at the start"),
     ),

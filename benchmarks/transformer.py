@@ -2,7 +2,8 @@
 
 The model: four blocks of width 128, 1.02 million parameters, trained here by 2,000 steps of AdamW on nine
 tenths of tinyshakespeare.txt. A twentieth of the text chooses epochs, another one is only measured (loss in
-nats, share of characters that are right). Embeddings, normalisations and the head stay as they are; they count.
+nats, share of characters that are right). Embeddings, normalisations and the head stay as they are, and
+count.
 
 Ways to reach a share of the parameters:
 
@@ -23,6 +24,7 @@ import importlib.util
 import math
 import statistics
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 import torch
@@ -83,10 +85,11 @@ def compress(model: nn.Module, text: Text, budget: int, params: Row) -> tg.nn.Co
 
 
 def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
-    """Growth in short rounds over half of the steps that others are trained for, and training for the rest."""
+    """Growth in short rounds over half of the steps that others have, and training for the rest."""
     growing = tg.nn.tn_layers(model)
     rounds, steps = params["rounds"], params["tuning_epochs"] * len(text.training[0]) // 2
-    costs = [min(m.structure.growth_cost(*e) for e in m.structure.edges) for m in growing.values()]
+    shapes = [m.structure for m in growing.values()]
+    costs = [min(s.growth_cost(*e) for e in combinations(range(s.num_nodes), 2)) for s in shapes]
     count = max(1, math.ceil((budget - count_parameters(model)) / (rounds - 1) / statistics.fmean(costs)))
     ranks = -(-count // len(growing))
     result = tg.nn.grow(

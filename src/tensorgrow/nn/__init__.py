@@ -2,12 +2,13 @@
 
 from ..solvers import TrainingOptions
 from .adapters.adapt import adapt, merge_adapters
-from .adapters.adapter import Adapter, adapters
+from .adapters.adapter import Adapter, adapter_layers
 from .compression.compress import compress
 from .compression.result import CompressResult, LayerReport, LayerSearch, load_compressed
 from .growth.fine_tune import fine_tune
 from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
+from .layer.attention import TNMultiheadAttention
 from .layer.conv import TNConv1d, TNConv2d, TNConv3d
 from .layer.embedding import TNEmbedding
 from .layer.layout import Layout
@@ -28,9 +29,10 @@ __all__ = [
     "TNEmbedding",
     "TNLayer",
     "TNLinear",
+    "TNMultiheadAttention",
     "TrainingOptions",
     "adapt",
-    "adapters",
+    "adapter_layers",
     "compress",
     "fine_tune",
     "grow",

@@ -10,11 +10,12 @@ from torch import nn
 
 from ...errors import OptionError, check_whole
 from ...network import RandomState, as_generator
-from ..compression.layers import Dims, Layers, layers_to_compress, layouts_of
+from ..compression.layers import Dims, Layers, layers_to_compress, layouts_of, take_apart
 from ..kinds.catalogue import known_kind
+from ..layer.attention import pack_attention
 from ..layer.layout import Layout
 from ..modules import replace_module
-from .adapter import Adapter, adapters
+from .adapter import Adapter, adapter_layers
 
 
 def adapt(
@@ -40,7 +41,8 @@ def adapt(
         It is not modified unless `inplace` is set: a copy comes back.
     layers
         Names, or a function of name and layer; by default every ``nn.Linear`` of at least `min_size` entries.
-        Convolutions and embeddings are adapted by name.
+        Convolutions and embeddings are adapted by name. An ``nn.MultiheadAttention`` stands for its
+        projections, and becomes a `TNMultiheadAttention` until adapters are merged.
     max_parameters
         Of all adapters together, at the end of a growth.
     dims
@@ -68,12 +70,10 @@ def adapt(
     >>> sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     32
     """
-    own = model if inplace else copy.deepcopy(model)
+    own, chosen, _ = take_apart(model if inplace else copy.deepcopy(model), layers)
+    picked, _ = layers_to_compress(own, chosen, min_size)
     if layers is None:
-        picked, _ = layers_to_compress(own, None, min_size)
         picked = {n: m for n, m in picked.items() if isinstance(m, nn.Linear)}
-    else:
-        picked, _ = layers_to_compress(own, layers, min_size)
     shapes = {n: _first_layout(n, m, dims, paired) for n, m in picked.items()}
     if max_parameters is not None:
         check_whole("max_parameters", max_parameters)
@@ -88,10 +88,12 @@ def adapt(
     for name, layer in picked.items():
         beside = Adapter(layer, shapes[name], budget=max_parameters, dtype=dtype, random_state=generator)
         own = replace_module(own, layer, beside)
-    return own
+    return pack_attention(own)
 
 
-def _first_layout(name: str, layer: nn.Module, dims: Dims | Mapping[str, Dims] | None, paired: bool) -> Layout:
+def _first_layout(
+    name: str, layer: nn.Module, dims: Dims | Mapping[str, Dims] | None, paired: bool
+) -> Layout:
     """The tensorised shape of an adapter; two legs where the sizes of a layer have no digits."""
     known = layouts_of({name: layer}, dims.get(name) if isinstance(dims, Mapping) else dims, paired)[name]
     if known:
@@ -107,9 +109,9 @@ def merge_adapters(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     was frozen stays so.
     """
     own = model if inplace else copy.deepcopy(model)
-    found = adapters(own)
+    found = adapter_layers(own)
     if not found:
         raise OptionError("the model has no adapters; `adapt` puts them there")
     for adapter in found.values():
         own = replace_module(own, adapter, adapter.merge())
-    return own
+    return pack_attention(own)

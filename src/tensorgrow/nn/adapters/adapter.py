@@ -15,7 +15,7 @@ from ..modules import count_parameters
 
 
 class Adapter(nn.Module):
-    r"""A frozen layer with weight `W` acts as if its weight were ``W + D``; `D` is a network that starts at zero.
+    """A frozen layer of weight `W` that acts as one of weight ``W + D``; the network `D` starts at zero.
 
     `D` is a layer of its own, `delta` (a `TNLinear`, `TNConv2d`, `TNEmbedding` ... without a bias), so that
     `tensorgrow.nn.grow` grows it like any other.
@@ -74,14 +74,14 @@ class Adapter(nn.Module):
         return layer.requires_grad_(True).train(self.training)
 
 
-def adapters(model: nn.Module) -> dict[str, Adapter]:
+def adapter_layers(model: nn.Module) -> dict[str, Adapter]:
     """The adapters of a model by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, Adapter)}
 
 
 def size_limit(model: nn.Module) -> int | None:
     """Parameters that a model with adapters may have, by the budget they were made with; None: any number."""
-    found = list(adapters(model).values())
+    found = list(adapter_layers(model).values())
     budgets = [a.budget for a in found if a.budget is not None]
     if not budgets:
         return None

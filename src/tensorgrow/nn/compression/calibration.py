@@ -185,5 +185,7 @@ def output_moments(
                 sums[call.name] = sums.get(call.name, 0.0) + flat.T @ flat
                 rows[call.name] += len(flat)
     # A direction that no gradient had still counts a little, so that the moment has an inverse.
-    return {n: shrink(s / rows[n], rows[n]) * rows[n] + 1e-9 * s.trace() * torch.eye(len(s)).to(s)
-            for n, s in sums.items()}
+    return {
+        n: shrink(s / rows[n], rows[n]) * rows[n] + 1e-9 * s.trace() * torch.eye(len(s)).to(s)
+        for n, s in sums.items()
+    }

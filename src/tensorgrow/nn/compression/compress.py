@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ from ...tasks.request import Audience
 from ...tasks.task import Task, describe, run_task
 from ..kinds.catalogue import known_kind
 from ..kinds.statistics import Inputs
+from ..layer.attention import pack_attention
 from ..layer.layout import Layout
+from ..layer.tied import tie
 from ..modules import count_bytes, count_parameters, replace_module
 from .calibration import Loss, Metric, apply, calibration_batches, input_moments, output_moments
 from .choices import Choice, Wish, allocate, find_choices, weigh
@@ -38,8 +40,10 @@ from .layers import (
     convert,
     layers_to_compress,
     layouts_of,
+    merge_tied,
     parameters_that_stay,
     site_of,
+    take_apart,
 )
 from .result import CompressResult, LayerSearch
 
@@ -84,7 +88,10 @@ def compress(
     max_ratio
         The same as a share of the parameters there are now.
     layers
-        Names, or a function of name and layer; by default every ``nn.Linear`` of at least `min_size` entries.
+        Names, or a function of name and layer; by default every ``nn.Linear``, ``nn.Conv1d`` to ``nn.Conv3d``
+        and ``nn.Embedding`` of at least `min_size` entries. An ``nn.MultiheadAttention`` stands for its
+        layers ``in_proj`` (queries, keys and values in one) and ``out_proj``, and becomes a
+        `TNMultiheadAttention`.
     calibration
         Inputs of the model like those in use: a batch, batches or a DataLoader; hundreds to thousands of
         rows. Errors are then weighted by the covariance ``M`` of what comes into each layer, and biases
@@ -129,15 +136,18 @@ def compress(
     budget = budget_of(model, max_error, max_parameters, max_ratio)
     limits = Limits(max_error, max_parameters, None, max_seconds, held_out=True)
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
-    own = copy.deepcopy(model)
-    picked, left = layers_to_compress(own, layers, min_size)
+    own, chosen, packed = take_apart(copy.deepcopy(model), layers)
+    picked, left = layers_to_compress(own, chosen, min_size)
+    left = {**packed, **left}
+    picked, tied = merge_tied(own, picked)
     layouts = layouts_of(picked, dims, paired)
     batches, pairs = None if calibration is None else calibration_batches(calibration), None
     if loss is not None:
         if calibration is None or not callable(loss):
             raise OptionError("loss must be a function of outputs and targets, and needs calibration data")
         pairs = calibration if isinstance(calibration, DataLoader) else list(calibration)
-    others = parameters_that_stay(own, picked.values())
+    shared = [layer for found in tied.values() for layer in found.values()]
+    others = parameters_that_stay(own, [*picked.values(), *shared])
     room = None if budget is None else budget - others
     if room is not None and room < 0:
         raise OptionError(
@@ -162,7 +172,7 @@ def compress(
             allow_slower=budget is not None if allow_slower is None else allow_slower,
         )
         generator = as_generator(random_state)
-        task = CompressTask(problem, limits, generator, model, own, batches, budget, measure, left)
+        task = CompressTask(problem, limits, generator, model, own, batches, budget, measure, left, tied)
         return run_task(task, Audience(False, callbacks, checkpoint))
 
 
@@ -300,12 +310,14 @@ class CompressTask(Task[CompressSearch, CompressResult]):
     budget: int | None  # parameters that the whole model may have; None: any number
     measure: bool  # whether to measure latencies
     left: Mapping[str, str]  # layers that are left alone, and why
+    tied: Mapping[str, Mapping[str, nn.Linear]]  # linear layers that share the weight of another, by its name
 
     def search(self) -> CompressSearch:
         return CompressSearch(self.problem, self.limits, self.generator)
 
     def identity(self, search: CompressSearch) -> Mapping[str, object]:
         problem = self.problem
+        moments = {n: i.outputs for n, i in problem.inputs.items() if i.outputs is not None}
         return {
             "layers": {
                 n: fingerprint_tensor(known_kind(m).layer.matrix_of(m)) for n, m in problem.layers.items()
@@ -334,7 +346,10 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             seconds = search.state.seconds[name]
             new, report = convert(name, layer, inputs, choice, seconds=seconds, measure=self.measure)
             own = replace_module(own, layer, new)
-            reports.append(report)
+            tied = self.tied.get(name, {})
+            own = tie(own, tied.values(), new)
+            reports.append(replace(report, note=_join(report.note, tied)) if tied else report)
+        own = pack_attention(own)
         return CompressResult(
             own,
             tuple(reports),
@@ -388,3 +403,8 @@ class CompressTask(Task[CompressSearch, CompressResult]):
                 f"{max(least, room + 1):,}; raise the budget"
             )
         return [c[k] for c, k in zip(choices, at)]
+
+
+def _join(note: str, tied: Iterable[str]) -> str:
+    """The note of a layer whose weight others share."""
+    return "; ".join(part for part in (note, f"shared with {', '.join(tied)}") if part)

@@ -40,8 +40,10 @@ def gradient_candidates(
     per_parameter = problem.options.edge_score != "drop"
     found = []
     for name, gradient in gradients.items():
-        ranks = {e: int(min(problem.options.rank_increment, room // layers[name].structure.growth_cost(*e)))
-                 for e in by_layer[name]}
+        ranks = {
+            e: int(min(problem.options.rank_increment, room // layers[name].structure.growth_cost(*e)))
+            for e in by_layer[name]
+        }
         known = _candidates(name, layers[name], ranks, gradient)
         scored = [(c, c.score / c.added if per_parameter else c.score) for c in known]
         found.append(max(scored, key=lambda pair: (pair[1], -pair[0].added))[0])
@@ -100,8 +102,10 @@ def _candidates(
         matrix = torch.as_tensor(environment.gradient).cpu()
         u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
         # Norms that slices of the cores' own size have; a core of zeros, as adapters start with, has none.
-        sizes = [float(cores[k].norm()) * math.sqrt(len(side) / cores[k].numel())
-                 for k, side in zip(edge, (u, vh.T))]
+        sizes = [
+            float(cores[k].norm()) * math.sqrt(len(side) / cores[k].numel())
+            for k, side in zip(edge, (u, vh.T))
+        ]
         left = sizes[0] >= sizes[1]
         size = max(sizes) or 1.0
         slices = []

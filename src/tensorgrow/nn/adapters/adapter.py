@@ -58,6 +58,18 @@ class Adapter(nn.Module):
             delta.cores[sizes.index(max(sizes))].zero_()
         self.train(base.training)
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """The sum of both weights, differentiable with respect to the network."""
+        own, added = self.base.weight, self.delta.weight
+        assert isinstance(own, torch.Tensor) and isinstance(added, torch.Tensor)
+        return own + added.to(own.dtype)
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """That of the layer; None where it has none."""
+        return getattr(self.base, "bias", None)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """What the layer makes of its input, and what the network adds to it."""
         out: torch.Tensor = self.base(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,20 @@ import tensorgrow as tg
 from tensorgrow.experiments.harness import Row
 from tensorgrow.solvers import TrainingOptions
 
-__all__ = ["CharacterModel", "Text", "character_loss", "quality", "read_text", "train_base", "tune"]
+__all__ = [
+    "BATCH",
+    "WINDOWS",
+    "CharacterModel",
+    "Text",
+    "after",
+    "character_loss",
+    "make_text",
+    "quality",
+    "read_text",
+    "train_base",
+    "tune",
+    "use_fast_products",
+]
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -23,6 +36,12 @@ BATCH = 64
 WINDOWS = 16_000
 # Share of the text that chooses epochs, and that is only measured.
 HELD_OUT = 0.05
+
+
+def use_fast_products(device: str) -> None:
+    """Multiply matrices in TF32 on a GPU, for all ways alike: the model is trained several times as fast."""
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")
 
 
 class Block(nn.Module):
@@ -74,6 +93,12 @@ class Text:
     training: Pair
     validation: Pair
     test: Pair
+
+
+def after(text: Text, epochs: int, seen: int) -> Text:
+    """A text for so many epochs after some windows were seen, of as many windows in all as the whole one."""
+    left = len(text.training[0]) - seen // epochs
+    return replace(text, training=(text.training[0][:left], text.training[1][:left]))
 
 
 def read_text(folder: Path) -> str:

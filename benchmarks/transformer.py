@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import statistics
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -38,7 +37,19 @@ from tensorgrow.nn.modules import count_parameters
 from tensorgrow.solvers import TrainingOptions
 
 from .benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
-from .characters import BATCH, WINDOWS, Text, character_loss, make_text, quality, read_text, train_base, tune
+from .characters import (
+    BATCH,
+    WINDOWS,
+    Text,
+    after,
+    character_loss,
+    make_text,
+    quality,
+    read_text,
+    train_base,
+    tune,
+    use_fast_products,
+)
 from .factorised import tensor_trains, tensorly_layers, whitened_svds
 
 __all__ = ["BENCHMARK"]
@@ -50,6 +61,8 @@ RATIOS = (0.4, 0.2, 0.1, 0.07)
 # Share of the size that growth starts from.
 START = 0.7
 RATE = 1e-3
+# Parameters of a growth that counts as one; smaller ones would make thousands of them.
+LEAST_COST = 100
 
 
 def load(params: Row, settings: BenchmarkSettings) -> tuple[Text, nn.Module]:
@@ -85,16 +98,17 @@ def compress(model: nn.Module, text: Text, budget: int, params: Row) -> tg.nn.Co
 
 
 def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
-    """Growth in short rounds over half of the steps that others have, and training for the rest."""
+    """Growth in short rounds over half of the steps that others have at most, and training for the rest."""
     growing = tg.nn.tn_layers(model)
-    rounds, steps = params["rounds"], params["tuning_epochs"] * len(text.training[0]) // 2
+    rounds, windows = params["rounds"], params["tuning_epochs"] * len(text.training[0]) // 2
     shapes = [m.structure for m in growing.values()]
-    costs = [min(s.growth_cost(*e) for e in combinations(range(s.num_nodes), 2)) for s in shapes]
-    count = max(1, math.ceil((budget - count_parameters(model)) / (rounds - 1) / statistics.fmean(costs)))
+    # By the cheapest edge, as many growths at a time as reach the budget in all rounds; mostly in fewer.
+    cost = min(s.growth_cost(*e) for s in shapes for e in combinations(range(s.num_nodes), 2))
+    count = max(1, math.ceil((budget - count_parameters(model)) / (rounds - 1) / max(cost, LEAST_COST)))
     ranks = -(-count // len(growing))
     result = tg.nn.grow(
         model,
-        tuple(part[: steps // rounds] for part in text.training),
+        tuple(part[: windows // rounds] for part in text.training),
         text.validation,
         loss=character_loss,
         max_parameters=budget,
@@ -109,7 +123,8 @@ def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
         random_state=params["seed"],
         progress=False,
     )
-    return tune(result.model, text, epochs=params["tuning_epochs"] // 2, rate=RATE, seed=params["seed"])
+    rest = after(text, params["tuning_epochs"], len(result.history) * (windows // rounds))
+    return tune(result.model, rest, epochs=params["tuning_epochs"], rate=RATE, seed=params["seed"])
 
 
 def smaller(model: nn.Module, text: Text, way: str, budget: int, params: Row) -> nn.Module:
@@ -129,6 +144,7 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
     """One seed, one way, one size."""
     params = case.params
     way, seed = params["way"], params["seed"]
+    use_fast_products(params["device"])
     if way in TENSORLY and importlib.util.find_spec("tltorch") is None:
         return {"skipped": "TensorLy-Torch is not installed"}
     text, model = load(params, settings)
@@ -237,13 +253,13 @@ BENCHMARK = Benchmark(
         DEVICE,
         Option("seeds", 3, "runs", quick=1),
         Option("seed_from", 0, "the first seed"),
-        Option("ways", WAYS, "to make it smaller", choices=WAYS),
+        Option("ways", WAYS, "to make it smaller", choices=WAYS, quick=("ours", "grown", "svd")),
         Option("ratios", RATIOS, "shares of the parameters", quick=(0.2,)),
         Option("windows", WINDOWS, "of 128 characters in an epoch", quick=256),
         Option("base_epochs", 8, "of the dense model", quick=1),
-        Option("tuning_epochs", 4, "after a compression", quick=2),
+        Option("tuning_epochs", 2, "after a compression", quick=2),
         Option("calibration", 64, "windows that calibrate", quick=8),
-        Option("max_seconds", 30.0, "of a search for smaller forms", quick=1.0),
+        Option("max_seconds", 12.0, "of a search for smaller forms", quick=1.0),
         Option("rounds", 10, "of growth", quick=2),
     ),
 )

@@ -26,7 +26,7 @@ def test_the_page_shows_every_layer(result, tmp_path):
         assert f"{layer.parameters_before:,} → {layer.parameters_after:,}" in text
         assert f"{layer.relative_error:.3g}" in text
     assert "page.safetensors" in text
-    with pytest.raises(tg.DataError, match="folder"):
+    with pytest.raises(FileNotFoundError, match="folder"):
         result.report(tmp_path / "missing" / "page.html")
 
 

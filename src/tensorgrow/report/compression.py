@@ -11,7 +11,7 @@ from ..data.atomic_file import check_folder
 from ..data.sizes import bytes_text
 from ..nn.compression.result import CompressResult, LayerReport
 from ..nn.kinds.kind import ROWS
-from .markup import asset, cells, environment, policy, write_page
+from .markup import asset, environment, policy, row_cells, write_page
 from .notebook import network_svg
 
 # A drawing of more cores says nothing.
@@ -101,8 +101,10 @@ def _table(result: CompressResult) -> str:
         ]
         bar = f"<td>{_bar(r, largest)}</td>"
         name = escape(r.name or "model")
-        rows.append(f"<tr><th scope=row>{name}</th>{cells('td', values)}{bar}{cells('td', more)}</tr>")
-    return f"<thead><tr>{cells('th', heads)}</tr></thead><tbody>{''.join(rows)}</tbody>"
+        rows.append(
+            f"<tr><th scope=row>{name}</th>{row_cells('td', values)}{bar}{row_cells('td', more)}</tr>"
+        )
+    return f"<thead><tr>{row_cells('th', heads)}</tr></thead><tbody>{''.join(rows)}</tbody>"
 
 
 def _bar(report: LayerReport, largest: int) -> str:
@@ -120,12 +122,12 @@ def _left(result: CompressResult) -> str:
     if not result.left:
         return ""
     rows = "".join(
-        f"<tr><th scope=row>{escape(name or 'model')}</th>{cells('td', [reason])}</tr>"
+        f"<tr><th scope=row>{escape(name or 'model')}</th>{row_cells('td', [reason])}</tr>"
         for name, reason in result.left.items()
     )
     return (
         '<section class="panel" aria-labelledby="left-title"><h2 id="left-title">Left as they are</h2>'
-        f'<div class="scroll"><table id="left"><thead><tr>{cells("th", ["layer", "why"])}</tr></thead>'
+        f'<div class="scroll"><table id="left"><thead><tr>{row_cells("th", ["layer", "why"])}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div></section>"
     )
 

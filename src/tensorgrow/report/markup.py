@@ -40,7 +40,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def cells(tag: str, values: Iterable[str]) -> str:
+def row_cells(tag: str, values: Iterable[str]) -> str:
     """Write the cells of a row."""
     return "".join(f"<{tag}>{escape(str(v))}</{tag}>" for v in values)
 

@@ -19,7 +19,7 @@ from ..results import Result
 from .comparison import Comparison, Filling, compare
 from .content import collect
 from .images import collect_images
-from .markup import asset, cells, environment, policy, write_page
+from .markup import asset, environment, policy, row_cells, write_page
 from .numbers import member_table, number, shape_text, summary
 from .quality import measure, own_array
 
@@ -163,10 +163,10 @@ def _filled(comparison: Comparison | None, pictures: Mapping[str, str]) -> str:
     }
     columns = {head: cells for head, cells in columns.items() if any(cells)}
     rows = "".join(
-        f"<tr><th scope=row>{escape(f.name)}</th>{cells('td', cells)}</tr>"
+        f"<tr><th scope=row>{escape(f.name)}</th>{row_cells('td', cells)}</tr>"
         for f, *cells in zip(fillings, *columns.values())
     )
-    table = f"<thead><tr>{cells('th', ['method', *columns])}</tr></thead><tbody>{rows}</tbody>"
+    table = f"<thead><tr>{row_cells('th', ['method', *columns])}</tr></thead><tbody>{rows}</tbody>"
     verdict = comparison.verdict
     return (
         '<section id="filled" class="panel" aria-labelledby="filled-title">'
@@ -194,12 +194,12 @@ def _members(result: Result) -> str:
     if not result.members:
         return ""
     heads, rows = member_table(result)
-    body = "".join(f"<tr><th scope=row>{escape(row[0])}</th>{cells('td', row[1:])}</tr>" for row in rows)
+    body = "".join(f"<tr><th scope=row>{escape(row[0])}</th>{row_cells('td', row[1:])}</tr>" for row in rows)
     return (
         '<section class="panel" aria-labelledby="members-title"><h2 id="members-title">Members</h2>'
         '<p class="muted">Answers are the mean of these networks by their shares. The network that is drawn, '
         "its growth, spectra and steps are those of the best: the one with the least held-out error.</p>"
-        f'<div class="scroll"><table id="members"><thead><tr>{cells("th", heads)}</tr></thead>'
+        f'<div class="scroll"><table id="members"><thead><tr>{row_cells("th", heads)}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></section>"
     )
 
@@ -213,8 +213,8 @@ def _rivals(result: Result, content: Mapping[str, Any]) -> str:
     rows = []
     for name, (size, error, *_) in [ours, *others]:
         cells = [f"{size:,.0f}", f"{size / result.num_parameters:.2f}", number(error)]
-        rows.append(f"<tr><th scope=row>{escape(name)}</th>{cells('td', cells)}</tr>")
-    heads = cells("th", ["method", "parameters", "times ours", str(content["error_name"])])
+        rows.append(f"<tr><th scope=row>{escape(name)}</th>{row_cells('td', cells)}</tr>")
+    heads = row_cells("th", ["method", "parameters", "times ours", str(content["error_name"])])
     table = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table id="rivals">{table}</table></div>'
 
@@ -240,8 +240,8 @@ def _table(content: Mapping[str, Any]) -> str:
             "" if step["seconds"] is None else f"{step['seconds']:.2f}",
         ]
         button = f'<button type="button" data-step="{n}">{int(step["index"])}</button>'
-        rows.append(f"<tr><th scope=row>{button}</th>{cells('td', cells)}</tr>")
-    return f"<thead><tr>{cells('th', heads)}</tr></thead><tbody>{''.join(rows)}</tbody>"
+        rows.append(f"<tr><th scope=row>{button}</th>{row_cells('td', cells)}</tr>")
+    return f"<thead><tr>{row_cells('th', heads)}</tr></thead><tbody>{''.join(rows)}</tbody>"
 
 
 def _note_thinning(content: Mapping[str, Any]) -> str:

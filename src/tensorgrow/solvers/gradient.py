@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import torch
@@ -155,6 +155,19 @@ class TrainingOptions:
             return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
         return None
 
+    def after(self, count: int) -> TrainingOptions:
+        """Options of a training that goes on after so many of the epochs: the schedule goes on there."""
+
+        def schedule(optimizer: torch.optim.Optimizer) -> Any:
+            made = self.scheduler(optimizer, self.epochs)
+            with warnings.catch_warnings():  # torch would say that no step of the optimiser came before
+                warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+                for _ in range(count):
+                    made.step()
+            return made
+
+        return self if self.schedule == "constant" else replace(self, schedule=schedule)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form; functions are named, not stored."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -186,7 +199,6 @@ def train(
     buffers: Sequence[torch.Tensor] = (),
     may_stay: bool = True,
     enough: float = -math.inf,
-    part: tuple[int, int] | None = None,
 ) -> Training:
     """Minimise a loss in place; parameters and buffers end at their best epoch.
 
@@ -213,8 +225,6 @@ def train(
         Whether the state before the first epoch may be the best one.
     enough
         No further epoch starts once the measure is no larger than this.
-    part
-        Epochs before this training and epochs of the whole of which it is a part: the schedule goes on there.
     """
     leaves = list(parameters)
     all_values = [*leaves, *buffers]
@@ -222,9 +232,7 @@ def train(
     if state is not None:
         _load_state(optimizer, leaves, state)
     count = epochs or options.epochs
-    before, total = part or (0, count)
-    schedule = options.scheduler(optimizer, total)
-    _skip_epochs(schedule, before)
+    schedule = options.scheduler(optimizer, count)
     best = math.inf if measure is None or not may_stay else measure()
     if math.isnan(best):
         best = math.inf
@@ -279,14 +287,6 @@ def train(
             "learning rate, or give an `init`"
         )
     return Training(best, best_loss, done, _dump_state(optimizer, leaves))
-
-
-def _skip_epochs(schedule: Any, count: int) -> None:
-    """Bring a new schedule to where it was; torch would say that no step of the optimiser came before."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
-        for _ in range(count if schedule is not None else 0):
-            schedule.step()
 
 
 class _Watch:

@@ -68,14 +68,16 @@ class Adapter(nn.Module):
     @property
     def bias(self) -> torch.Tensor | None:
         """That of the layer; None where it has none."""
-        return getattr(self.base, "bias", None)
+        bias = getattr(self.base, "bias", None)
+        return bias if isinstance(bias, torch.Tensor) else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """What the layer makes of its input, and what the network adds to it."""
         out: torch.Tensor = self.base(x)
         if x.is_floating_point() and not torch.is_autocast_enabled(x.device.type):
             x = x.to(self.delta.cores[0].dtype)
-        return out + self.delta(x).to(out.dtype)
+        added: torch.Tensor = self.delta(x)
+        return out + added.to(out.dtype)
 
     @torch.no_grad()
     def merge(self) -> nn.Module:

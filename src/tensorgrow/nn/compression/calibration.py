@@ -91,7 +91,8 @@ class Metric:
 def _root(moment: torch.Tensor) -> torch.Tensor:
     """The symmetric square root of a second moment."""
     values, vectors = torch.linalg.eigh(moment)
-    return (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
+    root: torch.Tensor = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
+    return root
 
 
 def calibration_batches(calibration: Any) -> list[Any]:

@@ -33,4 +33,4 @@ class EpochSearch(GrowSearch):
         if done >= trainer.options.epochs:
             self._end(StopReason.FINISHED)
             return
-        self._train("epoch", None, None, epochs=1, part=(done, trainer.options.epochs))
+        self._train("epoch", None, None, epochs=1, options=trainer.options.after(done))

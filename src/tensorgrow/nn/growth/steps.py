@@ -11,7 +11,7 @@ from torch import nn
 
 from ...search import Context, Limits, Search, SearchState
 from ...search.state import Json
-from ...solvers import grow_state
+from ...solvers import TrainingOptions, grow_state
 from ...steps import StopReason
 from ...structure import Edge
 from ..modules import count_parameters, model_tensors
@@ -143,7 +143,7 @@ class GrowSearch(Search[GrowProblem, GrowState]):
         edge: Edge | None,
         *,
         epochs: int | None = None,
-        part: tuple[int, int] | None = None,
+        options: TrainingOptions | None = None,
     ) -> None:
         state, trainer = self.state, self.problem.trainer
         self._is_model_current = False
@@ -158,7 +158,7 @@ class GrowSearch(Search[GrowProblem, GrowState]):
             # The model before is the luckiest of many epochs on this validation data: growth would start from
             # it for ever. That step is in the history and may still be the result.
             may_stay=False,
-            part=part,
+            options=options,
         )
         state.memory = dict(zip(named, done.state))
         self._note(kind, layer, edge, loss=done.loss, score=done.measure, epochs=done.epochs)

@@ -66,11 +66,11 @@ class Trainer:
         state: list[dict[str, torch.Tensor]] | None = None,
         deadline: float = math.inf,
         may_stay: bool = True,
-        part: tuple[int, int] | None = None,
+        options: TrainingOptions | None = None,
     ) -> Training:
         """Train some parameters in place and keep the best epoch on validation, or the state before it."""
-        how = {"state": state, "may_stay": may_stay, "measure": self.validate, "part": part}
-        return self._train(parameters, self.training, self.options, seed, epochs, deadline, **how)
+        how = {"state": state, "may_stay": may_stay, "measure": self.validate}
+        return self._train(parameters, self.training, options or self.options, seed, epochs, deadline, **how)
 
     def identity(self) -> dict[str, object]:
         """What a resumed run must share with the one before, by name."""

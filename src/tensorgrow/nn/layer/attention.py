@@ -145,7 +145,9 @@ class TNMultiheadAttention(nn.Module):
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights if is_batched else weights.squeeze(0)
         else:
-            seen = F.scaled_dot_product_attention(*heads, attn_mask=mask, dropout_p=dropout)
+            seen = F.scaled_dot_product_attention(
+                heads[0], heads[1], heads[2], attn_mask=mask, dropout_p=dropout
+            )
         out = self.out_proj(seen.transpose(1, 2).reshape(batch, length, self.embed_dim))
         if not self.batch_first:
             out = out.transpose(0, 1)

@@ -23,6 +23,8 @@ class TiedLinear(nn.Module):
         Of this layer alone; None: there is none.
     """
 
+    bias: nn.Parameter | None
+
     def __init__(self, source: TNLayer, bias: nn.Parameter | None) -> None:
         super().__init__()
         self.source = source

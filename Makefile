@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
-.PHONY: install demo test lint golden bench docs clean
+.PHONY: install demo test lint golden bench pages docs clean
 
 install: $(STAMP)
 
@@ -36,6 +36,10 @@ golden: install
 
 bench: install
 	$(BIN)/python -m benchmarks decomposition images scaling
+
+# Numbers of README and docs, from the JSON of the benchmarks.
+pages: install
+	$(BIN)/python -m benchmarks.pages
 
 docs: install
 	$(PIP) -e ".[docs]"

@@ -15,11 +15,20 @@ import torch
 
 from tensorgrow.errors import DataError
 from tensorgrow.experiments.experiment import draw_figures, run_experiment
-from tensorgrow.experiments.harness import source_hash, table
+from tensorgrow.experiments.harness import is_stale, table
+from tensorgrow.experiments.provenance import COMMIT_VARIABLE, source_hash
 
 from . import ROOT
 from .benchmark import Benchmark, Option
-from .registry import REPRODUCTION, benchmark_names, find_benchmark, read_state, results_file
+from .registry import (
+    REPRODUCTION,
+    benchmark_names,
+    commit_of_source,
+    find_benchmark,
+    read_rows,
+    read_state,
+    results_file,
+)
 
 FIGURES = ROOT / "docs" / "figures"
 SCRATCH = ROOT / ".bench"
@@ -35,6 +44,19 @@ def list_benchmarks() -> None:
     print(f"source now: {source_hash()}")
 
 
+def list_stale(names: Sequence[str]) -> bool:
+    """Print the rows whose source has changed since they were measured; whether there are any."""
+    stale = {n: [k for k, r in read_rows(results_file(n)).items() if is_stale(r)] for n in names}
+    for name, keys in stale.items():
+        groups: dict[str, int] = {}
+        for key in keys:
+            group = "/".join(key.split("/")[:2])
+            groups[group] = groups.get(group, 0) + 1
+        for group, count in groups.items():
+            print(f"{name}: {group} ({count} rows)")
+    return any(stale.values())
+
+
 def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argparse.ArgumentParser:
     """Options of every benchmark, and those of the only one that is named."""
     one = benchmarks[0] if len(benchmarks) == 1 else None
@@ -45,6 +67,8 @@ def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argpar
     )
     add = parser.add_argument
     add("--list", action="store_true", help="show every benchmark with its last result")
+    add("--stale", action="store_true", help="list the rows of an earlier source; nothing runs")
+    add("--refresh", action="store_true", help="also measure again the rows of an earlier source")
     add("--quick", action="store_true", help="a small trial, whose results are stored apart")
     add("--summary", action="store_true", help="run nothing: report and draw what there is")
     add("--fresh", action="store_true", help="forget earlier results of the chosen cases")
@@ -108,6 +132,7 @@ def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
         out,
         jobs=args.jobs,
         fresh=args.fresh,
+        refresh=args.refresh,
         match=args.match,
         report_only=args.summary,
         max_seconds=args.stop_after,
@@ -131,11 +156,18 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv[len(names) :])
     if getattr(args, "device", None) == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no GPU")
+    if args.stale:
+        return int(list_stale(names or benchmark_names()))
+    if args.refresh and not names:
+        names = benchmark_names()
+        benchmarks = [find_benchmark(n) for n in names]
     if args.list or not names:
         list_benchmarks()
         return 0
     if len(names) > 1:
         print("benchmarks to run:", *(f"  {n}: {b.title}" for n, b in zip(names, benchmarks)), sep="\n")
+    if COMMIT_VARIABLE not in os.environ and (commit := commit_of_source()):
+        os.environ[COMMIT_VARIABLE] = commit
     for name, benchmark in zip(names, benchmarks):
         try:
             run(name, benchmark, args)

@@ -233,6 +233,7 @@ BENCHMARK = Benchmark(
     work,
     report,
     follow_up=follow_up,
+    uses=("nn",),
     options=(
         DEVICE,
         Option("seeds", 3, "runs", quick=1),

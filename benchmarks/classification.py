@@ -186,6 +186,7 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=PARTS,
+    uses=("estimators.classifier",),
     options=(
         Option("repeats", 2, "of the cross-validation of small data sets", quick=1),
         Option("folds", FOLDS, "of the cross-validation that are run", quick=1),

@@ -13,6 +13,8 @@ Ways to compress to a share of the parameters:
 
 Each is measured as it is and after one epoch of fine-tuning on the images the model was trained with.
 Accuracy is that of the 10,000 test images, which choose nothing.
+
+The parts cnn and digits are convolutional networks; see `benchmarks/convolutions.py`.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from tensorgrow.experiments.figures import pyplot, save_figure
 from tensorgrow.experiments.harness import Case, Results, Row, stopwatch
 from tensorgrow.experiments.mnist import read_idx
 
+from . import convolutions
 from .benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
 
 __all__ = ["BENCHMARK"]
@@ -116,6 +119,8 @@ def dense_model(name: str, data: dict[str, Pair], device: str, scratch: Path) ->
 def work(case: Case, settings: BenchmarkSettings) -> Row:
     """One model, one way, one size; or the dense model."""
     params = case.params
+    if params["model"] in convolutions.NETS:
+        return convolutions.work(case, settings)
     device = params["device"]
     data = {k: (x.to(device), y.to(device)) for k, (x, y) in load(settings.folder("mnist")).items()}
     model = dense_model(params["model"], data, device, settings.scratch)
@@ -160,6 +165,8 @@ def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     """Accuracy against size, as compressed and after fine-tuning."""
     plt = pyplot()
     rows = results.rows("compress/")
+    if not rows:
+        return []
     names = [n for n in MODELS if any(r["params"]["model"] == n for r in rows)]
     fig, axes = plt.subplots(1, len(names), figsize=(5.2 * len(names), 4), squeeze=False)
     colours = dict(zip(WAYS, ("#999999", "#1f77b4", "#ff7f0e", "#d62728")))
@@ -211,6 +218,7 @@ def report(results: Results) -> Report:
     ]
     out.summary = {"table": table}
     out.tabulate_rows("Test accuracy", table)
+    convolutions.tabulate(results, out)
     return out
 
 
@@ -221,9 +229,12 @@ def _place(params: Row, order: dict[str, int]) -> tuple[int, float, int]:
 
 def cases(settings: BenchmarkSettings) -> list[Case]:
     """The dense model, and every way at every size."""
-    settings.folder("mnist")  # refused before anything is run
     cases = []
     for name in settings.parts:
+        if name in convolutions.NETS:
+            cases += convolutions.cases(settings, name)
+            continue
+        settings.folder("mnist")  # refused before anything is run
         ratios = settings["ratios"] or RATIOS[name]
         for way, ratio in [("dense", 1.0), *((w, r) for r in ratios for w in settings["ways"])]:
             params: Row = {"model": name, "way": way, "ratio": ratio, "device": settings["device"]}
@@ -237,12 +248,13 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
 
 BENCHMARK = Benchmark(
     "compress",
-    "accuracy against size of two MNIST models, compressed by truncated SVDs and by nn.compress",
+    "accuracy against size of trained models, compressed by nn.compress, truncated SVDs, Tucker-2 and CP",
     cases,
     work,
     report,
     draw,
-    parts=tuple(MODELS),
+    parts=(*MODELS, *convolutions.NETS),
+    uses=("nn.compression",),
     options=(
         DEVICE,
         Option("max_seconds", 60.0, "for the networks of one model", quick=2.0),

@@ -319,6 +319,7 @@ BENCHMARK = Benchmark(
     report,
     follow_up=chain_cases,
     parts=(*PARTS, *PUBLISHED),
+    uses=("tasks.density",),
     options=(
         Option("seeds", 2, "splits and starts per data set", quick=1),
         Option("starts", 3, "random starts of the train", quick=1),

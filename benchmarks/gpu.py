@@ -268,6 +268,7 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=("sweeps", "runs"),
+    uses=("tasks.fit", "tasks.decompose"),
     options=(
         Option("max_entries", 1024**3, "largest tensor", quick=70_000),
         Option("repeats", 3, "whole runs per device", quick=1),

@@ -270,6 +270,7 @@ BENCHMARK = Benchmark(
     report,
     draw,
     parts=("balanced", "thorough", "live10", "curves"),
+    uses=("tasks.decompose", "baselines.svd"),
     options=(
         Option("seeds", 5, "seeds of balanced and thorough runs", quick=1),
         Option("live_images", 10, "how many of the ten images", quick=1),

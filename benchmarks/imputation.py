@@ -113,6 +113,7 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=PARTS,
+    uses=("estimators.imputer",),
     options=(
         Option("seeds", 3, "masks for every table and share", quick=1),
         Option("max_seconds", 120.0, "limit of one fit", quick=1.0),

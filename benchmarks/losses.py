@@ -119,6 +119,7 @@ BENCHMARK = Benchmark(
     cases,
     work,
     report,
+    uses=("tasks.complete",),
     options=(
         Option("rates", (0.01, 0.03, 0.1), "shares of observed entries", quick=(0.01,)),
         Option("seeds", 2, "sets of observed entries", quick=1),

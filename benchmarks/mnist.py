@@ -360,6 +360,7 @@ BENCHMARK = Benchmark(
     report,
     follow_up=matched_trains,
     parts=PARTS,
+    uses=("nn",),
     options=(
         DEVICE,
         Option("seeds", 3, "runs", quick=1),

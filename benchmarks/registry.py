@@ -11,16 +11,28 @@ from typing import NamedTuple
 
 from tensorgrow.experiments import EXPERIMENTS
 from tensorgrow.experiments.experiment import Experiment
+from tensorgrow.experiments.harness import Row
 
 from . import ROOT
 from .benchmark import Benchmark
 
-__all__ = ["RESULTS", "State", "benchmark_names", "find_benchmark", "read_state", "results_file"]
+__all__ = [
+    "RESULTS",
+    "State",
+    "benchmark_names",
+    "commit_exists",
+    "commit_of_source",
+    "find_benchmark",
+    "read_rows",
+    "read_state",
+    "results_file",
+]
 
 RESULTS = ROOT / "benchmarks" / "results"
 MODULES = (
     "decomposition",
     "images",
+    "functions",
     "scaling",
     "completion",
     "traffic",
@@ -39,6 +51,7 @@ MODULES = (
     "gpu",
     "scale",
     "speed",
+    "calculus",
 )
 # The experiments of the paper, which `tensorgrow reproduce` runs too.
 REPRODUCTION = "reproduction/"
@@ -64,6 +77,12 @@ def results_file(name: str) -> Path:
     return RESULTS / f"{name}.json"
 
 
+def read_rows(path: Path) -> dict[str, Row]:
+    """Rows of a results file by key; none where there is no file."""
+    rows: dict[str, Row] = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
+    return rows
+
+
 class State(NamedTuple):
     """What a results file holds: rows, the day of the last one and the source it was made with."""
 
@@ -84,9 +103,23 @@ def read_state(path: Path) -> State:
 
 
 def _commit_day(path: Path) -> str:
-    command = ["git", "log", "-1", "--format=%cs", "--", path.name]
+    return git("log", "-1", "--format=%cs", "--", path.name, folder=path.parent) or "unknown"
+
+
+def commit_of_source() -> str | None:
+    """The commit that the library's source is of; None where it was changed since, or nothing tells."""
+    return None if git("status", "--porcelain", "--", "src") else git("rev-parse", "HEAD")
+
+
+def commit_exists(name: str) -> bool:
+    """Whether the repository has a commit of that name."""
+    return git("cat-file", "-t", name) == "commit"
+
+
+def git(*words: str, folder: Path = ROOT) -> str | None:
+    """What git answers; None where it cannot."""
     try:
-        found = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)
+        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return found.stdout.strip() or "unknown"
+        return None
+    return done.stdout.strip()

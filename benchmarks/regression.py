@@ -203,6 +203,7 @@ BENCHMARK = Benchmark(
     cases,
     work,
     report,
+    uses=("estimators.regressor",),
     options=(
         Option("seeds", 3, "random problems of every kind", quick=1),
         Option("samples", (2.0, 4.0, 8.0), "per parameter", quick=(2.0,)),

@@ -192,6 +192,7 @@ BENCHMARK = Benchmark(
     report,
     draw,
     parts=("entries", "parameters"),
+    uses=("tasks.fit",),
     options=(
         Option("max_entries", 10**8, "largest target", quick=10**5),
         Option("max_parameters", 30_000, "largest network", quick=1_500),

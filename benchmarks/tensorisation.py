@@ -121,6 +121,7 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=tuple(RECIPES),
+    uses=("tasks.decompose", "tasks.complete"),
     options=(
         Option("decomposition_seconds", 30.0, "limit of CPU seconds of a decomposition", quick=1.0),
         Option("completion_seconds", 60.0, "limit of CPU seconds of a completion", quick=1.0),

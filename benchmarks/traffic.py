@@ -198,5 +198,6 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=tuple(GAPS),
+    uses=("tasks.complete",),
     options=(DEVICE, Option("max_seconds", 1800.0, "limit of one run", quick=2.0)),
 )

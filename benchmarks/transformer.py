@@ -249,6 +249,7 @@ BENCHMARK = Benchmark(
     report,
     draw,
     follow_up,
+    uses=("nn",),
     options=(
         DEVICE,
         Option("seeds", 3, "runs", quick=1),

@@ -160,3 +160,11 @@ def pair_gradient(objective, network: TensorNetwork, edge):
     """What the network leaves of the data, contracted with all its cores but two."""
     [problem] = objective.pair_problems(network.structure, objective.to_arrays(network), [edge])
     return problem.gradient
+
+
+# -- rounding ----------------------------------------------------------------------------------------------
+
+
+def magnitude(network: TensorNetwork) -> float:
+    """Norm of the tensor of absolute values: what the rounding errors of the entries are proportional to."""
+    return float(np.linalg.norm(dense(network.structure, [c.abs() for c in network.cores])))

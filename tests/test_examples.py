@@ -10,6 +10,9 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What must hold after a script, by the names it leaves behind.
 OUTCOMES = {
+    "add_snapshots": lambda v: (
+        max(v["off"].values()) < 5e-3 and 2 * v["rounded"].num_parameters < v["film"].num_parameters
+    ),
     "compare_formats": lambda v: 3 * v["ours"].num_parameters < v["rivals"]["TT-SVD"].num_parameters,
     "complete_photo": lambda v: v["result"].test_error < v["rival_error"] < 0.26,
     "complete_table": lambda v: v["error"] < 0.6 * v["plain"],

@@ -154,6 +154,7 @@ BENCHMARK = Benchmark(
         Option("video_seconds", 540.0, "limit of ours on the video"),
         Option("image_seconds", None, "limit of ours on an image", kind=float),
         Option("photo_seconds", 300.0, "photos: limit of one run of a rival", quick=2.0),
+        Option("member_seconds", None, "photos: limit of each member of ours", kind=float, quick=1.0),
         Option("traffic_seconds", 300.0, "limit of ours on traffic"),
         Option("budget", 5.0, "scaling: seconds per measurement, about"),
         Option("pictures", None, "folder of the pictures the figures are made of", kind=Path),

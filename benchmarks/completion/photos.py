@@ -1,7 +1,8 @@
 """Part `photos`: four test images by `complete(x, mask, tensorize="auto")` beside what people try first.
 
 256x256x3 with 10, 20 or 30 % of the entries known, which keep their values in what is judged: PSNR and SSIM
-of the filled picture. Ours with 4 members (the default) and with 7. Rivals: linear and cubic interpolation,
+of the filled picture. Ours with 4 members (the default) and with 7, one after the other on a core, each cut
+off after `member_seconds` if that is given (`hit_limit`). Rivals: linear and cubic interpolation,
 biharmonic functions, HaLRTC, truncated HaLRTC and CP; and those of part `images`, which has the same masks:
 TT-ALS, TR-ALS (all of it to convergence on a GPU), CP and Tucker. Of truncations and ranks the best by the
 truth counts, for PSNR and SSIM each: an advantage to the rivals.
@@ -39,13 +40,12 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
 
 def _item_cases(settings: BenchmarkSettings, item: str, common: Row) -> list[Case]:
     plain = {**common, "view": "plain"}
-    limit: Row = {"max_seconds": 5.0} if settings.quick else {}
-    made = [
-        picture_case(
-            settings, "photos", item, "ours", f"members{n}", **plain, tensorize="auto", members=n, **limit
-        )
-        for n in MEMBERS
-    ]
+    each = settings["member_seconds"]
+    made = []
+    for n in MEMBERS:
+        limit: Row = {} if each is None else {"max_seconds": n * each}
+        ours = {**plain, "tensorize": "auto", "members": n, **limit}
+        made.append(picture_case(settings, "photos", item, "ours", f"members{n}", **ours))
     limit = {"max_seconds": settings["photo_seconds"]}
     for method in ("linear", "cubic", "biharmonic", "halrtc"):
         made.append(picture_case(settings, "photos", item, method, "default", **plain, **limit))

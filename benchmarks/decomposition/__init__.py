@@ -354,6 +354,7 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=("recovery", "unseen", "speed", "baselines"),
+    uses=("tasks.decompose", "baselines"),
     options=(
         Option("seeds", 20, "seeds per target", quick=1),
         Option("baseline_seeds", 5, "seeds per target of the baselines", quick=1),

@@ -1,4 +1,4 @@
-"""How fast are TNLinear layers against dense ones, against rebuilding the weight, and against TensorLy-Torch?
+"""How fast are network layers against dense ones, against rebuilding the weight, and against TensorLy-Torch?
 
 Every case is one layer, structure and number of rows. Contenders take turns, so that whatever else the
 machine does hits all of them alike; each gets an unmeasured call before every measured one. Medians and
@@ -10,6 +10,10 @@ the backward pass to input and parameters, for
 * rebuild and cores: TNLinear made to do one or the other,
 * tensorly and tensorly_rebuilt: ``tltorch.FactorizedLinear`` (block tensor train of the same ranks) in its
   two implementations, for trains, where it is installed or on PYTHONPATH.
+
+The part `kinds` has convolutions (256 to 256 channels, 3x3) and embeddings (50,000 x 768) in several forms;
+"linear" is the dense layer there, and TensorLy-Torch's are its Tucker convolution and its embedding of block
+tensor trains.
 
 The part `rates` measures what operations cost on the device, in the terms of `nn/layer/costs.py`.
 
@@ -33,11 +37,13 @@ import tensorgrow as tg
 from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row, geometric_mean
 from tensorgrow.nn.layer.costs import machine_of
-from tensorgrow.nn.layer.plans import dense_plan, through_plans
+from tensorgrow.nn.layer.plans import dense_plan
 from tensorgrow.nn.layer.products import NO_LIMIT
+from tensorgrow.nn.layer.tn_layer import TNLayer
 
 from ..benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
 from ..timing import call_seconds
+from . import kinds
 from .rates import measure_rates
 
 __all__ = ["BENCHMARK"]
@@ -104,11 +110,11 @@ def peak_bytes(call: Callable[[], Any], device: str) -> int:
     return peak
 
 
-def contenders(params: Row) -> tuple[dict[str, torch.nn.Module], Row]:
-    """Layers to compare by name, and what is known about ours."""
+def contenders(params: Row) -> tuple[dict[str, torch.nn.Module], TNLayer, int]:
+    """Rivals by name, our layer, and the rows it is applied to."""
     in_dims, out_dims = SHAPES[params["shape"]]
     i, o = math.prod(in_dims), math.prod(out_dims)
-    device, rows = params["device"], params["rows"]
+    device = params["device"]
     layer = tg.nn.TNLinear(
         i,
         o,
@@ -118,21 +124,7 @@ def contenders(params: Row) -> tuple[dict[str, torch.nn.Module], Row]:
         device=device,
         random_state=0,
     )
-    machine = machine_of(device)
-    plans = through_plans(layer.layout, layer.structure, device, 4)
-    best = min(plans, key=lambda p: p.seconds(rows, 4, machine))
-    known = {
-        "parameters": layer.num_parameters,
-        "uses_cores": layer.uses_cores(rows),
-        "trains_cores": layer.uses_cores(rows, gradients=True),
-        "estimate_cores": best.seconds(rows, 4, machine),
-        "estimate_build": dense_plan(layer.layout, layer.structure).seconds(rows, 4, machine),
-    }
     found: dict[str, torch.nn.Module] = {"linear": torch.nn.Linear(i, o, device=device)}
-    found["auto"] = layer
-    for name, plan in (("rebuild", None), ("cores", best)):
-        found[name] = copy.deepcopy(layer)
-        found[name]._schedules = (((NO_LIMIT, plan),),) * 2
     if params["graph"] == "train" and importlib.util.find_spec("tltorch") is not None:
         import tltorch
 
@@ -140,16 +132,44 @@ def contenders(params: Row) -> tuple[dict[str, torch.nn.Module], Row]:
             found[name] = tltorch.FactorizedLinear(
                 in_dims, out_dims, factorization="blocktt", rank=params["rank"], implementation=way
             ).to(device)
-    return found, known
+    return found, layer, params["rows"]
 
 
 def measure_layer(params: Row) -> Row:
-    """One layer, one number of rows."""
-    layers, row = contenders(params)
+    """One linear layer, one number of rows."""
+    layers, layer, rows = contenders(params)
+    return measure(
+        params, layers, layer, torch.randn(rows, layer.layout.in_features, device=params["device"]), rows
+    )
+
+
+def measure_kind(params: Row) -> Row:
+    """One convolution or embedding, one input."""
+    layers, layer, rows = kinds.contenders(params)
+    return measure(params, layers, layer, kinds.example(params), rows)
+
+
+def measure(
+    params: Row, rivals: dict[str, torch.nn.Module], layer: TNLayer, x: torch.Tensor, rows: int
+) -> Row:
+    """Rivals, and our layer as it is, made to rebuild, and made to go through its cores where it can."""
     device = params["device"]
-    dense = layers["linear"]
-    x = torch.randn(params["rows"], dense.in_features, device=device)
-    arriving = torch.randn(params["rows"], dense.out_features, device=device)
+    machine = machine_of(device)
+    ways = layer.application.ways(layer.layout, layer.structure, device, 4)
+    best = min(ways, key=lambda w: w.seconds(rows, 4, machine), default=None)
+    row: Row = {
+        "parameters": layer.num_parameters,
+        "uses_cores": layer.uses_cores(rows),
+        "trains_cores": layer.uses_cores(rows, gradients=True),
+        "estimate_cores": None if best is None else best.seconds(rows, 4, machine),
+        "estimate_build": dense_plan(layer.layout, layer.structure).seconds(rows, 4, machine),
+    }
+    layers = {"linear": rivals["linear"], "auto": layer}
+    for name, way in (("rebuild", None), *((("cores", best),) if best is not None else ())):
+        layers[name] = copy.deepcopy(layer)
+        layers[name]._schedules = (((NO_LIMIT, way),),) * 2
+    layers |= rivals
+    arriving = torch.randn_like(layers["linear"](x))
 
     def forward(layer: torch.nn.Module) -> Callable[[], None]:
         def call() -> None:
@@ -161,7 +181,7 @@ def measure_layer(params: Row) -> Row:
     def both(layer: torch.nn.Module) -> Callable[[], None]:
         def call() -> None:
             layer.zero_grad(set_to_none=True)
-            layer(x.detach().requires_grad_()).backward(arriving)
+            layer(x.detach().requires_grad_(x.is_floating_point())).backward(arriving)
 
         return call
 
@@ -225,6 +245,18 @@ def claims(rows: list[Row]) -> list[Row]:
     return out
 
 
+def milliseconds(row: Row, kind: str) -> Row:
+    """What one pass took, by contender."""
+    found, names = row[kind], ("linear", "rebuild", "auto", *RIVALS)
+    return {
+        "pass": kind,
+        "chose": "cores" if chose_cores(row, kind) else "rebuild",
+        **{f"{n} ms": found[n]["median"] * 1e3 if n in found else None for n in names},
+        **{f"{n} MB": found[n]["peak_bytes"] / 1e6 if n in found else None for n in names},
+        "auto/rebuild": ratio(found, "rebuild"),
+    }
+
+
 def report(results: Results) -> Report:
     """Table and claims."""
     out = Report("Layers")
@@ -240,26 +272,26 @@ def report(results: Results) -> Report:
     )
     for row in rows:
         p = row["params"]
-        for kind in PASSES:
-            found = row[kind]
-            names = ("linear", "rebuild", "auto", *RIVALS)
-            table.append(
-                {
-                    "device": p["device"],
-                    "layer": p["shape"],
-                    "structure": f"{p['graph']} {p['rank']}",
-                    "rows": p["rows"],
-                    "pass": kind,
-                    "chose": "cores" if chose_cores(row, kind) else "rebuild",
-                    **{f"{n} ms": found[n]["median"] * 1e3 if n in found else None for n in names},
-                    **{f"{n} MB": found[n]["peak_bytes"] / 1e6 if n in found else None for n in names},
-                    "auto/rebuild": ratio(found, "rebuild"),
-                }
-            )
+        head = {"device": p["device"], "layer": p["shape"], "structure": f"{p['graph']} {p['rank']}"}
+        table += [{**head, "rows": p["rows"], **milliseconds(row, kind)} for kind in PASSES]
+    others = results.rows("kinds/")
+    tables = [
+        {
+            "device": row["params"]["device"],
+            "layer": kinds.describe(row["params"]),
+            "form": f"{row['params']['form']} {row['params']['rank']}",
+            "parameters": row["parameters"],
+            **milliseconds(row, kind),
+        }
+        for row in others
+        for kind in PASSES
+    ]
     summary = claims(rows)
-    out.summary = {"claims": summary}
+    out.summary = {"claims": summary, "claims of convolutions and embeddings": claims(others)}
     out.tabulate_rows("Milliseconds and megabytes", table)
     out.tabulate_rows("Claims", summary)
+    out.tabulate_rows("Convolutions and embeddings", tables)
+    out.tabulate_rows("Claims of convolutions and embeddings", claims(others))
     for row in results.rows("rates/"):
         out.say(f"{row['params']['device']}: {row['measured']}\n{row['in_use']}")
     return out
@@ -281,20 +313,23 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
                     cases.append(Case(f"layers/{device}/{shape}/{kind}{rank}/rows{rows}", params))
     cases.sort(key=lambda c: c.params["rows"] * math.prod(map(math.prod, SHAPES[c.params["shape"]])))
     rates = [Case(f"rates/{device}", {"device": device})] if "rates" in settings.parts else []
-    return [*cases, *rates]
+    return [*cases, *(kinds.cases(settings) if "kinds" in settings.parts else ()), *rates]
 
 
 def work(case: Case, settings: BenchmarkSettings) -> Row:
     """Measure a layer, or the rates of the device."""
-    return measure_rates(case.params["device"]) if case.part == "rates" else measure_layer(case.params)
+    if case.part == "rates":
+        return measure_rates(case.params["device"])
+    return measure_kind(case.params) if case.part == "kinds" else measure_layer(case.params)
 
 
 BENCHMARK = Benchmark(
     "layers",
-    "latency and memory of TNLinear, of rebuilding its weight, of nn.Linear and of TensorLy-Torch",
+    "latency and memory of network layers, of rebuilding their weight, of dense layers and of TensorLy-Torch",
     cases,
     work,
     report,
-    parts=("layers", "rates"),
+    parts=("layers", "kinds", "rates"),
+    uses=("nn",),
     options=(DEVICE, Option("budget", 0.5, "seconds per case and pass, about", quick=0.05)),
 )

@@ -29,6 +29,7 @@ from .search import GreedyOptions
 from .solvers import TrainingOptions
 from .steps import Step, StopReason
 from .structure import Structure
+from .tasks.approximate import approximate
 from .tasks.complete import complete
 from .tasks.decompose import decompose
 from .tasks.density import DensityResult, learn_density
@@ -63,6 +64,7 @@ __all__ = [
     "TrainingOptions",
     "WriteError",
     "__version__",
+    "approximate",
     "baselines",
     "callbacks",
     "complete",

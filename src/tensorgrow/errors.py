@@ -27,6 +27,10 @@ class DataError(TensorgrowError, ValueError):
     """Data that cannot be decomposed: wrong dtype, NaN, empty, wrong shape."""
 
 
+class PositionError(DataError, IndexError):
+    """A position outside a mode."""
+
+
 class OptionError(TensorgrowError, ValueError):
     """An option with an invalid value, or options that contradict each other."""
 

@@ -14,6 +14,7 @@ import opt_einsum
 import torch
 
 from .algebra import gauge, moves
+from .algebra.operators import Operators
 from .algebra.spectra import whiten_core
 from .contraction import dense_plan, inner_plan
 from .contraction.cache import cached
@@ -78,7 +79,7 @@ def _entries_path(structure: Structure) -> tuple[str, Any, int]:
     return equation, path, max(int(info.largest_intermediate), *(math.prod(s) for s in shapes))
 
 
-class TensorNetwork:
+class TensorNetwork(Operators["TensorNetwork"]):
     r"""Cores joined along the edges of a `Structure`.
 
     .. math:: \hat x_{i_1 \dots i_p} = \sum_{\text{edges}} \prod_k G^{(k)}_{i_k, \dots}
@@ -109,6 +110,9 @@ class TensorNetwork:
             raise StructureError(
                 f"the cores have shapes {shapes}, but the structure needs {structure.core_shapes}"
             )
+
+    def _make(self, structure: Structure, cores: Iterable[torch.Tensor]) -> TensorNetwork:
+        return TensorNetwork(structure, cores)
 
     @classmethod
     def random(

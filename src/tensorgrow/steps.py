@@ -16,7 +16,10 @@ class StopReason(Enum):
     TARGET_REACHED = "The error target is reached. A smaller target, or more effort, goes further."
     MAX_PARAMETERS = "The parameter budget is used up. A larger one gives a smaller error."
     MAX_STEPS = "The allowed number of steps is done. Allow more to go on."
-    MAX_EVALUATIONS = "The allowed number of structures was fitted. Allow more to go on."
+    MAX_EVALUATIONS = (
+        "The allowed evaluations are done: structures that were fitted, or points of a function. Allow "
+        "more to go on."
+    )
     MAX_SECONDS = "The allowed time is spent. Allow more to go on, or resume from a checkpoint."
     NO_PROGRESS = (
         "No allowed edge lowers the error any more: what is left is rounding or lies outside the allowed "
@@ -115,8 +118,9 @@ class Step(Record):
         "start", "grow" (an edge), "term" (a rank more along a spanning tree), "shrink", "split", "tree" (the
         smallest tree that bounds on ranks allow), "decompose" (a smaller network for the completed tensor),
         "regrow" (ranks given up and others grown), "exchange" (the same within what a budget leaves over),
-        "try" (a random start of small rank, where rank one is blind), "refit"; of a baseline "fit", one per
-        structure.
+        "try" (a random start of small rank, where rank one is blind), "weigh" (large entries count less,
+        since their noise is larger), "refit"; of a function "grid" (the graph of a part of the grid), "cross"
+        (a cross approximation) and "fit" (to all that was evaluated); of a baseline "fit", one per structure.
     start
         Number of the growth from scratch this step belongs to.
     """

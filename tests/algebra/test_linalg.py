@@ -261,3 +261,18 @@ def test_small_cores_are_decomposed_on_the_host(double, device, monkeypatch):
     assert all(c.device.type == "cpu" and torch.equal(c, own.cpu()) for c, own in zip(near, cores))
     monkeypatch.setattr(linalg, "HOST_ENTRIES", 9)
     assert all(a is b for a, b in zip(linalg.on_host(cores), cores))
+
+
+@pytest.mark.parametrize("has_scipy", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (4, 4)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_thin_qr(shape, dtype, has_scipy, monkeypatch):
+    if not has_scipy:
+        monkeypatch.setattr(linalg, "lapack_module", lambda: None)
+    matrix = to_numpy(random_array(np.random.default_rng(0), shape, getattr(torch, dtype)))
+    q, r = linalg.thin_qr(matrix)
+    tight = 1e-5 if np.finfo(dtype).eps > 1e-10 else 1e-12
+    assert q.dtype == r.dtype == matrix.dtype
+    np.testing.assert_allclose(q @ r, matrix, atol=tight)
+    np.testing.assert_allclose(q.conj().T @ q, np.eye(shape[1]), atol=tight)
+    np.testing.assert_array_equal(r, np.triu(r))

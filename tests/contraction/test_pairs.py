@@ -29,7 +29,7 @@ def test_all_pairs_of_a_large_network_at_once(large, use_numpy):
     plan = pair_plan(large, tuple(edges), True)
     legs = [large.leg_dim(k) for k in range(large.num_nodes)]
     shaped = target.reshape(legs)
-    found = plan.run(shaped.numpy() if use_numpy else shaped, as_arrays(net, use_numpy))
+    found = plan.run([shaped.numpy() if use_numpy else shaped], as_arrays(net, use_numpy))
     assert [env.edge for env in found] == edges
     for env in found:
         expected, scale = expected_gradient(large, net.cores, target, *env.edge)
@@ -47,7 +47,7 @@ def test_pair_gram_is_that_of_the_pair_environment(use_numpy, double, data):
     plan = pair_plan(structure, ((i, j),), net.is_complex)
     legs = [structure.leg_dim(k) for k in range(structure.num_nodes)]
     target = torch.zeros(legs, dtype=double)
-    (found,) = plan.run(target.numpy() if use_numpy else target, as_arrays(net, use_numpy))
+    (found,) = plan.run([target.numpy() if use_numpy else target], as_arrays(net, use_numpy))
     assert found.is_pair_gram
     env = pair_environment(structure, net.cores, i, j)
     gram = np.einsum("abr,cdr->acbd", env, env.conj())

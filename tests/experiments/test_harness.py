@@ -7,18 +7,20 @@ import math
 import multiprocessing
 import time
 
+import pytest
 import torch
 
 from tensorgrow.experiments.harness import (
     Case,
     Results,
     describe_row,
+    is_stale,
     limit_threads,
     run_cases,
-    source_hash,
     table,
     tidy,
 )
+from tensorgrow.experiments.provenance import source_hash
 from tests.warm import forks
 
 
@@ -113,3 +115,36 @@ def test_what_is_said_of_a_row(tmp_path):
     assert list(results.finished("a/")) == ["a/b"]
     assert results.groups("n") == {(1,): [results.cases["a/b"]]}
     assert results.document["environments"][0]["tensorgrow_source"] == source_hash()
+
+
+def test_rows_of_an_earlier_source_are_measured_again_and_no_others(tmp_path):
+    calls = []
+
+    def work(case):
+        calls.append(case.key)
+        if calls == ["stale/0", "stale/1"]:
+            raise KeyboardInterrupt
+        return {"value": 1}
+
+    cases = [Case("fresh", {}), Case("rival", {}, uses=()), Case("stale/0", {}), Case("stale/1", {})]
+    path = tmp_path / "r.json"
+    run_cases(Results(path, uses=("structure",)), cases, lambda case: {"value": 0})
+    document = json.loads(path.read_text())
+    rows = document["cases"]
+    assert (rows["fresh"]["uses"], rows["rival"]["uses"]) == (["structure"], [])
+    assert not any(map(is_stale, rows.values()))
+    rows["stale/0"]["modules"] = "0" * 12
+    del rows["stale/1"]["modules"]  # as in files from before modules were noted
+    path.write_text(json.dumps(document))
+    said = []
+    results = Results(path, uses=("structure",), say=said.append)
+    assert "2 rows" in said[0] and "--refresh" in said[0]
+    run_cases(results, cases, work)
+    assert calls == []
+    with pytest.raises(KeyboardInterrupt):
+        run_cases(results, cases, work, refresh=True)
+    run_cases(Results(path, uses=("structure",)), cases, work, refresh=True)
+    assert calls == ["stale/0", "stale/1", "stale/1"]
+    rows = json.loads(path.read_text())["cases"]
+    assert not any(map(is_stale, rows.values()))
+    assert [rows[c.key]["value"] for c in cases] == [0, 0, 1, 1]

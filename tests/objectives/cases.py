@@ -20,13 +20,15 @@ from tensorgrow.objectives import (
     DenseLeastSquares,
     EntryPart,
     LeastSquares,
+    NetworkLeastSquares,
     ObservedLeastSquares,
     PartitionedLeastSquares,
     Penalties,
     RegressionLeastSquares,
     ReweightedLeastSquares,
 )
-from tests.oracles import random_array, to_numpy
+from tensorgrow.structure import Structure
+from tests.oracles import random_array, random_network, to_numpy
 
 DIMS = (4, 5, 3)
 RIDGE = 1e-6  # of the objectives that have one; rows of entries are then in full precision
@@ -94,6 +96,13 @@ def compressed(dtype: torch.dtype) -> Case:
         rest = rest - torch.tensordot(u @ u.mH, rest.movedim(k, 0), dims=1).movedim(0, k)
     norm = float(torch.linalg.vector_norm(rest))
     return Case(CompressedLeastSquares(core, bases, norm), _full(inside + rest))
+
+
+def network(dtype: torch.dtype, use_numpy: bool) -> Case:
+    """A target with an internal node and a cycle."""
+    graph = {(0, 1): 3, (1, 2): 2, (0, 2): 2, (0, 3): 3, (1, 3): 2, (2, 3): 2}
+    target = random_network(Structure(DIMS, graph), 7, dtype)
+    return Case(NetworkLeastSquares(target, use_numpy=use_numpy), _full(target.to_dense()))
 
 
 def _entries(dtype: torch.dtype, *, hold_out: bool, share: float = 0.8):
@@ -185,6 +194,8 @@ CASES: dict[str, Callable[[torch.dtype], Case]] = {
     "entries, priors": lambda d: with_priors(entries(d, hold_out=True)),
     "entry losses": lambda d: reweighted(d, hold_out=False),
     "entry losses, held out": lambda d: reweighted(d, hold_out=True),
+    "network, NumPy": lambda d: network(d, True),
+    "network, torch": lambda d: network(d, False),
     "partitions": lambda d: partitioned(d, hold_out=False),
     "partitions, held out": lambda d: partitioned(d, hold_out=True),
     "partitions, priors": lambda d: with_priors(partitioned(d, hold_out=True)),

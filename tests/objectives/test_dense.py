@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tensorgrow.contraction.program as contraction_program
+import tensorgrow.contraction.sweeps
 import tensorgrow.objectives.dense
 from tensorgrow.algebra.linalg import is_single, solve_normal
-from tensorgrow.contraction import (
-    sweep_plan,
-)
+from tensorgrow.contraction import clear_plans, sweep_plan
 from tensorgrow.network import TensorNetwork
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.structure import Structure
@@ -239,3 +238,31 @@ def test_cheap_sweeps_and_single_data_are_never_rounded(use_numpy):
     for dtype in (torch.float64, torch.float32):
         objective = DenseLeastSquares(random_target(RING, 1, dtype), use_numpy=use_numpy, may_round=True)
         assert not objective.is_rounded(RING) and objective.least_ridge(RING) == 0.0
+
+
+@given(networks(torch.float64, min_nodes=2), seeds, st.integers(1, 40))
+def test_a_loss_in_parts_is_that_at_once(net, seed, entries):
+    target = random_array(np.random.default_rng(seed), net.structure.dims, torch.float64)
+    objective = DenseLeastSquares(target, use_numpy=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensorgrow.objectives.dense, "RESIDUAL_ENTRIES", 0)
+        patch.setattr(tensorgrow.contraction.sweeps, "PART_ENTRIES", entries)
+        loss = objective.loss(net.structure, objective.to_arrays(net))
+    expected = np.linalg.norm(to_numpy(target) - dense(net.structure, net.cores))
+    assert loss == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+@given(networks(torch.float64, min_nodes=2), seeds)
+def test_sweeps_over_a_target_in_the_order_it_comes_in(net, seed):
+    x = random_array(np.random.default_rng(seed), net.structure.dims, torch.float64)
+    expected = node_equations(DenseLeastSquares(x, use_numpy=True), net)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensorgrow.contraction.sweeps, "MANY_ENTRIES", 0)
+        patch.setattr(tensorgrow.contraction.sweeps, "COPY_SHARE", math.inf)
+        clear_plans()
+        plan = sweep_plan(net.structure, False)
+        found = node_equations(DenseLeastSquares(x, use_numpy=True), net)
+    clear_plans()
+    assert plan.leg_order == tuple(range(net.structure.num_nodes))
+    for node, (_, rhs) in expected.items() if isinstance(expected, dict) else enumerate(expected):
+        assert_close(found[node][1], rhs, 1e-10)

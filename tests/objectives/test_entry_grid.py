@@ -6,7 +6,7 @@ import torch
 
 from tensorgrow.contraction import RowTree
 from tensorgrow.objectives import entry_grid, entry_sums
-from tensorgrow.objectives.entry_grid import CoreGrid, grid_where_cheap
+from tensorgrow.objectives.entry_grid import CoreGrid, grid_for_product, grid_where_cheap
 from tensorgrow.structure import Structure
 from tests.objectives.entry_data import RING, TUCKER, Data, arrays_of, best_core
 from tests.oracles import TOLERANCE, assert_close, environment, random_array, random_network, to_numpy
@@ -44,6 +44,30 @@ def test_the_map_is_the_product_with_rows(structure, fixed, weighted, dtype):
             grid.adjoint(y), to_numpy(expected), TOLERANCE[dtype], size * np.linalg.norm(to_numpy(y))
         )
         assert grid.squared_norm() == pytest.approx(table.squared_norm(source), rel=10 * TOLERANCE[dtype])
+
+
+@STRUCTURES
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_on_a_grid_are_those_with_rows(structure, weighted, dtype, monkeypatch):
+    d = Data(structure.dims, 0, dtype, share=0.8, weighted=weighted)
+    for _, table, source in sources(d, random_network(structure, 1, dtype)):
+        rows = source.rows(table.order)
+        rng = np.random.default_rng(0)
+        variance = random_array(rng, (table.size, source.width), torch.float64).square()
+        found = []
+        for factor in (1e9, 0.0):  # always, and never on the grid
+            monkeypatch.setattr(entry_grid, "DENSE_FACTOR", factor)
+            grid = grid_for_product(table, source, np.inf)
+            assert (grid is None) == (factor == 0.0)
+            assert grid_for_product(table, source, 0.0) is None or table.device.type == "cuda"
+            monkeypatch.setattr(table, "_direct_flops", lambda _: np.inf)
+            right = table.right_hand_side(source, d.objective.values)
+            found.append((right, table.diagonals(source), table.leverage(source, variance)))
+        assert found[0][0].dtype == source.dtype
+        for one, other in zip(*found):
+            assert_close(one, to_numpy(other), TOLERANCE[dtype], 10 * float(abs(other).max()))
+        # It takes the place of the source, so that it comes last.
+        assert_close(source.squares().rows(table.order), to_numpy(rows.abs().double().square()), 1e-5)
 
 
 @FIXED
@@ -88,6 +112,24 @@ def test_iterations_end_at_the_least_squares_solution(structure, fixed, weighted
         assert float(explained) == pytest.approx(total - left, abs=100 * TOLERANCE[dtype] * total)
 
 
+@STRUCTURES
+def test_rounds_that_nobody_watches_end_there_too(structure, dtype, monkeypatch):
+    is_double = dtype in (torch.float64, torch.complex128)
+    for name, value in {"ENOUGH": 1e-24 if is_double else 1e-12, "ROUNDS": 300}.items():
+        monkeypatch.setattr(entry_grid, name, value)
+    d = Data(structure.dims, 2, dtype, share=0.8, ridge=0.05)
+    for _, table, source in sources(d, random_network(structure, 1, dtype)):
+        grid, start = CoreGrid(table, source, 0), torch.zeros(table.size, source.width, dtype=dtype)
+        watched = grid.solve(d.objective.values, start, 0.05)
+        monkeypatch.setattr(entry_grid, "UNWATCHED_ROUNDS", 60)
+        x, gain = grid.solve(d.objective.values, start, torch.tensor(0.05), careful=False)
+        assert float(gain) == pytest.approx(float(watched[1]), rel=1e-4)
+        assert_close(x, to_numpy(watched[0]), 1e-5 if is_double else 1e-3)
+        bad = -1e9 * torch.eye(source.width, dtype=x.dtype)
+        monkeypatch.setattr(grid, "mean_gram", bad.clone)
+        assert grid.solve(d.objective.values, start, torch.tensor(0.05), careful=False)[0].isnan().all()
+
+
 def everywhere(monkeypatch, **constants):
     """Iterate wherever that is possible."""
     monkeypatch.setattr(entry_grid, "LEAST_ENTRIES", 0.0)
@@ -106,7 +148,9 @@ def test_sweeps_by_iteration_and_by_gram_matrices_agree(monkeypatch):
     iterated = arrays_of(d, network)
     solved = []
     solve = CoreGrid.solve
-    monkeypatch.setattr(CoreGrid, "solve", lambda *args: solved.append(solve(*args)) or solved[-1])
+    monkeypatch.setattr(
+        CoreGrid, "solve", lambda *args, **how: solved.append(solve(*args, **how)) or solved[-1]
+    )
     assert d.objective.sweep(COMPLETE, iterated, 1e-14) == pytest.approx(squared, rel=1e-5)
     assert len(solved) == 4 and all(x is not None for x in solved)
     for a, b in zip(direct, iterated):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tensorgrow.contraction import RowTree
 from tensorgrow.network import TensorNetwork
-from tensorgrow.objectives import ObservedLeastSquares
+from tensorgrow.objectives import ObservedLeastSquares, entry_cores
 from tensorgrow.objectives import entry_sums as slices
 from tensorgrow.structure import Structure
 from tests.objectives.entry_data import RING, TRAIN, TUCKER, Data, arrays_of, slice_equations
@@ -141,9 +141,10 @@ def test_small_memory_for_grams_changes_nothing(weighted, dtype, monkeypatch):
     network = random_network(RING, 1, dtype)
     whole = arrays_of(d, network)
     squared = d.objective.sweep(RING, whole, 1e-14)
-    monkeypatch.setattr(slices, "GRAM_BYTES", {"cpu": 1, "cuda": 1})
-    monkeypatch.setattr(slices, "CHUNK_BYTES", SMALL_CHUNKS)
-    assert len(slices.ranges_of(RING.dims[0], 4, "cpu")) == RING.dims[0]  # slice by slice
+    monkeypatch.setattr(entry_cores, "GRAM_BYTES", {"cpu": 1, "cuda": 1})
+    for module in (slices, entry_cores):
+        monkeypatch.setattr(module, "CHUNK_BYTES", SMALL_CHUNKS)
+    assert len(entry_cores.ranges_of(RING.dims[0], 4, "cpu")) == RING.dims[0]  # slice by slice
     parts = arrays_of(d, network)
     again = d.objective.sweep(RING, parts, 1e-14)
     assert again == pytest.approx(squared, rel=100 * TOLERANCE[dtype])
@@ -156,7 +157,7 @@ def test_slices_solved_a_few_at_a_time_give_the_same(dtype, monkeypatch):
     network = random_network(RING, 4, dtype)
     whole = arrays_of(d, network)
     squared = d.objective.sweep(RING, whole, 1e-14)
-    monkeypatch.setattr(slices, "CHUNK_BYTES", {"cpu": 1, "cuda": 1})
+    monkeypatch.setattr(entry_cores, "CHUNK_BYTES", {"cpu": 1, "cuda": 1})
     parts = arrays_of(d, network)
     assert d.objective.sweep(RING, parts, 1e-14) == pytest.approx(squared, rel=100 * TOLERANCE[dtype])
     for a, b in zip(whole, parts):

@@ -12,7 +12,7 @@ import torch
 import tensorgrow as tg
 from tensorgrow.data.partitions.parts import ThreadParts
 from tensorgrow.objectives import Census, EntryPart, ObservedLeastSquares, PartitionedLeastSquares
-from tensorgrow.objectives import entry_sums as slices
+from tensorgrow.objectives import entry_cores as slices
 from tensorgrow.objectives import partition_slices as partitioned_pairs
 from tests.oracles import assert_close, pair_gradient, random_network
 

@@ -9,6 +9,7 @@ import pytest
 import tensorgrow as tg
 from tensorgrow import GreedyOptions, Structure
 from tensorgrow import StopReason as Stop
+from tensorgrow.search.pace import Pace
 from tests.oracles import dense, random_network
 from tests.search.factories import GROWTH, cost, image, make_search, noisy, true_error
 
@@ -172,3 +173,16 @@ def test_a_certified_structure_needs_no_second_start():
     steps = list(make_search(x, GreedyOptions(), max_error=1e-6))
     assert steps[-1].num_parameters == ring.num_parameters
     assert {s.start for s in steps} == {0}
+
+
+def test_edges_that_promise_little_are_not_scored_every_time(monkeypatch):
+    """Where sweeps are not cheap, fewer edges are looked at."""
+    monkeypatch.setattr(Pace, "is_cheap", lambda self, structure: False)
+    search = make_search(noisy((4, 4, 4, 4)), GROWTH, max_error=0.3)
+    objective, asked = search.problem.objective, []
+    pairs = objective.pair_problems
+    monkeypatch.setattr(objective, "pair_problems", lambda s, a, e: asked.append(len(e)) or pairs(s, a, e))
+    grown = [s for s in search if s.kind == "grow"]
+    assert true_error(noisy((4, 4, 4, 4)), search.answer.network) <= 0.3
+    assert sum(asked) < 6 * len(grown)
+    assert set(search.state.gains) <= set(combinations(range(4), 2))

@@ -55,11 +55,9 @@ class Costs:
         (1e8 - 1, True, False, False, 1),
         (1e8, False, False, False, 1),
         (5e8, False, False, False, 1),
-        (5e8 + 1, False, True, False, 1),
-        (3e9, False, True, False, 1),
-        (3e9 + 1, False, True, True, 1),
-        (1e10, False, True, True, 1),
-        (1e10 + 1, False, True, True, 3),
+        (5e8 + 1, False, True, False, 3),
+        (3e9, False, True, False, 3),
+        (3e9 + 1, False, True, True, 3),
     ],
 )
 def test_a_core_does_ten_billion_flops_in_a_second(flops, device, cheap, costly, slow, ranks):
@@ -68,7 +66,15 @@ def test_a_core_does_ten_billion_flops_in_a_second(flops, device, cheap, costly,
     assert speed.seconds(structure) == flops / 1e10
     assert speed.is_cheap(structure) == cheap
     assert speed.is_costly(structure) == speed.has_wide_cuts(structure) == costly
-    assert speed.is_slow(structure) == slow
+    assert speed.is_slow(structure) == slow and speed.is_selective(structure) == costly
     assert speed.increment(structure, (0, 1), options) == ranks
     assert speed.increment(structure, (0, 1), options.replace(rank_increment=4)) == 4
     assert not pace.Pace(Costs(device, flops, flops / 16)).has_wide_cuts(structure)
+
+
+def test_a_gpu_scores_all_edges_for_longer():
+    structure, options = Structure((2, 2), {(0, 1): 18}), GreedyOptions()
+    for flops, selective, ranks in ((3e10, False, 1), (3e10 + 1, True, 1), (1e11 + 1, True, 3)):
+        speed = pace.Pace(Costs("cuda", flops))
+        assert speed.is_selective(structure) == selective
+        assert speed.increment(structure, (0, 1), options) == ranks

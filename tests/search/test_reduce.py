@@ -8,7 +8,9 @@ import torch
 import tensorgrow as tg
 from tensorgrow import Structure
 from tensorgrow.algebra.spectra import split_weak
-from tensorgrow.search.reduce import merge_internal
+from tensorgrow.search import reduce
+from tensorgrow.search.problem import Problem
+from tensorgrow.search.reduce import merge_internal, prune_once
 from tests.oracles import dense, random_network
 from tests.search.factories import GROWTH, make_search, noisy, true_error
 
@@ -65,3 +67,11 @@ def test_merging_keeps_cores_without_negative_entries():
     everywhere = type(network)(network.structure, [c.abs() for c in network.cores])
     merged = merge_internal(everywhere, set(range(4)))
     assert merged.structure.num_nodes == 3 and all((c >= 0).all() for c in merged.cores)
+
+
+def test_what_bounds_rule_out_is_not_fitted(monkeypatch):
+    search = make_search(noisy(seed=3), GROWTH.replace(prune=False), max_error=0.25)
+    list(search)
+    monkeypatch.setattr(Problem, "admits", lambda self, structure: False)
+    monkeypatch.setattr(reduce, "refit", None)  # not called
+    assert prune_once(search.problem, search.answer) is None

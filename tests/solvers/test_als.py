@@ -486,3 +486,12 @@ def test_extrapolation_ends_at_zero():
     (one, two), _ = step.sweep(here, 1.0, lambda arrays: 0.5)
     assert one.tolist() == [0.0, 4.0]
     torch.testing.assert_close(two, torch.tensor([-0.2, 4.0]))
+
+
+def test_a_fit_ends_where_sums_of_squares_cannot_tell_any_more():
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 5, 4)))
+    start = random_network(Structure.tucker((6, 5, 4), 2), 0, torch.float64)
+    fit = als(DenseLeastSquares(x), start, ALSSettings(max_sweeps=2000, tolerance=0.0))
+    further = als(DenseLeastSquares(x), fit.network, ALSSettings(max_sweeps=50, tolerance=NEVER))
+    assert fit.num_sweeps < 2000
+    assert further.loss == pytest.approx(fit.loss, rel=1e-10)

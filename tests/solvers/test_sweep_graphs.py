@@ -18,7 +18,9 @@ from tensorgrow.objectives import (
     ObservedLeastSquares,
     Penalties,
     ReweightedLeastSquares,
+    entry_grid,
 )
+from tensorgrow.objectives import entries as entries_module
 from tensorgrow.objectives.base import Recording
 from tensorgrow.priors import Nonnegative
 from tensorgrow.solvers import ALSSettings, als
@@ -174,8 +176,11 @@ def test_the_oldest_recordings_make_room(monkeypatch):
     for key in "ef":
         sweep(key, size=20)
     assert len(graphs) == 1
+    graphs.memory_limit = 30.0  # of which a sweep beside them takes a part
+    assert sweep("h", size=20) == 2.0 and len(graphs) == 0
+    assert [sweep(k, size=10) for k in "ij"] == [1.0] * 2 and len(graphs) == 2
     graphs.failures = module.MOST_FAILURES
-    assert sweep("g") == 2.0 and sweep("f") == 1.0
+    assert sweep("g") == 2.0 and sweep("j") == 1.0
 
 
 # -- recorded ----------------------------------------------------------------------------------------------
@@ -194,6 +199,14 @@ def test_a_replay_is_a_sweep(make, structure, dtype):
         squared = objective.sweep(structure, watched, RIDGE)
         assert recording.squared_loss(cores, explained) == pytest.approx(squared, rel=1e-4)
     assert len(graphs) == 1 and graphs.failures == 0
+
+
+@needs_gpu
+def test_a_replay_makes_rounds_for_wide_cores(monkeypatch):
+    for name, value in {"WIDE": 2, "LEAST_ENTRIES": 0.0, "DENSE_FACTOR": 1e9, "UNWATCHED_ROUNDS": 60}.items():
+        monkeypatch.setattr(entry_grid, name, value)
+    monkeypatch.setattr(entries_module, "WIDE", 2)
+    test_a_replay_is_a_sweep(entries, STRUCTURES["train"], torch.float64)
 
 
 @needs_gpu

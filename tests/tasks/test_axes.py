@@ -207,6 +207,9 @@ def test_where_no_known_value_is_negative_predictions_are_not():
     assert "bounds" not in tg.complete(x - 0.5, mask, **options).info
     updated = result.update(x - 0.5, mask, random_state=0, max_steps=0)  # they were a guess
     assert "bounds" not in updated.info
+    above = tg.complete(x + 1.0, mask, **options)  # nor are they below the least known value
+    assert above.info["bounds"] == [1.0, None] and above.to_array().min() == 1.0
+    assert above.update(x + 0.5, mask, random_state=0, max_steps=0).info["bounds"] == [0.5, None]
 
 
 @pytest.mark.parametrize("bounds", [(1, 0), (0,), 0, (None, None), ("a", 1), (0, float("nan")), (0, 0)])

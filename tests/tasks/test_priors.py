@@ -7,6 +7,7 @@ import pytest
 
 import tensorgrow as tg
 from tensorgrow import priors
+from tensorgrow.search import GreedyOptions
 
 NOISE = 0.1
 
@@ -399,3 +400,19 @@ def test_a_prior_that_does_not_hold_exactly_vanishes_where_data_is_exact():
     x = np.einsum("i,j,k->ijk", a, b, c)
     result = tg.complete(x, np.random.default_rng(0).random(x.shape) < 0.4, truth=x, random_state=0)
     assert result.info["prior_strength"] < 1e-12 and result.test_error < 1e-10
+
+
+def test_a_decomposition_with_priors_is_pruned():
+    """Splits and lower ranks, as without priors, while the target is met."""
+    t, rng = np.linspace(0.0, 1.0, 20), np.random.default_rng(1)
+    waves = [np.stack([np.sin(3.0 * (k + 1) * t + rng.random()) for k in range(3)], 1) for _ in range(3)]
+    x = np.einsum("ar,br,cr->abc", *waves) + 0.01 * rng.normal(size=(20, 20, 20))
+    known = {0: tg.priors.smooth(1e-6)}
+    pruned, grown = (
+        tg.decompose(x, max_error=0.05, priors=known, random_state=0, options=options)
+        for options in (None, GreedyOptions.for_completion("balanced").replace(prune=False))
+    )
+    for result in (pruned, grown):
+        assert result.stop is tg.StopReason.TARGET_REACHED and result.relative_error <= 0.05
+    assert pruned.num_parameters < grown.num_parameters
+    assert "split" in [s.kind for s in pruned.history]

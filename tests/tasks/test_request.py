@@ -33,8 +33,12 @@ def test_data_that_does_not_fit_on_the_gpu_is_not_moved_there(monkeypatch):
     monkeypatch.setattr(module, "memory_for", lambda *_: 1e8)
     with pytest.warns(tg.DataWarning, match="0.12 GB of the memory of the GPU, which has 0.10 GB free"):
         assert asked(device="auto").places(x, 1e12) == (CPU, CPU)
-    with pytest.raises(tg.MemoryLimitError, match=r"device='cpu', or tg.Blocks"):
-        asked(device="cuda").places(x, 1e12)
+    with pytest.warns(tg.DataWarning, match="it uses the CPU$"):
+        assert asked(device="cuda").places(x, 1e12) == (CPU, CPU)
+    with pytest.warns(tg.DataWarning, match=r"uses the CPU. tg.Blocks\(x\) computes there with a part"):
+        assert asked(device="cuda").places(x.expand(2, -1), 1e12) == (CPU, CPU)
+    with pytest.warns(tg.DataWarning, match="needs about 0.20 GB"):
+        assert asked(device="cuda").places(x[:10], 1e12, needed=200_000_000) == (CPU, CPU)
     monkeypatch.setattr(module, "memory_for", lambda *_: 1e9)
     assert asked(device="auto").places(x, 1e12) == (CUDA, CPU)
     assert asked(device="cuda").places(x, 1e12) == (CUDA, CUDA)

@@ -108,15 +108,15 @@ def _solve_banded(
     """A banded Cholesky factor; None where the matrix is not positive definite."""
     matrices = gram.numpy()
     d, m = rhs.shape
-    # Row k holds what is k below the diagonal, by column.
-    band = np.zeros((max(quadratic.bandwidth * m, m - 1) + 1, d, m), matrices.dtype)
+    # What is k below the diagonal, by column: last, for that is the order of LAPACK.
+    band = np.zeros((d, m, max(quadratic.bandwidth * m, m - 1) + 1), matrices.dtype)
     for k in range(m):
-        band[k, :, : m - k] = np.diagonal(matrices, -k, 1, 2)
+        band[:, k, : m - k] = matrices[:, k:, k]
     below = quadratic.rows - quadratic.columns
     for k in range(quadratic.bandwidth + 1):
         mine = below == k
-        band[k * m, quadratic.columns[mine]] += weight * quadratic.values[mine, None]
-    flat, right = band.reshape(len(band), -1), rhs.numpy().reshape(-1)
+        band[quadratic.columns[mine], :, k * m] += weight * quadratic.values[mine, None]
+    flat, right = band.reshape(d * m, -1).T, rhs.numpy().reshape(-1)
     if free is not None:
         mask = free.numpy().reshape(-1).astype(flat.real.dtype)
         for k in range(1, len(flat)):

@@ -10,11 +10,13 @@ import math
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 
+from ..contraction import Array
 from ..data.devices import one_thread
 from ..structure import Edge, Structure
-from .linalg import on_host
+from .linalg import on_host, thin_qr
 
 
 def balance(
@@ -30,6 +32,9 @@ def balance(
     out, where = on_host(cores), cores[0].device
     # Many threads on matrices this small take twenty times as long.
     with one_thread() if out[0].device != where else nullcontext():
+        if out[0].device.type == "cpu" and not nonnegative:
+            arrays = balance_arrays(structure, [c.resolve_conj().numpy() for c in out])
+            return [torch.from_numpy(a).to(where) for a in arrays]
         for i, j in structure.edges:
             if i in nonnegative or j in nonnegative:
                 out[i], out[j] = scale_edge(structure, out, (i, j))
@@ -38,6 +43,24 @@ def balance(
             if pair is not None:
                 out[i], out[j], _ = pair
         return [c.to(where) for c in equalise_norms(out)]
+
+
+def balance_arrays(structure: Structure, cores: Sequence[Array]) -> list[Array]:
+    """`balance` for NumPy arrays: small ones take a third of the time."""
+    out = list(cores)
+    for i, j in structure.edges:
+        one, two = out[i], out[j]
+        last_i, last_j = _last(structure.axis(i, j), one.ndim), _last(structure.axis(j, i), two.ndim)
+        ends = one.transpose(last_i[0]), two.transpose(last_j[0])
+        shared = _share_arrays(*(e.reshape(-1, e.shape[-1]) for e in ends))
+        if shared is not None:
+            out[i] = np.ascontiguousarray(shared[0].reshape(ends[0].shape).transpose(last_i[1]))
+            out[j] = np.ascontiguousarray(shared[1].reshape(ends[1].shape).transpose(last_j[1]))
+    norms = [math.sqrt(float(np.vdot(c, c).real)) for c in out]
+    if not min(norms) > 0.0:
+        return out
+    mean = math.exp(sum(math.log(x) for x in norms) / len(norms))
+    return [c * c.real.dtype.type(mean / x) for c, x in zip(out, norms)]
 
 
 def scale_edge(
@@ -88,6 +111,27 @@ def balance_edge(
     left = (qa @ (u * root)).reshape(shape_a).movedim(-1, axis_a).contiguous()
     right = (qb @ (vh.T * root)).reshape(shape_b).movedim(-1, axis_b).contiguous()
     return left, right, s
+
+
+def _last(axis: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Orders of axes that put one of them last, and back."""
+    there = (*range(axis), *range(axis + 1, count), axis)
+    back = (*range(axis), count - 1, *range(axis, count - 1))
+    return there, back
+
+
+def _share_arrays(a: Array, b: Array) -> tuple[Array, Array] | None:
+    """Two matrices with the same ``a b^T`` and the root of its spectrum each; None where there are none."""
+    rank = a.shape[1]
+    if len(a) < rank or len(b) < rank:
+        return None
+    (qa, ra), (qb, rb) = thin_qr(a), thin_qr(b)
+    middle = ra @ rb.T
+    if not np.isfinite(middle).all():
+        return None
+    u, s, vh = np.linalg.svd(middle)
+    root = np.sqrt(np.maximum(s, s[0] * s.dtype.type(1e-14)))
+    return qa @ (u * root), qb @ (vh.T * root)
 
 
 def _matricize(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..contraction import Array, GramParts
+from ..contraction import Array, Gram, GramParts
 from ..data.arrays import scale_out, times_power
 from ..data.blocks import widen
 
@@ -25,9 +25,7 @@ Number = float | torch.Tensor
 """A number on the host, or one on the device that nobody has waited for yet."""
 
 
-def solve_normal(
-    gram: Array | GramParts | None, rhs: Array, ridge: float, *, careful: bool = True
-) -> tuple[Array, Number]:
+def solve_normal(gram: Gram, rhs: Array, ridge: float, *, careful: bool = True) -> tuple[Array, Number]:
     r"""Solve ``X G = M`` for a Hermitian positive semi-definite ``G``.
 
     The Gram is scaled to unit diagonal, ``ridge`` is added and a Cholesky factor taken. When that fails the
@@ -260,6 +258,26 @@ def _factor_and_solve(matrix: Array, right: Array) -> Array | None:
         return x if info == 0 else None
     factor, info = torch.linalg.cholesky_ex(torch.from_numpy(matrix))
     return None if int(info) else torch.cholesky_solve(torch.from_numpy(right).T, factor).numpy()
+
+
+@lru_cache(maxsize=64)
+def _upper(size: int) -> Array:
+    """Ones on and above the diagonal."""
+    return np.triu(np.ones((size, size)))
+
+
+def thin_qr(matrix: Array) -> tuple[Array, Array]:
+    """``Q R`` of an array with no fewer rows than columns."""
+    lapack = lapack_module()
+    if lapack is None or matrix.dtype not in (np.float64, np.complex128):
+        q, r = np.linalg.qr(matrix)
+        return q, r
+    factor, expand = (
+        (lapack.zgeqrf, lapack.zungqr) if matrix.dtype.kind == "c" else (lapack.dgeqrf, lapack.dorgqr)
+    )
+    packed, tau, _, _ = factor(matrix)
+    r = packed[: matrix.shape[1]] * _upper(matrix.shape[1])
+    return expand(packed, tau, overwrite_a=1)[0], r
 
 
 def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:

@@ -112,7 +112,7 @@ def grow_many(
             shape = [1 if a == axis else size for a, size in enumerate(old)]
             before = [old[a] if a == axis else 0 for a in range(len(old))]
             after = [0 if a == axis else r for a, r in enumerate(room)]
-            core = core + functional.pad(new[k].reshape(shape).to(core), _padding(before, after))
+            core = core + functional.pad(new[k].reshape(shape).to(core), padding(before, after))
         if node in passing and len(new) > 1:
             link = torch.zeros_like(core)
             link[(0, *(old[a] if k in new else 0 for a, k in enumerate(around, 1)))] = 1.0
@@ -153,10 +153,10 @@ def _make_room(
     around = grown.neighbours[node]
     old = [structure.leg_dim(node), *(structure.rank(node, k) for k in around)]
     room = [new - size for new, size in zip(grown.core_shape(node), old)]
-    return old, room, functional.pad(core.reshape(old), _padding([0] * len(old), room))
+    return old, room, functional.pad(core.reshape(old), padding([0] * len(old), room))
 
 
-def _padding(before: Sequence[int], after: Sequence[int]) -> list[int]:
+def padding(before: Sequence[int], after: Sequence[int]) -> list[int]:
     """The order `torch.nn.functional.pad` wants: last axis first."""
     return [n for pair in zip(reversed(before), reversed(after)) for n in pair]
 

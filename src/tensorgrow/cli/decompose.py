@@ -1,4 +1,4 @@
-"""``tensorgrow decompose``: find a small network for an array."""
+"""``tensorgrow decompose``: find a small network for an array, or for a larger network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "decompose"
 
 
 def run(data: opt.DataOptions, search: opt.SearchOptions, output: opt.OutputOptions) -> None:
-    """Find a small network for an array.
+    """Find a small network for an array, or for a network in a .safetensors file.
 
     Without a limit the target is a relative error of 0.1. The network goes to NAME.safetensors unless -o
     says otherwise.
@@ -22,12 +22,12 @@ def run(data: opt.DataOptions, search: opt.SearchOptions, output: opt.OutputOpti
     from ..tasks.decompose import decompose
     from .inputs import load
     from .outputs import finish, prepare_outputs
-    from .stored import load_stored
+    from .stored import load_network, load_stored
 
     if search.max_error is None and search.max_parameters is None and search.max_seconds is None:
         search = replace(search, max_error=DEFAULT_ERROR)
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], data.inputs)
     keywords = search.keywords()
-    source = load_stored(data) or load(data, search.max_error)
+    source = load_network(data) or load_stored(data) or load(data, search.max_error)
     result = decompose(source.tensor, **keywords, **output.keywords())
     finish(NAME, result, source, output, seed=search.seed)

@@ -32,10 +32,8 @@ from .console import emit_json, err, note, print_facts
 from .inputs import Input
 from .options import OutputOptions
 from .phrases import describe_comparison, describe_size, describe_structure
-from .stored import Stored
+from .stored import NETWORK_SUFFIX, Stored, StoredNetwork
 from .tables import Table
-
-NETWORK_SUFFIX = ".safetensors"
 
 
 def check_outputs(
@@ -110,7 +108,7 @@ def make_folder(path: Path) -> None:
         raise OptionError(f"cannot write to {path}: permission denied")
 
 
-def with_source(result: Result, data: Input | Stored | Table, seed: int) -> Result:
+def with_source(result: Result, data: Input | Stored | StoredNetwork | Table, seed: int) -> Result:
     """Return the result with what is known of the file it came from."""
     info = {**result.info, "source": data.source.to_dict(), "seed": seed}
     if Path(data.source.name).suffix.lower() in NETCDF:
@@ -121,7 +119,7 @@ def with_source(result: Result, data: Input | Stored | Table, seed: int) -> Resu
 def finish(
     command: str,
     result: Result,
-    data: Input | Stored | Table,
+    data: Input | Stored | StoredNetwork | Table,
     output: OutputOptions,
     *,
     seed: int,
@@ -175,7 +173,7 @@ def _save(result: Result, path: Path, *, whole: bool) -> None:
 def write_report(
     result: Result,
     path: Path,
-    data: Input | Stored | Table | None = None,
+    data: Input | Stored | StoredNetwork | Table | None = None,
     *,
     saved_as: str | None = None,
     rivals: Mapping[str, Result] | None = None,
@@ -197,7 +195,7 @@ def write_report(
 def describe_result(
     command: str,
     result: Result,
-    data: Input | Stored | Table | None = None,
+    data: Input | Stored | StoredNetwork | Table | None = None,
     quality: dict[str, float] | None = None,
     files: Sequence[str] = (),
     checkpoint: Path | None = None,

@@ -40,7 +40,8 @@ def run(
 
     from ..data.array_files import write_array
     from .inputs import load_result
-    from .outputs import NETWORK_SUFFIX, check_outputs
+    from .outputs import check_outputs
+    from .stored import NETWORK_SUFFIX
 
     check_outputs([output])
     if output.suffix.lower() == NETWORK_SUFFIX:

@@ -16,7 +16,7 @@ def run(as_json: opt.JsonOutput = False) -> None:
     """Show the versions of tensorgrow and of the packages it builds on."""
     import torch
 
-    from ..experiments.harness import package_version
+    from ..experiments.provenance import package_version
 
     versions = {"tensorgrow": __version__, "python": platform.python_version()}
     versions |= {name: package_version(name) or "not installed" for name in PACKAGES}

@@ -2,20 +2,23 @@
 
 from .blocks import branch_plan, branches, partial_target_plan
 from .cache import clear_plans
+from .cross import CrossPlan, cross_data, cross_inner_plan, cross_pair_plan, cross_sweep_plan
 from .dimension_tree import best_tree, leaves
 from .features import product_plan
 from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
-from .program import Array, GramParts, ResultPlan, Update, whole_gram
+from .program import Array, Gram, GramParts, ResultPlan, Update, whole_gram
 from .rows.sets import Entries, RowSet
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
 from .samples import design_plan, sample_sweep_plan
 from .sum_tree import Sums, SumTree
-from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, inner_plan, sweep_plan
+from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, halves_plan, inner_plan, sweep_plan
 
 __all__ = [
     "Array",
+    "CrossPlan",
     "Entries",
+    "Gram",
     "GramParts",
     "GramPlan",
     "PairEnvironment",
@@ -31,10 +34,15 @@ __all__ = [
     "branch_plan",
     "branches",
     "clear_plans",
+    "cross_data",
+    "cross_inner_plan",
+    "cross_pair_plan",
+    "cross_sweep_plan",
     "dense_plan",
     "design_plan",
     "entries_needed",
     "gram_plan",
+    "halves_plan",
     "inner_plan",
     "join_sets",
     "leaves",

@@ -17,8 +17,9 @@ Readers = Sequence[frozenset[int]]
 """What each later product that reads a result sums over."""
 
 
-# Entries of one product among many from which starting it costs less than a copy.
-LEAST_BATCH = 4096
+# Entries of one product among many from which starting it costs less than a copy: slabs of 40x40 out of 40^4
+# take 1.2 ms instead of 5, and photographs as 4^8 do not notice.
+LEAST_BATCH = 1024
 
 
 class Arrangement(NamedTuple):

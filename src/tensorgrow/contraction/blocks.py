@@ -32,7 +32,7 @@ def branch_plan(structure: Structure, branch: Tree, is_complex: bool) -> SweepPl
     others = tuple(k for k in range(structure.num_nodes) if k not in mine)
     axes = (*mine, *legs.bra(legs.open_bonds(mine)))
     partial = program.input(axes)
-    emit_updates(builder, branch, partial, builder.environment((), others) if others else ())
+    emit_updates(builder, branch, (partial,), builder.environment((), others) if others else ())
     shape = tuple(legs.sizes[x] for x in axes)
     return SweepPlan(program.finish(), tuple(builder.cores), partial, mine, shape)
 
@@ -48,6 +48,6 @@ def partial_target_plan(structure: Structure, nodes: tuple[int, ...], is_complex
     everything = tuple(range(structure.num_nodes))
     target = program.input(everything)
     others = tuple(k for k in everything if k not in nodes)
-    partial = builder.absorb_target(target, others, nodes) if others else target
-    result = program.arrange(partial, (*nodes, *legs.bra(legs.open_bonds(nodes))))
+    partial = builder.absorb_target((target,), others, nodes) if others else (target,)
+    result = builder.arrange_target(partial, (*nodes, *legs.bra(legs.open_bonds(nodes))))
     return ResultPlan(program.finish([result]), (*builder.cores, target), result)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..structure import Edge, Structure
 from .cache import cached
 from .program import Array, Program
-from .sweeps import EnvironmentBuilder, GramPlan
+from .sweeps import Data, EnvironmentBuilder, GramPlan
 
 # Entries of a pair Gram that is worth forming; above, the Gram is contracted again for each slice.
 PAIR_GRAM_ENTRIES = 100_000
@@ -54,17 +54,14 @@ class PairPlan:
 
     program: Program
     cores: tuple[int, ...]
-    target: int | None  # register of the target; None in a plan of Gram matrices only
+    data: Data  # registers of the target; none in a plan of Gram matrices only
     outputs: dict[Edge, PairOutput]
     structure: Structure
     shares: bool  # whether pairs share partial contractions
 
-    def run(self, target: Array | None, cores: list[Array]) -> list[PairEnvironment]:
-        """Contract; `target` has one axis per node (size 1 for internal ones)."""
-        values = dict(zip(self.cores, cores))
-        if self.target is not None:
-            values[self.target] = target
-        slots = self.program.run(values)
+    def run(self, data: Sequence[Array], cores: Sequence[Array]) -> list[PairEnvironment]:
+        """Contract; a dense target has one axis per node (size 1 for internal ones)."""
+        slots = self.program.run({**dict(zip(self.cores, cores)), **dict(zip(self.data, data))})
         environments = []
         for (i, j), out in self.outputs.items():
             n_i, n_j = (self.structure.bond_product(a, without=b) for a, b in ((i, j), (j, i)))
@@ -118,19 +115,32 @@ def compile_pairs(
 ) -> PairPlan:
     """Environments of `edges`, with or without shared contractions, gradients and Gram matrices."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
+    data = (builder.program.input(tuple(range(structure.num_nodes))),) if gradients else ()
+    return emit_pairs(builder, structure, edges, data, share=share, grams=grams)
+
+
+def emit_pairs(
+    builder: EnvironmentBuilder,
+    structure: Structure,
+    edges: tuple[Edge, ...],
+    data: Data,
+    *,
+    share: bool,
+    grams: bool = True,
+) -> PairPlan:
+    """Environments of `edges` in the network of a builder; gradients where there is `data`."""
     program, legs = builder.program, builder.legs
     everything = tuple(range(structure.num_nodes))
-    target = program.input(everything) if gradients else None
     wanted = set(edges)
     outputs: dict[Edge, PairOutput] = {}
 
-    def visit(nodes: tuple[int, ...], rhs: int | None, gram: int | None, gram_nodes: tuple[int, ...]) -> None:
+    def visit(nodes: tuple[int, ...], rhs: Data, gram: int | None, gram_nodes: tuple[int, ...]) -> None:
         if len(nodes) == 2:
             i, j = nodes
             bonds_i, bonds_j = (_other_bonds(builder, a, b) for a, b in ((i, j), (j, i)))
             gradient = None
-            if rhs is not None:
-                gradient = program.arrange(rhs, (i, *legs.bra(bonds_i), j, *legs.bra(bonds_j)))
+            if rhs:
+                gradient = builder.arrange_target(rhs, (i, *legs.bra(bonds_i), j, *legs.bra(bonds_j)))
             is_pair = gram is not None and gram_nodes == nodes
             if is_pair:
                 assert gram is not None
@@ -141,7 +151,7 @@ def compile_pairs(
             rest = tuple(k for k in nodes if k not in group)
             if not any((i, j) in wanted and (i, j) not in outputs for i in rest for j in rest if i < j):
                 continue
-            smaller = None if rhs is None else builder.absorb_target(rhs, group, rest)
+            smaller = builder.absorb_target(rhs, group, rest) if rhs else ()
             entries = math.prod(legs.sizes[b] for b in legs.open_bonds(rest)) ** 2
             limit = PAIR_GRAM_ENTRIES if len(rest) == 2 else SHARED_GRAM_ENTRIES
             if grams and gram_nodes == nodes and entries <= limit:
@@ -155,17 +165,17 @@ def compile_pairs(
 
     if structure.num_nodes == 2:
         # Nothing else to contract: the Gram of no node at all is 1.
-        outputs[0, 1] = PairOutput(target, None, False, everything)
+        gradient = builder.arrange_target(data, everything) if data else None
+        outputs[0, 1] = PairOutput(gradient, None, False, everything)
     elif share:
-        visit(everything, target, None, everything)
+        visit(everything, data, None, everything)
     else:
         for edge in edges:
             others = tuple(k for k in everything if k not in edge)
-            rhs = None if target is None else builder.absorb_target(target, others, edge)
-            visit(edge, rhs, None, everything)
+            visit(edge, builder.absorb_target(data, others, edge) if data else (), None, everything)
     outputs = {e: outputs[e] for e in edges}
     results = [r for o in outputs.values() for r in (o.gradient, o.gram) if r is not None]
-    return PairPlan(program.finish(results), tuple(builder.cores), target, outputs, structure, share)
+    return PairPlan(program.finish(results), tuple(builder.cores), data, outputs, structure, share)
 
 
 @cached

@@ -19,6 +19,7 @@ MINIMIZE = "combo-64"
 Path = tuple[tuple[int, int], ...]
 
 
+@lru_cache(maxsize=4096)
 def size_class(size: int) -> int:
     """Half-octave of a size. Paths are shared within a class, so that growth by one does not search again."""
     return round(2 * math.log2(size)) if size > 1 else 0
@@ -46,9 +47,9 @@ def find_path(
     for legs in operands:
         for leg in legs:
             number.setdefault(leg, len(number))
-    key = tuple(tuple(number[x] for x in legs) for legs in operands)
-    open_legs = tuple(sorted(number[x] for x in output if x in number))
-    classes = tuple(size_class(size_of(x)) for x in number)
+    key = tuple([tuple([number[x] for x in legs]) for legs in operands])
+    open_legs = tuple(sorted([number[x] for x in output if x in number]))
+    classes = tuple(map(size_class, map(size_of, number)))
     return search_path(key, open_legs, classes)
 
 

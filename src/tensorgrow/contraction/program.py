@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,20 @@ import torch
 from ..structure import Structure
 from .arrangement import Arrangement, arrange_product, arrange_square, keep_result
 from .paths import find_path
-from .strided import Runs, is_worthwhile, product_by_runs, runs_of
+from .strided import LARGE, Runs, is_worthwhile, product_by_runs, runs_of
 
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
 # Entries copied into matrix order from which other orders are looked for: a millisecond's worth.
 MANY_COPIES = 1.0e6
+# Entries of operands and result up to which one product keeps its orders then: a copy takes microseconds.
+FEW_COPIES = 2_000
+
+# Columns whose order matters on a GPU: with 8 of them, a float32 matrix of 2^20 x 1,024 takes an H200 3.0 or
+# 1.8 ms.
+FEW_COLUMNS = 16
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
-Update = Callable[[int, Any, Array], Array]
-"""``update(node, gram, rhs) -> core``; ``gram`` is an array, `GramParts`, or None for a single node."""
 
 MATMUL, PERMUTE, CONJ, SOLVE, SELF, SLABS = range(6)
 
@@ -61,12 +64,18 @@ class GramParts:
         return total.transpose(order) if isinstance(total, np.ndarray) else total.permute(order)
 
 
-def as_gram(bonds: tuple[tuple[int, ...], ...], parts: Sequence[Array]) -> Array | GramParts | None:
+Gram = Array | GramParts | None
+"""A Gram matrix: whole, in parts, or None for the number 1, of a node without bonds."""
+Update = Callable[[int, Gram, Array], Array]
+"""``update(node, gram, rhs) -> core``."""
+
+
+def as_gram(bonds: tuple[tuple[int, ...], ...], parts: Sequence[Array]) -> Gram:
     """A Gram matrix from its parts; None where there are none."""
     return GramParts(bonds, tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
 
 
-def whole_gram(gram: Array | GramParts | None) -> Array:
+def whole_gram(gram: Gram) -> Array:
     """A Gram matrix as one array."""
     return gram.whole() if isinstance(gram, GramParts) else gram
 
@@ -136,20 +145,20 @@ class Program:
         size = self.sizes
         in_b = set(lb)
         in_a = set(la)
-        free_a = [x for x in la if x not in in_b]
-        free_b = [x for x in lb if x not in in_a]
-        m = math.prod([size[x] for x in free_a])
-        n = math.prod([size[x] for x in free_b])
+        free_a = tuple([x for x in la if x not in in_b])
+        free_b = tuple([x for x in lb if x not in in_a])
+        entries = self._slot_entries
         k = math.prod([size[x] for x in la if x in in_b])
+        m, n = entries[self.slot[a]] // k, entries[self.slot[b]] // k
         swap = m > n  # the small operand on the left: a large right operand is then read in storage order
         if wanted in ((*free_a, *free_b), (*free_b, *free_a)):
             swap = wanted != (*free_a, *free_b)
         if swap:
             a, b, la, lb, free_a, free_b, m, n = b, a, lb, la, free_b, free_a, n, m
-        shared = [x for x in lb if x in in_a and x in in_b]
-        out = self._register((*free_a, *free_b))
+        shared = tuple([x for x in lb if x in in_a and x in in_b])
+        out = self._register(free_a + free_b, entries=m * n)
         self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
-        self._emit(self._product(out, a, b, (*free_a, *shared), (*shared, *free_b), len(shared)), out, a, b)
+        self._emit(self._product(out, a, b, free_a + shared, shared + free_b, len(shared)), out, a, b)
         return out
 
     def _product(
@@ -158,18 +167,19 @@ class Program:
         """Instruction for a product of operands with their legs in these orders, `shared` of them summed."""
         size, la, lb = self.sizes, self.legs[a], self.legs[b]
         left = len(want_a) - shared
-        m, k = math.prod([size[x] for x in want_a[:left]]), math.prod([size[x] for x in want_b[:shared]])
-        n = math.prod([size[x] for x in want_b[shared:]])
-        perm_a = None if want_a == la else tuple(la.index(x) for x in want_a)
-        perm_b = None if want_b == lb else tuple(lb.index(x) for x in want_b)
+        rows, columns = [size[x] for x in want_a[:left]], [size[x] for x in want_b[shared:]]
+        m, n, k = math.prod(rows), math.prod(columns), math.prod([size[x] for x in want_b[:shared]])
+        perm_a = None if want_a == la else tuple(map(la.index, want_a))
+        perm_b = None if want_b == lb else tuple(map(lb.index, want_b))
         runs: Runs | None = None
         if perm_a is not None and not _is_view(perm_a, left):
             self.copies += m * k
         if perm_b is not None and not _is_view(perm_b, shared):
             self.copies += k * n
-            summed = want_b[:shared]
-            runs = runs_of([(x in summed, size[x]) for x in lb])
-        shape = tuple([size[x] for x in (*want_a[:left], *want_b[shared:])])
+            if k * n >= LARGE:
+                summed = want_b[:shared]
+                runs = runs_of([(x in summed, size[x]) for x in lb])
+        shape = (*rows, *columns)
         return (
             MATMUL, self.slot[out], self.slot[a], self.slot[b], perm_a, (m, k), perm_b, (k, n), shape, runs
         )  # fmt: skip
@@ -206,7 +216,7 @@ class Program:
     def _square(self, out: int, a: int, free: tuple[int, ...], shared: tuple[int, ...]) -> tuple[Any, ...]:
         """Instruction for a self-product with the legs in these orders."""
         size, la = self.sizes, self.legs[a]
-        perm = tuple(la.index(x) for x in (*free, *shared))
+        perm = tuple(map(la.index, (*free, *shared)))
         m, n = math.prod([size[x] for x in free]), math.prod([size[x] for x in shared])
         if not _is_view(perm, len(free)):
             self.copies += m * n
@@ -221,7 +231,7 @@ class Program:
         """
         size = self.sizes
         pool = list(registers)
-        path = find_path([self.legs[r] for r in registers], keep, lambda leg: size[leg])
+        path = find_path([self.legs[r] for r in registers], keep, size.__getitem__)
         for k, (a, b) in enumerate(path, 1):
             wanted = tuple(keep) if in_order and k == len(path) else None
             pool.append(self.matmul(pool[a], pool[b], wanted))
@@ -330,6 +340,9 @@ class Program:
             elif op in (MATMUL, SELF):
                 a, b = read
                 la, lb = self.legs[a], self.legs[b]
+                near = (slot, self.slot[a], self.slot[b])
+                if max(self._slot_entries[s] for s in near) <= FEW_COPIES and orders.keys().isdisjoint(near):
+                    continue
                 if slot in fixed:
                     best = keep_result(la, lb, legs)
                 else:
@@ -369,11 +382,13 @@ class Program:
                 live -= 0 if users[memory] else self._slot_entries[memory]
         return peak
 
-    def _register(self, legs: tuple[int, ...], slot: int | None = None) -> int:
+    def _register(self, legs: tuple[int, ...], slot: int | None = None, entries: int | None = None) -> int:
         if slot is None:
             slot = self.num_slots
             self.num_slots += 1
-            self._slot_entries.append(math.prod([self.sizes[x] for x in legs]))
+            if entries is None:
+                entries = math.prod([self.sizes[x] for x in legs])
+            self._slot_entries.append(entries)
         self.legs.append(legs)
         self.slot.append(slot)
         return len(self.legs) - 1
@@ -391,7 +406,7 @@ class Program:
         if on_numpy:
             on: tuple[Any, ...] = np.ndarray.transpose, np.dot, np.matmul, np.conj
         else:
-            on = torch.Tensor.permute, torch.mm, torch.matmul, torch.conj_physical
+            on = torch.Tensor.permute, _multiply, torch.matmul, torch.conj_physical
         self._execute(slots, update, *on, spares_copies=not on_numpy)
         return slots
 
@@ -460,6 +475,13 @@ class ResultPlan:
         return value if self.shape is None else value.reshape(self.shape)
 
 
+def _multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The product of two matrices; a GPU reads few columns faster where they are stored as rows."""
+    if a.is_cuda and b.shape[1] <= FEW_COLUMNS and a.numel() >= MANY_COPIES and b.is_contiguous():
+        b = b.T.contiguous().T
+    return torch.mm(a, b)
+
+
 def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:
     op = instruction[0]
     if op in (MATMUL, SLABS):
@@ -476,5 +498,4 @@ def _are_aligned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 def _is_view(perm: tuple[int, ...], left: int) -> bool:
     """Whether grouping the permuted axes into a matrix needs no copy: both groups are runs of axes."""
-    groups = (perm[:left], perm[left:])
-    return all(all(b == a + 1 for a, b in pairwise(g)) for g in groups)
+    return all(g == tuple(range(g[0], g[0] + len(g))) for g in (perm[:left], perm[left:]) if g)

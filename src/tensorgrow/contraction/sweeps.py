@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,17 @@ from .program import Array, GramParts, Legs, Program, ResultPlan, Update, as_gra
 
 Grams = tuple[int, ...]
 """Registers of Gram matrices whose product is meant."""
+Data = tuple[int, ...]
+"""Registers whose product is meant: data, contracted with some of the cores."""
 
 # Gram matrices with more rows are kept in parts where there are some. A solve of 100 rows takes about as long
 # as two of a few rows each.
 WHOLE_ROWS = 100
+# Entries of a target from which a copy in another order of legs counts, and flops per sweep and entry that a
+# plan without it may cost: copying an entry costs 24, and few fits make fewer than four sweeps.
+MANY_ENTRIES, COPY_SHARE = 500_000, 6.0
+# Entries of a part of a tensor that stays in the cache.
+PART_ENTRIES = 50_000
 
 
 class EnvironmentBuilder:
@@ -49,10 +56,15 @@ class EnvironmentBuilder:
         self.program.rollback(mark[0])
         self.bras = mark[1]
 
-    def absorb_target(self, target: int, nodes: tuple[int, ...], rest: tuple[int, ...]) -> int:
+    def absorb_target(self, target: Data, nodes: tuple[int, ...], rest: tuple[int, ...]) -> Data:
         """Contract conjugated cores of `nodes` into `target`, leaving the legs of `rest`."""
         keep = (*rest, *self.legs.bra(self.legs.open_bonds(rest)))
-        return self.program.contract([target, *(self.bra(k) for k in nodes)], keep)
+        return (self.program.contract([*target, *(self.bra(k) for k in nodes)], keep),)
+
+    def arrange_target(self, target: Data, legs: tuple[int, ...]) -> int:
+        """What is left of `target` in one register, with its legs in this order."""
+        (register,) = target
+        return self.program.arrange(register, legs)
 
     def absorb_gram(self, known: Grams, nodes: tuple[int, ...]) -> int:
         """Contract cores and conjugated cores of `nodes` with `known` Grams; bonds to other nodes stay."""
@@ -165,7 +177,12 @@ class SweepPlan:
 @cached
 def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     """The cheaper of the best dimension tree and no sharing at all."""
-    plan = compile_sweep(structure, is_complex, best_tree(structure))
+    tree = best_tree(structure)
+    plan = compile_sweep(structure, is_complex, tree)
+    if structure.num_entries >= MANY_ENTRIES:
+        as_it_is = compile_sweep(structure, is_complex, tree, in_order=True)
+        if as_it_is.program.cost <= plan.program.cost + COPY_SHARE * structure.num_entries:
+            plan = as_it_is
     # Dense graphs have wide cuts. Where the arithmetic is a thousand times the reading of the target, a plan
     # without sharing may win.
     is_wide = plan.program.flops > 1_000 * max(structure.num_entries, structure.num_parameters)
@@ -176,22 +193,22 @@ def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     return plan
 
 
-def compile_sweep(structure: Structure, is_complex: bool, tree: Tree) -> SweepPlan:
-    """Plan for this dimension tree; every set of it is a run of axes of the target."""
+def compile_sweep(structure: Structure, is_complex: bool, tree: Tree, *, in_order: bool = False) -> SweepPlan:
+    """Plan for this dimension tree; the target has its legs in the order of the leaves, or of the nodes."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
-    order = leaves(tree)
+    order = tuple(range(structure.num_nodes)) if in_order else leaves(tree)
     target = builder.program.input(order)
-    emit_updates(builder, tree, target, ())
+    emit_updates(builder, tree, (target,), ())
     shape = tuple(structure.leg_dim(k) for k in order)
     return SweepPlan(builder.program.finish(), tuple(builder.cores), target, order, shape)
 
 
-def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: int, known: Grams) -> None:
+def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: Data, known: Grams) -> None:
     """Updates of all nodes below a vertex of the tree, given its two partial results."""
     program, legs = builder.program, builder.legs
     if isinstance(vertex, int):
         grams, bonds = builder.arrange_grams(known, legs.bonds[vertex])
-        right = program.arrange(rhs, (vertex, *legs.bra(legs.bonds[vertex])))
+        right = builder.arrange_target(rhs, (vertex, *legs.bra(legs.bonds[vertex])))
         program.solve(vertex, grams, right, builder.cores[vertex], bonds)
         builder.bras.pop(vertex, None)  # the conjugate of the old core
         return
@@ -218,6 +235,57 @@ def dense_plan(structure: Structure, is_complex: bool, in_order: bool = False) -
     cores = [program.input(legs.ket(k)) for k in nodes]
     result = program.arrange(program.contract(cores, nodes, in_order=in_order), nodes)
     return ResultPlan(program.finish([result]), tuple(cores), result, structure.dims)
+
+
+@dataclass(frozen=True)
+class HalvesPlan:
+    """The represented tensor as a product of two matrices, one of leading legs and one of the others."""
+
+    program: Program
+    cores: tuple[int, ...]
+    halves: tuple[int, int]
+    split: int  # legs of the first half
+
+    def parts(self, arrays: Iterable[Array]) -> Iterator[tuple[Array, Array]]:
+        """Some rows at a time, and the columns; their products have the entries of the tensor in order."""
+        slots = self.program.run(dict(zip(self.cores, arrays)))
+        rows, columns = (self.program.value(slots, r) for r in self.halves)
+        bonds = math.prod(rows.shape[self.split :])
+        rows, columns = rows.reshape(-1, bonds), columns.reshape(bonds, -1)
+        step = max(1, PART_ENTRIES // columns.shape[1])
+        for first in range(0, len(rows), step):
+            yield rows[first : first + step], columns
+
+
+@cached
+def halves_plan(structure: Structure, is_complex: bool) -> HalvesPlan:
+    """The cheapest cut between two neighbouring legs; internal nodes go to one side of it."""
+    order, inside = structure.order, tuple(range(structure.order, structure.num_nodes))
+
+    def compile_at(split: int, inside_first: bool) -> tuple[float, HalvesPlan]:
+        legs = Legs(structure)
+        program = Program(legs.sizes, is_complex=is_complex)
+        cores = [program.input(legs.ket(k)) for k in range(structure.num_nodes)]
+        sides = [tuple(range(split)), tuple(range(split, order))]
+        sides[0 if inside_first else 1] += inside
+        cut = legs.open_bonds(sides[0])
+        wanted = ((*sides[0], *cut), (*cut, *sides[1]))
+        halves = [
+            program.arrange(program.contract([cores[k] for k in side], keep), keep)
+            for side, keep in zip(sides, wanted)
+        ]
+        bonds, columns = (math.prod(legs.sizes[x] for x in part) for part in (cut, sides[1]))
+        # The product, and the columns, which are read again for every part.
+        last = 2.0 * bonds * structure.num_entries * (1.0 + columns / PART_ENTRIES)
+        plan = HalvesPlan(program.finish(halves), tuple(cores), (halves[0], halves[1]), len(sides[0]))
+        return program.cost + last, plan
+
+    options = [
+        compile_at(k, first)
+        for k in range(order - 1, 0, -1)
+        for first in ((True, False) if inside else (True,))
+    ]
+    return min(options, key=lambda option: option[0])[1]
 
 
 @cached

@@ -214,4 +214,5 @@ def largest(tensor: torch.Tensor) -> float:
     """Largest absolute part, real or imaginary: the absolute value of a complex number may overflow."""
     tensor = tensor.detach().resolve_conj()
     parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return float(parts.abs().max())
+    least, most = torch.aminmax(parts)  # in one pass, without an array of absolute values
+    return max(-float(least), float(most))

@@ -13,7 +13,7 @@ import torch
 from ..errors import DataError, OptionError, counted, warn
 from .fingerprint import position_codes
 from .gaps import Gaps
-from .observations import Observations
+from .observations import Observations, position_groups
 
 # Share of the data held out by default.
 HELD_OUT = 0.1
@@ -255,7 +255,7 @@ def draw_by_position(indices: Any, share: float, seed: int) -> Any:
 def positions_in(seen: Observations, other: Observations) -> torch.Tensor:
     """Return a mask of the observations `seen` that are also listed in `other`."""
     both = torch.cat([other.indices.to(seen.indices.device), seen.indices])
-    _, group = torch.unique(both, dim=0, return_inverse=True)
+    _, group = position_groups(both, seen.shape)
     listed = torch.zeros(int(group.max()) + 1, dtype=torch.bool, device=group.device)
     listed[group[: len(other)]] = True
     return listed[group[len(other) :]]

@@ -179,7 +179,7 @@ class Observations:
             used = self.at(self.weights > 0)
         if len(used) == 0:
             raise DataError("there are no observations with a positive weight; at least one is needed")
-        first, group = _groups(used.indices, used.shape)
+        first, group = position_groups(used.indices, used.shape)
         if len(first) == len(used):
             return used.at(first), 0
         ones = torch.ones(len(used), dtype=torch.float64, device=used.values.device)
@@ -353,7 +353,7 @@ def _check_range(indices: torch.Tensor, shape: tuple[int, ...]) -> None:
         )
 
 
-def _groups(indices: torch.Tensor, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+def position_groups(indices: torch.Tensor, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """First entry of every distinct position, and the distinct position of every entry."""
     if math.prod(shape) < 2**62:  # positions can be numbered
         codes = indices.new_zeros(len(indices))

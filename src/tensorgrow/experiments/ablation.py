@@ -105,5 +105,11 @@ def draw(results: Results, settings: Settings) -> list[Path]:
 
 
 EXPERIMENT = Experiment(
-    "ablation", "the paper's ablation: weight transfer on and off", cases, work, report, draw
+    "ablation",
+    "the paper's ablation: weight transfer on and off",
+    cases,
+    work,
+    report,
+    draw,
+    uses=("baselines",),
 )

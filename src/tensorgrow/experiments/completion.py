@@ -173,5 +173,11 @@ def draw(results: Results, settings: Settings) -> list[Path]:
 
 
 EXPERIMENT = Experiment(
-    "completion", "the paper's completion of the Einstein image", cases, work, report, draw
+    "completion",
+    "the paper's completion of the Einstein image",
+    cases,
+    work,
+    report,
+    draw,
+    uses=("baselines",),
 )

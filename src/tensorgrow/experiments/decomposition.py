@@ -177,4 +177,5 @@ EXPERIMENT = Experiment(
     work,
     report,
     draw,
+    uses=("baselines",),
 )

@@ -81,5 +81,10 @@ def report(results: Results) -> Report:
 
 
 EXPERIMENT = Experiment(
-    "demos", "demo tensors of TNGA and TNLS: who finds the planted graph", cases, work, report
+    "demos",
+    "demo tensors of TNGA and TNLS: who finds the planted graph",
+    cases,
+    work,
+    report,
+    uses=("baselines",),
 )

@@ -87,6 +87,8 @@ class Experiment:
         Writes figures to the folder in the settings and returns their paths.
     follow_up
         Cases that depend on the rows of the first ones.
+    uses
+        Modules of the library that the rows depend on, with all that these import; see `modules_hash`.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Experiment:
     report: Callable[[Results], Report]
     draw: Callable[[Results, Settings], list[Path]] | None = None
     follow_up: Callable[[Results, Sequence[Case]], list[Case]] | None = None
+    uses: tuple[str, ...] = ("tasks",)
 
 
 def run_experiment(
@@ -105,6 +108,7 @@ def run_experiment(
     *,
     jobs: int = 1,
     fresh: bool = False,
+    refresh: bool = False,
     match: Sequence[str] = (),
     report_only: bool = False,
     max_seconds: float = math.inf,
@@ -116,6 +120,8 @@ def run_experiment(
     ----------
     fresh
         First discard the rows whose key shares its first two words with a case.
+    refresh
+        Run cases again whose rows are of an earlier source, and replace each row when its case has run.
     match
         Words that the key of a case must contain.
     max_seconds
@@ -125,12 +131,12 @@ def run_experiment(
     cases = [] if report_only else experiment.cases(settings)
     cases = [c for c in cases if set(match) <= set(c.key.split("/"))]
     forget = ["/".join(c.key.split("/")[:2]) for c in cases] if fresh else []
-    results = Results(path, jobs=jobs, threads=settings.threads, forget=forget, say=say)
+    results = Results(path, jobs=jobs, threads=settings.threads, uses=experiment.uses, forget=forget, say=say)
     work = partial(_work, experiment.work, settings)
-    run_cases(results, cases, work, deadline=deadline)
+    run_cases(results, cases, work, refresh=refresh, deadline=deadline)
     if experiment.follow_up is not None:
         cases += (more := experiment.follow_up(results, cases))
-        run_cases(results, more, work, deadline=deadline)
+        run_cases(results, more, work, refresh=refresh, deadline=deadline)
     report = experiment.report(results)
     if failures := sum("failed" in results.cases.get(c.key, {}) for c in cases):
         report.say(f"{failures} of {len(cases)} cases failed; see {path.name}.")

@@ -5,14 +5,11 @@ Used by the experiments of `reproduce` and by ``python -m benchmarks``.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import math
 import multiprocessing
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._version import __version__
 from ..data.atomic_file import replacing
+from .provenance import environment, modules_hash
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -84,53 +81,7 @@ def tidy(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-# -- environment ---------------------------------------------------------------------------------------
-
-
-def package_version(package: str) -> str | None:
-    """Version of an installed package; None where there is none."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _cpu_model() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.machine()
-    models = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
-    return models[0] if models else platform.machine()
-
-
-def source_hash() -> str:
-    """Short hash of the library's source: results of different sources must not be mixed unnoticed."""
-    digest = hashlib.sha256()
-    folder = Path(__file__).resolve().parents[1]
-    for file in sorted(folder.rglob("*.py")):
-        digest.update(str(file.relative_to(folder)).encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def environment(jobs: int = 1) -> Row:
-    """Hardware and versions; no paths or host names."""
-    cuda = torch.cuda.is_available()
-    optional = ("scipy", "threadpoolctl", "opt_einsum", "cotengrust", "tensorly", "tensorly-torch", "pymoo")
-    return {
-        "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "jobs": jobs,
-        "gpu": torch.cuda.get_device_name(0) if cuda else None,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "tensorgrow": __version__,
-        "tensorgrow_source": source_hash(),
-        "optional": {name: package_version(name) for name in optional},
-    }
+# -- threads -------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -161,13 +112,15 @@ class Case:
     """One measurement: a key of words separated by slashes, and the plain values its work needs.
 
     A stored row answers a case only if it has the same values. A case that is timed runs `alone`, never
-    beside others. `threads` overrides the BLAS and torch threads of the run.
+    beside others. `threads` overrides the BLAS and torch threads of the run, `uses` the modules that the
+    experiment depends on: a rival of another library uses none of ours.
     """
 
     key: str
     params: Row
     alone: bool = False
     threads: int | None = None
+    uses: tuple[str, ...] | None = None
 
     @property
     def part(self) -> str:
@@ -189,6 +142,11 @@ class Case:
 Work = Callable[[Case], Row]
 
 
+def is_stale(row: Row) -> bool:
+    """Whether the modules that a row depends on have changed since, or it does not say which these are."""
+    return "modules" not in row or row["modules"] != modules_hash(tuple(row["uses"]))
+
+
 class Results:
     """A JSON file of finished cases, rewritten atomically after each; drops rows that start with `forget`."""
 
@@ -198,10 +156,12 @@ class Results:
         *,
         jobs: int = 1,
         threads: int | None = None,
+        uses: tuple[str, ...] = ("tasks",),
         forget: Sequence[str] = (),
         say: Say = lambda text: None,
     ) -> None:
         self.path = path
+        self.uses = uses
         self.say = say
         self.jobs = jobs
         self.threads = threads
@@ -215,9 +175,8 @@ class Results:
         self._number_environments()
         if dropped:
             self.write()
-        mine = self._environment["tensorgrow_source"]
-        if any(e["tensorgrow_source"] != mine for e in self.document["environments"]):
-            say(f"note: {path.name} holds cases of another version of the library; --fresh redoes them")
+        if stale := sum(map(is_stale, self.cases.values())):
+            say(f"note: {stale} rows of {path.name} are of an earlier source; --refresh measures them again")
 
     def _number_environments(self) -> None:
         """Drop the environments that no case refers to, and renumber the others."""
@@ -263,10 +222,13 @@ class Results:
         known: list[Row] = self.document["environments"]
         if here not in known:
             known.append(here)
+        uses = self.uses if case.uses is None else case.uses
         self.cases[case.key] = tidy(
             {
                 "params": case.params,
                 **row,
+                "uses": uses,
+                "modules": modules_hash(uses),
                 "environment": known.index(here),
                 "load": round(os.getloadavg()[0], 1),  # above `jobs`, other work disturbed the timings
                 "date": datetime.now(UTC).date().isoformat(),
@@ -298,12 +260,21 @@ def _attempt(work: Work, case: Case, threads: int | None) -> Row:
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
-def run_cases(results: Results, cases: Sequence[Case], work: Work, *, deadline: float = math.inf) -> None:
+def run_cases(
+    results: Results,
+    cases: Sequence[Case],
+    work: Work,
+    *,
+    refresh: bool = False,
+    deadline: float = math.inf,
+) -> None:
     """Run the cases that are not finished yet, in ``results.jobs`` processes, and store each as it ends.
 
-    No case starts after `deadline`, in seconds of `time.perf_counter`.
+    With `refresh`, those whose row is stale run again. No case starts after `deadline`, in seconds of
+    `time.perf_counter`.
     """
-    todo = [c for c in cases if not c.is_done(results.cases.get(c.key))]
+    rows = {k: r for k, r in results.cases.items() if not (refresh and is_stale(r))}
+    todo = [c for c in cases if not c.is_done(rows.get(c.key))]
     if len(todo) < len(cases):
         results.say(f"{len(cases) - len(todo)} of {len(cases)} cases are already in {results.path.name}")
 

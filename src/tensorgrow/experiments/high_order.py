@@ -105,5 +105,10 @@ def _line(order: int, cores: str, method: str, runs: list[Row]) -> Row:
 
 
 EXPERIMENT = Experiment(
-    "high-order", "synthetic tensors of order 6 and 8: sizes and seconds beside rivals", cases, work, report
+    "high-order",
+    "synthetic tensors of order 6 and 8: sizes and seconds beside rivals",
+    cases,
+    work,
+    report,
+    uses=("baselines",),
 )

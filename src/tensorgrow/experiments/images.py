@@ -245,5 +245,11 @@ def draw(results: Results, settings: Settings) -> list[Path]:
 
 
 EXPERIMENT = Experiment(
-    "images", "the paper's table 1: grey images as 4^8 beside rivals", cases, work, report, draw
+    "images",
+    "the paper's table 1: grey images as 4^8 beside rivals",
+    cases,
+    work,
+    report,
+    draw,
+    uses=("baselines",),
 )

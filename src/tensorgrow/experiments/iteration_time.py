@@ -60,4 +60,6 @@ def report(results: Results) -> Report:
     return out
 
 
-EXPERIMENT = Experiment("timing", "seconds per iteration of the greedy search", cases, work, report)
+EXPERIMENT = Experiment(
+    "timing", "seconds per iteration of the greedy search", cases, work, report, uses=("baselines",)
+)

@@ -255,5 +255,5 @@ def draw(results: Results, settings: Settings) -> list[Path]:
 
 
 EXPERIMENT = Experiment(
-    "mnist", "the paper's MNIST experiment: a layer that grows", cases, work, report, draw
+    "mnist", "the paper's MNIST experiment: a layer that grows", cases, work, report, draw, uses=("nn",)
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..algebra.assembly import Label
 from ..errors import DataError, StructureError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .assembly import Label, assemble, import_optional
+from .assembly import assemble, import_optional
 
 
 def to_networkx(network: TensorNetwork | Structure) -> Any:

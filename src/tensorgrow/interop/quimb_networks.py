@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ..algebra.assembly import Assembled
 from ..data.arrays import as_tensor
 from ..errors import DataError, StructureError, check_choice
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
-from .assembly import Assembly, assemble_traced, import_optional
+from .assembly import assemble_traced, import_optional
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Origin:
     properties: Mapping[str, Any]
 
     @classmethod
-    def of(cls, tn: Any, legs: Sequence[str], assembly: Assembly) -> Origin:
+    def of(cls, tn: Any, legs: Sequence[str], assembly: Assembled) -> Origin:
         return cls(
             tuple((tuple(t.inds), tuple(t.tags)) for t in tn),
             tuple(legs),
@@ -182,7 +183,7 @@ def from_quimb(tn: Any, *, output_inds: Sequence[str] | None = None) -> QuimbNet
     if tn.exponent:
         tensors[0] = (tensors[0][0] * 10.0 ** float(tn.exponent), tensors[0][1])
     assembly = assemble_traced(tensors, legs)
-    network = QuimbNetwork(assembly.network.structure, assembly.network.cores)
+    network = QuimbNetwork(assembly.structure, assembly.cores)
     network.origin = Origin.of(tn, legs, assembly)
     return network
 

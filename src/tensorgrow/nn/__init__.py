@@ -10,10 +10,10 @@ from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
 from .layer.attention import TNMultiheadAttention
 from .layer.conv import TNConv1d, TNConv2d, TNConv3d
-from .layer.embedding import TNEmbedding
 from .layer.layout import Layout
 from .layer.linear import TNLinear
 from .layer.tn_layer import TNLayer, tn_layers
+from .layer.tokens import TNEmbedding
 
 __all__ = [
     "Adapter",

@@ -11,6 +11,7 @@ from .density_slices import Samples
 from .entries import ObservedLeastSquares
 from .entry_losses import ReweightedLeastSquares
 from .loss import LossFunction
+from .network import NetworkLeastSquares
 from .partition_tasks import EntryPart
 from .partitions import Census, PartitionedLeastSquares
 from .penalties import NO_PRIORS, Penalties
@@ -32,6 +33,7 @@ __all__ = [
     "LeastSquares",
     "LossFunction",
     "Model",
+    "NetworkLeastSquares",
     "ObservedLeastSquares",
     "PairProblem",
     "PartitionedLeastSquares",

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import Number, solve_normal
-from ..contraction import Array, Update
+from ..contraction import Array, Gram, Update
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .penalties import NO_PRIORS, Penalties
@@ -77,6 +77,10 @@ class LeastSquares(ABC):
 
     def in_full(self) -> LeastSquares:
         """The same in the precision of the data."""
+        return self
+
+    def on(self, device: torch.device) -> LeastSquares:
+        """The same on another device; itself where its data must stay where it is."""
         return self
 
     def least_ridge(self, structure: Structure) -> float:
@@ -145,6 +149,10 @@ class LeastSquares(ABC):
     ) -> list[PairProblem]:
         """Problems of the new slices of several edges, on the residual of the network."""
 
+    def screen(self, structure: Structure, edges: list[Edge]) -> list[Edge]:
+        """Those of some edges that are worth scoring: all of them, unless something cheap tells."""
+        return edges
+
     @abstractmethod
     def sweep_flops(self, structure: Structure) -> float:
         """Estimated arithmetic of one sweep."""
@@ -184,7 +192,7 @@ class InTurn:
         self.ridge, self.careful = ridge, careful
         self.explained: Number = 0.0
 
-    def __call__(self, node: int, gram: Array | None, rhs: Array) -> Array:
+    def __call__(self, node: int, gram: Gram, rhs: Array) -> Array:
         core, self.explained = solve_normal(gram, rhs, self.ridge, careful=self.careful)
         return core
 
@@ -212,6 +220,9 @@ class HeldOut(LeastSquares):
     @abstractmethod
     def num_held_out(self) -> int:
         """How many numbers are held out."""
+
+    def on(self, device: torch.device) -> HeldOut:
+        return self
 
     def nonnegative(self, structure: Structure) -> frozenset[int]:
         return self.penalties.nonnegative_nodes(structure)
@@ -243,6 +254,23 @@ class HeldOut(LeastSquares):
         where this data cannot tell.
         """
         return None
+
+    def held_out_pairs(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Held-out numbers and what a network says of them; None where weights make no sense."""
+        return None
+
+    def levels(self, predicted: torch.Tensor) -> torch.Tensor:
+        """Predictions as levels that a power can be taken of: none much below the data."""
+        raise NotImplementedError
+
+    def weighed(self, pilot: TensorNetwork, power: float) -> Self:
+        """The same data, fitted with weights ``level**-power``; held-out numbers count as they do here.
+
+        The levels are what `pilot` says of the data.
+        """
+        raise NotImplementedError
 
     def interactions(self) -> dict[Edge, float] | None:
         """By how many standard errors pairs of modes interact; None where this data cannot tell."""

@@ -105,7 +105,7 @@ class PairGradients:
         plan = pair_gradient_plan(structure, self.edges, _is_complex(block))
         full = (*box, *((0, 1),) * (structure.num_nodes - structure.order))
         return Partial(
-            {(e.edge, full[e.edge[0]], full[e.edge[1]]): e.gradient for e in plan.run(target, arrays)}
+            {(e.edge, full[e.edge[0]], full[e.edge[1]]): e.gradient for e in plan.run([target], arrays)}
         )
 
 

@@ -144,7 +144,7 @@ class BlockedLeastSquares(NodeVisits, SharesPasses):
         gradients = self._gradients(PairGradients(model, tuple(edges), (*self._minus, model)))
         cores = list(arrays)
         shares = pair_plan(structure, tuple(edges), self.is_complex).shares
-        environments = pair_gram_plan(structure, tuple(edges), self.is_complex, shares).run(None, cores)
+        environments = pair_gram_plan(structure, tuple(edges), self.is_complex, shares).run((), cores)
 
         def node_grams() -> dict[int, Array]:
             plans = (gram_plan(structure, k, self.is_complex) for k in range(structure.num_nodes))

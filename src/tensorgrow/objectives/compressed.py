@@ -85,6 +85,9 @@ class CompressedLeastSquares(LeastSquares):
         small = self._inner.to_network(self._small(structure), arrays)
         return self.lift(small)
 
+    def on(self, device: torch.device) -> CompressedLeastSquares:
+        return CompressedLeastSquares(self.core.to(device), self.bases, self.rest)
+
     def alone(self) -> CompressedLeastSquares:
         """The same for networks over the core instead of the tensor."""
         return CompressedLeastSquares(self.core, [None] * len(self.bases), self.rest)

@@ -11,7 +11,16 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import Number, single_dtype, wide_dtype
-from ..contraction import Array, SweepPlan, Update, dense_plan, pair_plan, sweep_plan, whole_gram
+from ..contraction import (
+    Array,
+    SweepPlan,
+    Update,
+    dense_plan,
+    halves_plan,
+    pair_plan,
+    sweep_plan,
+    whole_gram,
+)
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -24,6 +33,9 @@ from .slices import PairProblem
 SINGLE_FLOPS = 1e8
 # Added to the unit diagonal of Gram matrices that were contracted in single precision: their rounding.
 SINGLE_RIDGE = 1e-6
+# Entries of a target from which its residual is formed in parts that stay in the cache. At once, memory for
+# the network and the difference is asked of the system each time: 40^4 in 8.4 instead of 2.9 ms.
+RESIDUAL_ENTRIES = 500_000
 
 
 class DenseLeastSquares(NodeVisits):
@@ -51,6 +63,9 @@ class DenseLeastSquares(NodeVisits):
         self.use_numpy = numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
+
+    def on(self, device: torch.device) -> DenseLeastSquares:
+        return DenseLeastSquares(self.target.to(device), may_round=self.may_round and device.type == "cpu")
 
     @cached_property
     def norm(self) -> float:
@@ -111,7 +126,21 @@ class DenseLeastSquares(NodeVisits):
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:
         if arrays[0].dtype != self._natural.dtype:
             arrays = self.to_arrays(self.to_network(structure, arrays))
+        if self.use_numpy and self._natural.size >= RESIDUAL_ENTRIES and len(self.dims) > 1:
+            return self._loss_in_parts(structure, arrays)
         return _norm(self._natural - self.dense(structure, arrays))
+
+    def _loss_in_parts(self, structure: Structure, arrays: Sequence[Array]) -> float:
+        """`loss`, some rows of the tensor as a matrix at a time."""
+        target, done, total = self._natural.reshape(-1), 0, 0.0
+        room = np.empty(0, dtype=target.dtype)
+        for rows, columns in halves_plan(structure, self.is_complex).parts(arrays):
+            size = len(rows) * columns.shape[1]
+            room = room[:size] if len(room) >= size else np.empty(size, dtype=target.dtype)
+            np.matmul(rows, columns, out=room.reshape(len(rows), -1))
+            room -= target[done : done + size]
+            total, done = total + _norm(room) ** 2, done + size
+        return math.sqrt(total)
 
     def residual(self, network: TensorNetwork) -> DenseLeastSquares:
         rest = self._natural - self.dense(network.structure, self.to_arrays(network))
@@ -150,7 +179,7 @@ class DenseLeastSquares(NodeVisits):
         target, cores = self._working(structure, arrays)
         rest = target - self.dense(structure, cores)
         plan = pair_plan(structure, tuple(edges), self.is_complex)
-        environments = plan.run(rest.reshape(structure.leg_dims), cores)
+        environments = plan.run([rest.reshape(structure.leg_dims)], cores)
         shared = PairContext(
             structure,
             cores,

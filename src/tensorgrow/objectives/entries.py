@@ -12,14 +12,15 @@ from typing import Any
 import torch
 
 from ..algebra.linalg import Number, safe_norm
-from ..algebra.uncertainty import add_leverage, as_columns
+from ..algebra.uncertainty import as_columns
 from ..contraction import Array, Entries, RowSource, RowTree, entries_needed, join_sets
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut, Recording
-from .entry_grid import grid_bytes
+from .entry_cores import GRAM_BYTES, gram_bytes, solve_core
+from .entry_grid import LEAST_RIDGE, WIDE, grid_bytes
 from .entry_slices import EntryPairProblem
-from .entry_sums import GRAM_BYTES, KEPT_GRIDS, SliceTable, gram_bytes, rows_bytes, solve_core
+from .entry_sums import KEPT_GRIDS, SliceTable, rows_bytes
 from .magnitudes import interactions
 from .slices import PairProblem
 
@@ -28,6 +29,9 @@ SINGLE_ABOVE = 1e-4
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Held-out entries from which their standard error says something.
 ENOUGH = 25
+# Levels below this quantile of the known values, or this share of their mean, count as that much, so that
+# weights stay within reason.
+LOW_SHARE = 0.05
 # Numbers held while entries of the network are computed: on the CPU they stay in cache.
 VALUE_ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 23}
 
@@ -106,6 +110,10 @@ class ObservedLeastSquares(ListedLeastSquares):
         """The same with nothing held out."""
         return self._variant(index=self.index.with_everything())
 
+    def on(self, device: torch.device) -> ObservedLeastSquares:
+        values = self.values.to(device)
+        return self._variant(index=self.index.on(device), values=values, device=values.device)
+
     @cached_property
     def norm(self) -> float:
         return self._loss_of_zero(self.index.fitted)
@@ -175,6 +183,31 @@ class ObservedLeastSquares(ListedLeastSquares):
         of_norm = 0.5 * float(sizes.std()) / root / level if level else 0.0
         return float(gain.mean()), float(gain.std()) / root, of_norm
 
+    def held_out_pairs(
+        self, structure: Structure, arrays: Sequence[Array]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        held = self.index.held_out
+        if self.index.scale is not None or self.dtype.is_complex or len(held) < ENOUGH:
+            return None
+        found = self._at(self.index.held_out_entries, structure, arrays)
+        return self.values[held].double(), found.double()
+
+    def levels(self, predicted: torch.Tensor) -> torch.Tensor:
+        return predicted.clamp_min(self._least_level)
+
+    @cached_property
+    def _least_level(self) -> float:
+        known = self.values.double()
+        low = float(known.kthvalue(max(1, round(LOW_SHARE * len(known)))).values)
+        return max(low, LOW_SHARE * float(known.mean()), 1e-150)
+
+    def weighed(self, pilot: TensorNetwork, power: float) -> ObservedLeastSquares:
+        levels = self.levels(self.predict(pilot.structure, self.to_arrays(pilot)).double())
+        weights = (-power * levels.log()).exp()
+        weights /= weights[self.index.fitted].mean()  # ridges are relative, but rounding is not
+        weights[self.index.held_out] = 1.0
+        return self._variant(index=self.index.with_scale(weights.sqrt().to(self.dtype)))
+
     def interactions(self) -> dict[Edge, float] | None:
         fitted = self.index.fitted
         columns = torch.stack([c[fitted] for c in self.index.entries.columns], 1)
@@ -224,7 +257,7 @@ class ObservedLeastSquares(ListedLeastSquares):
             return torch.as_tensor(self._solve_in_turn(structure, arrays, ridge, own=own, careful=False))
 
         return Recording(
-            (id(self.index), id(self.values), self.row_dtype, structure, ridge),
+            (id(self.index), id(self.values), self.row_dtype, self.ridge >= LEAST_RIDGE, structure, ridge),
             (self.ridge,),
             solve,
             lambda arrays, explained: self._squared_loss(structure, arrays, explained),
@@ -233,9 +266,14 @@ class ObservedLeastSquares(ListedLeastSquares):
 
     def _prepare(self, structure: Structure) -> object:
         """Make the index tables of a sweep."""
-        for node in range(structure.num_nodes):
-            self.index.table(node).prepare()
-        return join_sets(self.index.entries, structure)
+        sets = join_sets(self.index.entries, structure)
+        places = []
+        for node, parts in sets.items():
+            table = self.index.table(node)
+            table.prepare()
+            if len(parts) == 2 and structure.bond_product(node) >= WIDE:
+                places += [table.places(*parts), table.places(*parts[::-1])]
+        return sets, places
 
     def solve(
         self,
@@ -252,7 +290,7 @@ class ObservedLeastSquares(ListedLeastSquares):
 
         `own` stands in for the ridge of the objective; see `solve_core` for the others.
         """
-        equations = self.index.table(node).equations(source, self.values)
+        equations = self.index.table(node).equations(source, self.values, self.ridge)
         ridge, penalty = self.ridge if own is None else own, self.penalties.of(node)
         return solve_core(equations, edges, core, ridge, numerical, penalty, **how)
 
@@ -302,13 +340,15 @@ class ObservedLeastSquares(ListedLeastSquares):
         """
         tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
         found: dict[int, torch.Tensor] = {}
+        everyone = self.index.with_everything()
         leverage = torch.zeros(len(self.values), dtype=torch.float64, device=self.device)
         for node in tree.order:
             source, edges = tree.environment(node), structure.edges_of(node)
             precision = self.index.table(node).diagonals(source)
             peers = as_columns(arrays[node], edges, source).abs().double().square().mean(0)
             precision += (noise**2 / peers.clamp_min(1e-300)).clamp_min(1e-300)
-            add_leverage(leverage, source, precision, tree.entries.columns, node)
+            known = everyone.table(node)
+            leverage[known.order] += known.leverage(source, precision.reciprocal())
             sizes = [structure.rank(*e) for e in source.edges]
             order = (0, *(1 + source.edges.index(e) for e in edges))
             found[node] = precision.reshape(-1, *sizes).permute(order).contiguous()
@@ -379,6 +419,14 @@ class EntryIndex:
     def with_everything(self) -> EntryIndex:
         other = EntryIndex(self.entries, None, None)
         other.scale = self.scale
+        return other
+
+    def on(self, device: torch.device) -> EntryIndex:
+        """The same on another device."""
+        columns = torch.stack(self.entries.columns, 1).to(device)
+        other = EntryIndex(Entries(columns, self.entries.dims, self.entries.rows), None, None)
+        other.fitted, other.held_out = self.fitted.to(device), self.held_out.to(device)
+        other.scale = None if self.scale is None else self.scale.to(device)
         return other
 
     def with_scale(self, scale: torch.Tensor) -> EntryIndex:

@@ -43,6 +43,9 @@ class ReweightedLeastSquares(ObservedLeastSquares):
     def with_penalties(self, penalties: Penalties) -> ReweightedLeastSquares:
         return ReweightedLeastSquares(self.squares.with_penalties(penalties), self.entry_loss)
 
+    def on(self, device: torch.device) -> ReweightedLeastSquares:
+        return ReweightedLeastSquares(self.squares.on(device), self.entry_loss)
+
     def with_everything(self) -> ReweightedLeastSquares:
         return ReweightedLeastSquares(self.squares.with_everything(), self.entry_loss)
 

@@ -13,7 +13,7 @@ import torch
 from ..algebra.linalg import Number
 from ..contraction import Array, RowSource, RowTree
 from ..structure import Edge, Structure
-from .entry_sums import SliceSums, solve_core
+from .entry_cores import SliceSums, solve_core
 from .slices import (
     SLICE_RIDGE,
     PairProblem,
@@ -91,7 +91,7 @@ class EntryPairProblem(PairProblem):
 
     def _improve(self, side: int, other: torch.Tensor, careful: bool) -> tuple[torch.Tensor, Number]:
         table = self._objective.index.table(self.edge[side])
-        equations = table.equations(self.source(side, other), self.residual)
+        equations = table.equations(self.source(side, other), self.residual, self._objective.ridge)
         objective, explain = self._objective, side == 1 and not self._objective.num_held_out
         return solve_slice(
             equations, self._tree.structure, self.edge, side, objective, careful=careful, explain=explain

@@ -1,4 +1,4 @@
-"""Normal equations of one core when entries are missing: one Gram matrix per slice of its dangling leg."""
+"""Sums over listed entries: one Gram matrix per slice of the dangling leg of a core, in the cheapest way."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..algebra.coupled import Coupling, solve_coupled
-from ..algebra.linalg import LEAST_RIDGE, Number, at_least, solve_slices, wide_dtype
-from ..algebra.nonnegative import SliceEquations, TiedEquations, solve_nonnegative
+from ..algebra.linalg import Number
 from ..contraction import RowSet, RowSource
 from ..data.arrays import add_at, add_runs
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge, Structure
-from .entry_grid import grid_where_cheap
-from .penalties import Penalty
+from .entry_cores import CHUNK_BYTES, GRAM_BYTES, SliceSums
+from .entry_grid import CoreGrid, grid_for_product, grid_where_cheap
 
 Equations = tuple[torch.Tensor, torch.Tensor]
 """Gram matrices and right-hand sides of some slices."""
 
-# Bytes of environment rows held, or of Gram matrices solved, at a time; and of Gram matrices held.
-CHUNK_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
-GRAM_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
 # Gram matrices that take fewer multiplications per slice than this are batched products of padded blocks.
 LOOP_ABOVE = 30_000
 # Environment rows that one matrix product on the CPU reads: they stay in cache, and threads share a slice.
@@ -79,6 +73,7 @@ class SliceTable:
         self.device = fitted.device
         self._fitted, self._index, self._weights = fitted, index, scale
         self._grids: dict[object, SliceTable] = {}  # shared by tables that differ in weights
+        self._places: dict[object, torch.Tensor] = {}  # likewise
         if index is None:
             self.order = fitted
             self._counts = torch.full((1,), len(fitted), device=self.device)
@@ -112,8 +107,22 @@ class SliceTable:
             del self._grids[next(iter(self._grids))]
         return found if self._weights is None else found.with_scale(self._weights)
 
-    def equations(self, source: RowSource, values: torch.Tensor) -> SliceSums:
-        """Normal equations of the core with this environment."""
+    def places(self, first: RowSet, second: RowSet) -> torch.Tensor:
+        """Where entries lie among all combinations of slices and rows of two sets; each has its own place."""
+        key = first.key, second.key
+        found = self._places.pop(key, None)
+        if found is None:
+            found = self.slices
+            for rows in (first, second):
+                found = found * rows.count
+                found = found if rows.ids is None else found + rows.ids[self.order]
+        self._places[key] = found  # now the last one used
+        if len(self._places) > KEPT_GRIDS:
+            del self._places[next(iter(self._places))]
+        return found
+
+    def equations(self, source: RowSource, values: torch.Tensor, ridge: float) -> SliceSums:
+        """Normal equations of the core with this environment; about `ridge` is added to their diagonals."""
         return SliceSums(
             source.width,
             self.size,
@@ -121,23 +130,28 @@ class SliceTable:
             self.empty,
             lambda first, last: (source.edges, *self.sums(source, values, first, last)),
             lambda: self.squared_norm(source),
-            lambda edges, core, ridge: self._iterate(source, values, edges, core, ridge),
+            partial(self._iterate, source, values, ridge),
         )
 
     def _iterate(
-        self, source: RowSource, values: torch.Tensor, edges: Sequence[Edge], core: torch.Tensor, ridge: float
+        self,
+        source: RowSource,
+        values: torch.Tensor,
+        about: float,
+        edges: Sequence[Edge],
+        core: torch.Tensor,
+        ridge: Number,
+        careful: bool,
     ) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None:
         """Solve without Gram matrices where that is cheaper, and converges."""
-        if self.device.type != "cpu":  # a GPU would wait for the host in every round
+        if careful == (self.device.type != "cpu"):  # a GPU would wait for the host in every round
             return None
-        direct = min(self._costs(source).values()) + SOLVE * self.size * source.width**2 * (
-            source.width + 300
-        )
-        grid = grid_where_cheap(self, source, ridge, direct)
+        solves = SOLVE * self.size * source.width**2 * (source.width + 300)
+        grid = grid_where_cheap(self, source, about, min(self._costs(source).values()) + solves)
         if grid is None:
             return None
         start = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(len(core), -1)
-        found = grid.solve(values, start, ridge)
+        found = grid.solve(values, start, ridge, careful=careful)
         return None if found is None else (source.edges, *found)
 
     @cached_property
@@ -152,6 +166,11 @@ class SliceTable:
 
     def right_hand_side(self, source: RowSource, values: torch.Tensor) -> torch.Tensor:
         """``E^H y`` of every slice."""
+        grid = grid_for_product(self, source, self._direct_flops(source))
+        if grid is not None:
+            mine = values[self.order]
+            weighted = mine if self.scale is None else mine * self.scale.square()
+            return grid.adjoint(weighted).to(source.dtype)
         if self.device.type == "cuda":  # it would sort all rows to add them up
             total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
             for slices, rows, y in self._in_blocks(source, values, 0, self.size):
@@ -167,6 +186,10 @@ class SliceTable:
 
     def diagonals(self, source: RowSource) -> torch.Tensor:
         """Diagonal of ``E^H E`` of every slice."""
+        grid = self._grid_of_squares(source)
+        if grid is not None:
+            ones = torch.ones(len(self.order), dtype=torch.float64, device=self.device)
+            return grid.adjoint(ones if self.scale is None else self.scale.double().square())
         total = torch.zeros(self.size, source.width, dtype=torch.float64, device=self.device)
         begin = 0
         for rows, _ in self._chunks(source, None):
@@ -174,6 +197,29 @@ class SliceTable:
             add_at(total, self.slices[begin:end], rows.abs().double().square())
             begin = end
         return total
+
+    def leverage(self, source: RowSource, variance: torch.Tensor) -> torch.Tensor:
+        """Squared environments of all sorted entries times numbers by slice and column, without weights."""
+        grid = self._grid_of_squares(source)
+        if grid is not None:
+            return grid.times(variance)
+        step = max(1, CHUNK_BYTES[self.device.type] // (8 * source.row_entries))
+        parts = []
+        for a in range(0, len(self.order), step):
+            squares = source.rows(self.order[a : a + step]).abs().double().square()
+            parts.append((squares * variance[self.slices[a : a + step]]).sum(1))
+        return torch.cat(parts)
+
+    def _grid_of_squares(self, source: RowSource) -> CoreGrid | None:
+        direct = self._direct_flops(source)
+        return grid_for_product(self, source.squares(), direct) if len(source.parts) > 1 else None
+
+    def _direct_flops(self, source: RowSource) -> float:
+        """Of one product with rows that are formed for every entry."""
+        count, form = len(self.order), ON_DEMAND * len(self.order)
+        if source.is_table:
+            form = TABLE * math.prod(part.rows.count for part in source.parts)
+        return source.width * (2 * GATHER * count + form)
 
     def sums(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """``E^H E`` and ``E^H y`` of slices `first` to `last`; `values` come in the order of all entries."""
@@ -380,13 +426,6 @@ class SliceTable:
             yield slices[a:b] - first, rows.reshape(b - a, size, width), y.reshape(b - a, size, 1)
 
 
-def gram_bytes(structure: Structure, item: int, device: str) -> int:
-    """Bytes of the Gram matrices that are held together at most, with numbers of `item` bytes."""
-    widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
-    largest = max(d * m * m for d, m in zip(structure.leg_dims, widths))
-    return min(item * largest, GRAM_BYTES[device] + item * max(widths) ** 2)
-
-
 def rows_bytes(structure: Structure, count: int, item: int, device: str) -> int:
     """Bytes of environment rows of `count` entries that are held at a time: gathered, multiplied, weighted.
 
@@ -394,12 +433,6 @@ def rows_bytes(structure: Structure, count: int, item: int, device: str) -> int:
     """
     widest = max(structure.bond_product(k) for k in range(structure.num_nodes))
     return 4 * item * min(CHUNK_BYTES[device] // 8, 2 * count * widest)
-
-
-def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:
-    """Runs of slices whose Gram matrices fit in memory together."""
-    step = max(1, GRAM_BYTES[device] // (8 * width * width))
-    return [(a, min(a + step, size)) for a in range(0, size, step)]
 
 
 def _weigh(
@@ -430,173 +463,3 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
         return np.take(rows, ids[where], axis=0, out=held[:count], mode="clip")
 
     return read
-
-
-# -- solves ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SliceSums:
-    """Normal equations of one core, a Gram matrix per slice, some slices at a time."""
-
-    width: int  # number of columns of the environment
-    size: int  # number of slices
-    filled: torch.Tensor  # slices with entries
-    empty: torch.Tensor  # slices without
-    # For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
-    sums: Callable[[int, int], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]]
-    squared_norm: Callable[[], float]  # sum of the diagonals of all Gram matrices
-    # From the bonds of a core, the core and the ridge: bonds in the order of the columns, the best slices and
-    # by how much they lower the squared residual, found without Gram matrices; None where these are better.
-    iterate: Callable[
-        [Sequence[Edge], torch.Tensor, float], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None
-    ] = lambda edges, core, ridge: None
-
-
-def solve_core(
-    equations: SliceSums,
-    edges: Sequence[Edge],
-    core: torch.Tensor,
-    ridge: Number,
-    numerical: float,
-    penalty: Penalty | None = None,
-    *,
-    careful: bool = True,
-    explain: bool = True,
-) -> tuple[torch.Tensor, Number]:
-    """Best core for its normal equations, and by how much it lowers the squared residual.
-
-    A core that must not be negative, and would be zero throughout, stays as it is: the network would be zero
-    from then on, while another core may still change its sign.
-
-    Parameters
-    ----------
-    edges
-        Bonds in the order of the axes of the core.
-    core
-        The core that is replaced; iterations start from it.
-    ridge
-        Relative to the mean diagonal of the Gram matrices.
-    numerical
-        Against rounding, relative to each diagonal entry.
-    penalty
-        What the prior of the core's leg adds.
-    careful
-        See `solve_normal`; without it there must be no prior.
-    explain
-        Whether it matters by how much; otherwise that is 0.
-    """
-    coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
-    if penalty is None and careful:
-        found = equations.iterate(edges, core, float(ridge))
-        if found is not None:
-            columns, x, gain = found
-            return _as_core(equations, x, columns, edges, core, equations.empty), float(gain)
-    width, ranges = equations.width, ranges_of(equations.size, equations.width, core.device.type)
-    if coupling is not None:  # slices that are tied are solved for together
-        ranges = [(0, equations.size)]
-    mean: Number | None = equations.squared_norm() / (equations.size * width) if len(ranges) > 1 else None
-    solved, explained = [], torch.zeros((), dtype=torch.float64, device=core.device)
-    explained_now = explained  # by the present core
-    for first, last in ranges:
-        columns, grams, sides = equations.sums(first, last)
-        if mean is None:
-            mean = grams.diagonal(dim1=1, dim2=2).real.double().mean()
-            mean = float(mean) if careful else mean
-        weight = at_least(ridge, LEAST_RIDGE) * mean + 1e-300
-        start = core.permute(0, *(1 + edges.index(e) for e in columns)).reshape(len(core), -1)
-        if coupling is not None:
-            tied = Tied(coupling, float(mean), equations.empty)
-            x, gain = _solve_tied(grams, sides, float(weight), numerical, tied, start, nonnegative)
-            solved.append(x)
-            explained = explained + gain
-            if nonnegative:
-                gram, rhs, present = (t.to(x.dtype) for t in (grams, sides, start))
-                explained_now = explained_now + _explained(gram, rhs, present)
-            continue
-        # A few slices at a time: copies of all their matrices would cost more than the solves.
-        step = max(1, CHUNK_BYTES[grams.device.type] // (8 * width * width))
-        for a in range(0, last - first, step):
-            gram, rhs = (t[a : a + step].to(wide_dtype(t.dtype)) for t in (grams, sides))
-            penalised = gram.clone()
-            penalised.diagonal(dim1=1, dim2=2).add_(weight)
-            if nonnegative:
-                penalised.diagonal(dim1=1, dim2=2).mul_(1.0 + numerical)
-                present = start[first + a : first + a + len(gram)].to(gram.dtype)
-                x = solve_nonnegative(SliceEquations(penalised, rhs), present)
-                explained_now = explained_now + _explained(gram, rhs, present)
-            else:
-                x = solve_slices(penalised, rhs, numerical, careful=careful)
-            if explain:
-                explained = explained + _explained(gram, rhs, x)
-            solved.append(x)
-    x = torch.cat(solved)
-    if nonnegative and not bool(x.any()):
-        return core, float(explained_now)
-    empty = equations.empty
-    if len(empty) and coupling is not None:
-        empty = empty[~coupling.reached(equations.filled)[empty]]
-    return _as_core(equations, x, columns, edges, core, empty), float(explained) if careful else explained
-
-
-def _as_core(
-    equations: SliceSums,
-    x: torch.Tensor,
-    columns: Sequence[Edge],
-    edges: Sequence[Edge],
-    core: torch.Tensor,
-    empty: torch.Tensor,
-) -> torch.Tensor:
-    """Slices in the order of the axes of the core; `empty` ones become the mean of the others."""
-    if len(empty):
-        x[empty] = x[equations.filled].mean(0)
-    sizes = (core.shape[1 + edges.index(e)] for e in columns)
-    x = x.to(core.dtype).reshape(len(x), *sizes).permute(0, *(1 + columns.index(e) for e in edges))
-    return x.contiguous()
-
-
-def _explained(gram: torch.Tensor, rhs: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """By how much slices lower the squared residual, whatever penalty they were found with."""
-    fit = (x.conj() * (gram @ x[:, :, None])[:, :, 0]).sum().real
-    return 2.0 * (x.conj() * rhs).sum().real - fit
-
-
-@dataclass(frozen=True)
-class Tied:
-    """How slices are tied to each other.
-
-    Attributes
-    ----------
-    unit
-        Weight of the coupling: the mean diagonal of the Gram matrices.
-    empty
-        Slices without entries.
-    """
-
-    coupling: Coupling
-    unit: float
-    empty: torch.Tensor
-
-
-def _solve_tied(
-    grams: torch.Tensor,
-    sides: torch.Tensor,
-    weight: float,
-    numerical: float,
-    tied: Tied,
-    start: torch.Tensor,
-    nonnegative: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Best slices where a prior ties them to each other, and by how much they lower the squared residual."""
-    gram, rhs, start = (t.to(wide_dtype(t.dtype)) for t in (grams, sides, start))
-    penalised = gram.clone()
-    diagonal = penalised.diagonal(dim1=1, dim2=2)
-    diagonal.mul_(1.0 + numerical).add_(weight)
-    # Slices without entries come from the prior alone: a ridge would pull them to zero.
-    diagonal[tied.empty] = LEAST_RIDGE * tied.unit + 1e-300
-    if nonnegative:
-        equations = TiedEquations(penalised, rhs, tied.coupling, tied.unit)
-        x = solve_nonnegative(equations, start.reshape(1, -1)).reshape(start.shape)
-    else:
-        x = solve_coupled(penalised, rhs, tied.coupling, tied.unit, start)
-    return x, _explained(gram, rhs, x)

@@ -11,8 +11,8 @@ import torch
 
 from ..contraction import Array
 from ..structure import Edge
+from .entry_cores import GRAM_BYTES, SliceSums, ranges_of
 from .entry_slices import in_core_order, solve_slice
-from .entry_sums import GRAM_BYTES, SliceSums, ranges_of
 from .partition_tasks import (
     NO_SUMS,
     Cores,

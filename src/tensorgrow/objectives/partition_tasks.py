@@ -18,8 +18,9 @@ from ..contraction import Array, RowSource, RowTree
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .entries import ObservedLeastSquares
+from .entry_cores import SliceSums
 from .entry_slices import EntryPairProblem
-from .entry_sums import SliceSums, SliceTable
+from .entry_sums import SliceTable
 
 T = TypeVar("T")
 

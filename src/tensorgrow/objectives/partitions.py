@@ -21,7 +21,8 @@ from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import SharesPasses
 from .entries import ListedLeastSquares, index_bytes
-from .entry_sums import SliceSums, gram_bytes, rows_bytes, solve_core
+from .entry_cores import SliceSums, gram_bytes, solve_core
+from .entry_sums import rows_bytes
 from .partition_slices import PairBatch
 from .partition_tasks import (
     NO_SUMS,

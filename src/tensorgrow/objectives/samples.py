@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import solve_ridge, wide_dtype, wide_norm
-from ..contraction import Array, dense_plan, design_plan, pair_plan, sample_sweep_plan
+from ..contraction import Array, Gram, dense_plan, design_plan, pair_plan, sample_sweep_plan
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import HeldOut
@@ -125,7 +125,7 @@ class RegressionLeastSquares(HeldOut):
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         explained = 0.0
 
-        def update(node: int, _: None, design: Array) -> Array:
+        def update(node: int, _: Gram, design: Array) -> Array:
             nonlocal explained
             matrix, responses = self.as_problem(self.fitted, node, design)
             core, explained = solve_ridge(matrix, responses, self.ridge, ridge)
@@ -148,7 +148,7 @@ class RegressionLeastSquares(HeldOut):
         plan = pair_plan(structure, tuple(edges), self.dtype.is_complex)
         target = rest.fitted.correlation().reshape(structure.leg_dims)
         return [
-            SamplePairProblem(rest, structure, cores, e.edge, e.gradient) for e in plan.run(target, cores)
+            SamplePairProblem(rest, structure, cores, e.edge, e.gradient) for e in plan.run([target], cores)
         ]
 
     # -- cost ------------------------------------------------------------------------------------------

@@ -14,9 +14,6 @@ from ..nn.kinds.kind import ROWS
 from .markup import asset, environment, policy, row_cells, write_page
 from .notebook import network_svg
 
-# A drawing of more cores says nothing.
-MOST_CORES = 30
-
 
 def write_compression(result: CompressResult, path: str | Path, *, title: str | None = None) -> Path:
     """Write the page of a compression; see `CompressResult.report`."""
@@ -136,7 +133,8 @@ def _form(report: LayerReport) -> str:
     """Draw the network of a layer, with what it is about."""
     structure, layout = report.structure, report.layout
     assert structure is not None and layout is not None
-    drawing = network_svg(structure) if structure.num_nodes <= MOST_CORES else ""
+    # A drawing of more cores says nothing.
+    drawing = network_svg(structure) if structure.num_nodes <= 30 else ""
     ratio = report.parameters_before / max(report.parameters_after, 1)
     caption = (
         f"<b>{escape(report.name or 'model')}</b> · {escape(report.kind)}, digits {escape(str(layout))} · "

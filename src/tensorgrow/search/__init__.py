@@ -1,6 +1,7 @@
 """Searches for structures: their problems, options, limits, states and moves."""
 
-from .cuts import CutBounds
+from .cross import CrossProblem, CrossSearch
+from .cuts import CutBounds, ForestBounds
 from .edges import EdgePolicy, Edges
 from .fixed_structure import FitProblem, FitSearch
 from .gradient import GradientProblem, GradientSearch, fit_by_gradient
@@ -9,7 +10,7 @@ from .held_out import HeldOutSearch
 from .knobs import HeldOutProblem
 from .limits import Limits
 from .options import Effort, GreedyOptions
-from .problem import Problem
+from .problem import Place, Problem
 from .run import Listener, run
 from .search import AnySearch, Context, NetworkSearch, Search, Start
 from .state import Fitted, NetworkState, SearchState, packable
@@ -17,6 +18,8 @@ from .state import Fitted, NetworkState, SearchState, packable
 __all__ = [
     "AnySearch",
     "Context",
+    "CrossProblem",
+    "CrossSearch",
     "CutBounds",
     "EdgePolicy",
     "Edges",
@@ -24,6 +27,7 @@ __all__ = [
     "FitProblem",
     "FitSearch",
     "Fitted",
+    "ForestBounds",
     "GradientProblem",
     "GradientSearch",
     "GreedyOptions",
@@ -34,6 +38,7 @@ __all__ = [
     "Listener",
     "NetworkSearch",
     "NetworkState",
+    "Place",
     "Problem",
     "Search",
     "SearchState",

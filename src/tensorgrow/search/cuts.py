@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..algebra.forest import Forest
 from ..algebra.linalg import on_host
 from ..algebra.spectra import tail_norms
 from ..data.devices import flops_in
@@ -98,8 +99,7 @@ class CutBounds:
                 matrix = matrix.T
             if 2 * matrix.shape[0] < matrix.shape[1]:
                 matrix = torch.linalg.qr(matrix.T, mode="r")[1]
-            tails = tail_norms(torch.linalg.svdvals(matrix)).cpu()
-            self._spectra[mask] = tails / max(float(tails[0]), 1e-300)
+            self._spectra[mask] = _relative_tails(torch.linalg.svdvals(matrix))
         return self._spectra[mask]
 
     def needed_rank(self, mask: int, max_error: float | None = None) -> int:
@@ -148,6 +148,27 @@ class CutBounds:
         i, j = np.array(structure.edges).T
         crossing: npt.NDArray[np.float64] = (sides[:, i] != sides[:, j]).astype(float)
         return crossing
+
+
+class ForestBounds(CutBounds):
+    """Bounds from a network without cycles that stands for the target: the cuts at its edges are known."""
+
+    def __init__(self, forest: Forest, max_error: float) -> None:
+        self.dims, self.order, self.max_error = forest.dims, len(forest.dims), max_error
+        everything = (1 << self.order) - 1
+        self._spectra = {}
+        for mask, values in forest.copy().spectra():
+            # The last leg is always on the far side. An edge of an internal node may have no leg on one side.
+            near = mask ^ everything if mask >> (self.order - 1) & 1 else mask
+            if near:
+                self._spectra[near] = _relative_tails(values)
+        self.cuts, self.is_complete = list(self._spectra), False
+
+
+def _relative_tails(values: torch.Tensor) -> torch.Tensor:
+    """Norms of what remains after keeping r singular values, relative to that of all."""
+    tails = tail_norms(values).cpu()
+    return tails / max(float(tails[0]), 1e-300)
 
 
 def _log_ranks(structure: Structure) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ from typing import Literal
 from ..errors import OptionError
 from ..structure import Edge, Structure
 
-Edges = Literal["all", "chain", "ring"] | Iterable[Edge]
+Edges = Literal["all", "chain", "ring"] | Iterable[Edge] | Structure
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,13 @@ class EdgePolicy:
 
     @classmethod
     def parse(cls, edges: Edges, order: int, max_degree: int | None = None) -> EdgePolicy:
-        """From what the user gives: "all", "chain", "ring" or pairs."""
+        """From what the user gives: "all", "chain", "ring", pairs, or a structure whose graph to keep."""
         if isinstance(edges, str) and edges == "all":
             return cls(None, max_degree)
+        if isinstance(edges, Structure):
+            if edges.order != order:
+                raise OptionError(f"edges is a graph over {edges.order} modes; the tensor has {order}")
+            return cls(frozenset(edges.edges), max_degree)
         if isinstance(edges, str) and edges in ("chain", "ring"):
             pairs = [(k, k + 1) for k in range(order - 1)]
             if edges == "ring" and order > 2:

@@ -73,6 +73,7 @@ class FitSearch(NetworkSearch[FitProblem, FitState]):
                 target=goal,
                 deadline=self.context.deadline,
                 keep_on_interrupt=True,
+                graphs=self.context.graphs,
             )
             network, state.sweeps, self._norm = fit.network, state.sweeps + fit.num_sweeps, objective.norm
             stop = self._why(fit, goal)

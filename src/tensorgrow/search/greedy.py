@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -33,6 +33,7 @@ from .pace import NOT_LONG
 from .problem import Problem
 from .reduce import merge_internal, prune_once, split_exactly
 from .regrow import regrow
+from .score import Gains, ScoreMemory
 from .search import Start
 from .state import Fitted, NetworkState
 from .term import add_term
@@ -49,14 +50,17 @@ class GreedyState(NetworkState):
         Regrow cycles, and those of them since the last gain.
     flops, flops_at_target
         Arithmetic so far, and what it was when the error target was met; -1 before that.
+    gains
+        The last known gains of edges in the growth under way.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"flops", "flops_at_target"})
+    later: ClassVar[frozenset[str]] = frozenset({"flops", "flops_at_target", "gains"})
 
     cycles: int = 0
     stalls: int = 0
     flops: float = 0.0
     flops_at_target: float = -1.0
+    gains: Gains = field(default_factory=dict)
 
 
 class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
@@ -102,7 +106,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     def _start(self) -> None:
         state, problem = self.state, self.problem
-        state.current = self._fit_first(RANK_ONE_SWEEPS)
+        state.current, state.gains = self._fit_first(RANK_ONE_SWEEPS), {}
         self._record("start")
         if self._is_reached(self.current):
             state.phase = "prune"
@@ -136,16 +140,22 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     def _grow_on(self, problem: Problem, current: Fitted) -> tuple[Fitted, Edge | None] | None:
         """Raise an edge, or add a term where none helps; None when that does not help either."""
-        start = self.state.start
+        start, options = self._growths, problem.options
+        # On the core nodes have other numbers, and sweeps are cheap.
+        lazy = options.edge_score == "per_parameter" and problem is self.problem
+        lazy = lazy and not problem.pace.is_cheap(current.network.structure)
         care = Care(
             randomise=start > (0 if problem.is_exact else 1),
-            lookahead=1 if start == 0 and problem.options.lookahead is None else None,
+            lookahead=1 if start == 0 and options.lookahead is None else None,
+            memory=ScoreMemory(self.state.gains, options.least_growth) if lazy else None,
         )
         grown: tuple[Fitted, Edge | None] | None = grow_once(problem, current, care)
+        if care.memory is not None:
+            self.state.gains = care.memory.gains
         if grown is None:
-            term = add_term(problem, current) if problem.options.terms else None
+            term = add_term(problem, current) if options.terms else None
             grown = None if term is None else (term, None)
-        if grown is None or not problem.options.split_while_growing:
+        if grown is None or not options.split_while_growing:
             return grown
         return split_exactly(problem, grown[0]) or grown[0], grown[1]
 
@@ -155,9 +165,13 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     def _abandon_at(self, best: Fitted) -> float:
         """Size at which a later start has lost: pruning may still shrink it, unless bounds forbid that."""
-        bounds = self.problem.bounds
-        certified = bounds is not None and not bounds.reducible_edges(best.network.structure)
-        return best.size if certified else 1.3 * best.size  # pruning seldom makes up for more
+        return best.size if self._is_certified else 1.3 * best.size  # pruning seldom makes up for more
+
+    @property
+    def _is_certified(self) -> bool:
+        """Whether bounds say that no rank of the best network can be lowered."""
+        bounds, best = self.problem.bounds, self.state.best
+        return bounds is not None and best is not None and not bounds.reducible_edges(best.network.structure)
 
     def _cannot_grow(self) -> None:
         """No edge fits the budget, or none helps."""
@@ -215,12 +229,21 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     def _next_start(self) -> None:
         """Another growth from scratch where it may pay; otherwise regrow or end."""
         state, problem = self.state, self.problem
-        more = state.start + 1 < problem.options.starts and self.start.init is None and not self._is_spent
-        if more and (self._has_time_for_a_start or self._may_be_smaller or self._lookahead_pays):
+        known = len(self.start.proposals)
+        starts = known + problem.options.starts - (known > 0)
+        more = state.start + 1 < starts and self.start.init is None and not self._is_spent
+        # What is proposed is tried in any case, and a growth from scratch where bounds leave room for it.
+        is_due = state.start + 1 < known or (state.start + 1 == known and not self._is_certified)
+        if more and (is_due or self._has_time_for_a_start or self._may_be_smaller or self._lookahead_pays):
             state.start += 1
             state.phase = "start"
             return
         self._start_regrowing()
+
+    @property
+    def _growths(self) -> int:
+        """Growths from scratch before this one."""
+        return max(0, self.state.start - len(self.start.proposals))
 
     @property
     def _has_time_for_a_start(self) -> bool:
@@ -232,7 +255,8 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     def _lookahead_pays(self) -> bool:
         """Whether a second growth, with lookahead, is worth its time: only the first one goes without."""
         state, problem = self.state, self.problem
-        if state.start > 0 or problem.options.lookahead is not None or problem.is_exact or not problem.target:
+        is_first = state.start == len(self.start.proposals)
+        if not is_first or problem.options.lookahead is not None or problem.is_exact or not problem.target:
             return False
         return not problem.pace.is_costly(self.best.network.structure)
 

@@ -3,6 +3,7 @@
 Phases of a run::
 
     start -> grow ... grow -> (where nothing is learned: try ... -> grow ...)
+          -> (where noise grows with the level: weigh -> grow ...)
           -> (within a budget: split -> grow ... -> exchange ... -> regrow ...)
           -> shrink and split ... -> done
 
@@ -15,15 +16,13 @@ which of the visited networks to return.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
 
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
-from ..objectives import DenseLeastSquares, HeldOut
+from ..objectives import HeldOut
 from ..results import best_on_path
 from ..steps import StopReason
 from ..structure import Structure
@@ -34,68 +33,21 @@ from .blind import (
     has_learned,
     starting_structures,
 )
-from .cuts import SVD_COPIES, CutBounds
-from .greedy import GreedySearch
-from .grow import Care, grow_once, measure, refit
+from .compaction import decompose_completed
+from .grow import Care, fit_network, grow_once, measure, refit
+from .held_out_state import HeldOutState
 from .knobs import KNOB_GAIN, KNOBS, RIDGE, TUNE_EVERY, HeldOutProblem, Knob, KnobChooser
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
 from .limits import Limits
+from .noise import choose_power
 from .options import GreedyOptions
 from .problem import Problem
 from .reduce import prune_once, split_closely, split_exactly, split_freely
 from .regrow import exchange, regrow
-from .score import Gains, ScoreMemory
-from .search import LEAST_GAIN, Context, Start
-from .state import Fitted, NetworkState
-
-# Networks with more parameters than this share of the entries of their tensor are not decomposed again: one
-# of 16,757 for 41,580 counts took 147 s after a completion of 35 s, and was not improved.
-COMPACT = 0.1
-
-
-@dataclass
-class HeldOutState(NetworkState):
-    """Of a `HeldOutSearch`.
-
-    Attributes
-    ----------
-    cycles, stalls
-        Regrow cycles, and those of them since the last gain.
-    ridge, strength, tuned_size
-        The ridge and the strength of priors in use, None for the first ones, and the size of the network that
-        they were last chosen for.
-    stale
-        Growths since the held-out error fell.
-    gains
-        The last known gains of edges.
-    outcome
-        Why the growth ended.
-    earlier, earlier_ridge, earlier_strength
-        The best network of earlier starts, its ridge and its strength.
-    unsplit, unsplit_ridge
-        Held-out loss of the best network, and the ridge, when a node was last split within a budget.
-    tries
-        Random starts of small rank so far.
-    """
-
-    later: ClassVar[frozenset[str]] = frozenset(
-        {"unsplit", "unsplit_ridge", "strength", "earlier_strength", "tries"}
-    )
-
-    cycles: int = 0
-    stalls: int = 0
-    ridge: float | None = None
-    tuned_size: int = 0
-    stale: int = 0
-    gains: Gains = field(default_factory=dict)
-    outcome: StopReason | None = None
-    earlier: Fitted | None = None
-    earlier_ridge: float | None = None
-    unsplit: float | None = None
-    unsplit_ridge: float | None = None
-    strength: float | None = None
-    earlier_strength: float | None = None
-    tries: int = 0
+from .score import ScoreMemory
+from .search import LEAST_GAIN, Start
+from .state import Fitted
+from .verdict import Verdict
 
 
 class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
@@ -106,11 +58,14 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
         super().__init__(problem, limits, HeldOutState(), problem.context, start)
         self._first = {knob.name: knob.read(problem.objective) for knob in KNOBS}
+        self._weighed: tuple[TensorNetwork, HeldOut, HeldOut] | None = None
 
     @property
     def answer(self) -> Fitted | None:
         earlier, now = self.state.earlier, super().answer
-        return earlier if earlier is not None and (now is None or self._prefers(earlier, now)) else now
+        return (
+            earlier if earlier is not None and (now is None or self._verdict.prefers(earlier, now)) else now
+        )
 
     @property
     def tuned(self) -> HeldOut:
@@ -136,10 +91,26 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     def _at(self, *values: float | None) -> HeldOutProblem:
         """The problem with other values of the knobs; None for the first ones."""
-        objective = self.problem.objective
+        objective = self._data
         for knob, value in zip(KNOBS, values, strict=True):
             objective = objective if value is None else knob.turn(objective, value)
         return replace(self.problem, objective=objective)
+
+    @property
+    def _data(self) -> HeldOut:
+        """The data with the weights in use; made once, as sweeps keep tables and graphs of it."""
+        pilot = self.state.pilot
+        if pilot is None:
+            return self.problem.objective
+        data, known = self.problem.objective, self._weighed
+        if known is None or known[0] is not pilot or known[1] is not data:
+            self._weighed = known = pilot, data, self.weighed(data)
+        return known[2]
+
+    def weighed(self, data: HeldOut) -> HeldOut:
+        """The same or more data with the weights that were chosen."""
+        pilot, power = self.state.pilot, self.state.power
+        return data if pilot is None or not power else data.weighed(pilot, power)
 
     @property
     def _phases(self) -> Mapping[str, Callable[[], None]]:
@@ -147,6 +118,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             "start": self._start,
             "grow": self._grow,
             "try": self._try,
+            "weigh": self._weigh,
             "exchange": self._exchange,
             "regrow": self._regrow,
             "shrink": self._shrink,
@@ -156,7 +128,10 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
 
     def _start(self) -> None:
         state, is_random = self.state, self.start.init is None
-        state.current = self._fit_first(RANK_ONE_SWEEPS if is_random else None)
+        network = self.start.first(self.problem.objective.dims, self.context.generator)
+        if state.power is None and self.problem.power is not None:
+            state.power, state.pilot = self.problem.power, network if self.problem.power else None
+        state.current = fit_network(self._now, network, sweeps=RANK_ONE_SWEEPS if is_random else None)
         if is_random:
             self._try_ones()
         self._tune()
@@ -238,6 +213,20 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
             trial = self.current
         self._record("try", fitted=trial)
 
+    def _weigh(self) -> None:
+        """Let entries whose noise is larger count less, as far as held-out ones allow; then grow on."""
+        state, pilot, reason = self.state, self.best.network, self.state.outcome
+        chosen = choose_power(self._now, self.best)
+        state.power, state.outcome = 0.0, None
+        if chosen is None:
+            assert reason is not None
+            self._end_growth(reason)
+            return
+        state.current, state.power = chosen
+        state.best, state.pilot, state.stale, state.gains = state.current, pilot, 0, {}
+        self._record("weigh")
+        state.phase = "grow"
+
     @property
     def _is_near_budget(self) -> bool:
         """Whether two growths without a gain are enough to stop."""
@@ -247,8 +236,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _care(self, fitted: Fitted, *, randomise: bool = False) -> Care:
         """How edges are scored: all or those that may win, and how many of them are refitted."""
         state, problem = self.state, self.problem
-        lazy = problem.options.edge_score == "per_parameter" and self._is_slow(fitted)
-        few = problem.refits_fully(fitted.network.structure)  # so few held-out entries that luck decides
+        structure = fitted.network.structure
+        lazy = problem.options.edge_score == "per_parameter" and problem.pace.is_selective(structure)
+        few = problem.refits_fully(structure)  # so few held-out entries that luck decides
         doubts = not few and (not lazy or len(state.steps) % 3 == 0)  # in slow networks seldom
         return Care(
             randomise=randomise,
@@ -282,6 +272,9 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state = self.state
         if self._is_blind:
             state.phase, state.outcome = "try", reason
+            return
+        if state.power is None and self.problem.holds_out and not self._is_reached(self.best):
+            state.phase, state.outcome = "weigh", reason
             return
         is_no_better = state.unsplit is not None and self.best.measure >= state.unsplit
         if is_no_better:  # the last split led to nothing
@@ -378,10 +371,14 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         return True
 
     def _shrink(self) -> None:
-        """Remove rank while the held-out error stays where it is; too costly in large networks."""
-        state = self.state
+        """Remove rank while the held-out error stays where it is, or the target is met without any.
+
+        Too costly in large networks.
+        """
+        state, acceptable = self.state, self.problem.target
         if self._may_shrink:
-            acceptable = max(self.problem.target, self._acceptable(self.best.measure))
+            if self.problem.holds_out:
+                acceptable = max(acceptable, self._acceptable(self.best.measure))
             smaller = prune_once(replace(self._now, target=acceptable), self.current)
             if smaller is not None:
                 state.current, reduction = smaller
@@ -396,7 +393,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _may_shrink(self) -> bool:
         """Whether a smaller network is looked for: not within a budget, nor where refits are slow."""
         problem = self.problem
-        allowed = problem.options.prune and problem.holds_out
+        allowed = problem.options.prune and (problem.holds_out or self._is_reached(self.current))
         return allowed and self.state.outcome != StopReason.MAX_PARAMETERS and not self._is_slow(self.current)
 
     def _settle(self) -> None:
@@ -404,11 +401,8 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state = self.state
         acceptable = self._acceptable(self.best.measure)
         state.best = state.current
-        if self._may_shrink:
-            smaller = self._decompose(self.current, acceptable)
-            if smaller is not None:
-                (state.current, state.ridge), state.best = smaller, smaller[0]
-                self._record("decompose")
+        if self._may_shrink and self.problem.holds_out:
+            self._compact(acceptable)
         for knob in self._free_knobs:
             self._turn(knob, self._chooser(knob).choose_finely)
         state.best = state.current
@@ -419,12 +413,24 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         else:
             self._end(StopReason.NOTHING_LEARNED)
 
+    def _compact(self, acceptable: float) -> None:
+        """Continue with a smaller network for the completed tensor, if there is an acceptable one."""
+        state = self.state
+        exact = self.current.measure <= self._verdict.exact
+        smaller = decompose_completed(self._now, self.current, is_exact=exact)
+        if smaller is None:
+            return
+        trial, ridge = self._judge(smaller.to(self.start.device))
+        if trial.measure <= acceptable:
+            state.current, state.best, state.ridge = trial, trial, ridge
+            self._record("decompose")
+
     @property
     def _another_start_pays(self) -> bool:
         """Whether to look for a better network from scratch: where that is cheap, or time is no object."""
         state, o = self.state, self.problem.options
         more = state.start + 1 < o.starts and self.problem.holds_out and self.start.init is None
-        if not more or self.best.measure <= self._exact or not self.best.network.structure.edges:
+        if not more or self.best.measure <= self._verdict.exact or not self.best.network.structure.edges:
             return False
         return o.regrow_cycles != 0 or self.problem.refits_fully(self.best.network.structure)
 
@@ -445,71 +451,17 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state.start += 1
         state.phase = "start"
 
-    def _decompose(self, fitted: Fitted, acceptable: float) -> tuple[Fitted, float | None] | None:
-        """A smaller network for the completed tensor, and its ridge, from the search on full data, if any.
-
-        Bounds on the rank across every cut, closed forms for trees and restarts are only available there. The
-        completed tensor is itself uncertain: by about the noise times the root of parameters per entry.
-        """
-        problem, structure = self.problem, fitted.network.structure
-        if problem.objective.nonnegative(structure):
-            return None  # that search knows no such cores
-        if structure.num_entries > 2_000_000 or self.context.is_out_of_time:
-            return None  # more entries take longer than the completion
-        if structure.num_parameters > max(COMPACT * structure.num_entries, 1000):
-            return None  # large for what it stands for: many solves of wide cores, and nothing found
-        if structure.num_entries * fitted.network.dtype.itemsize > problem.memory_limit / SVD_COPIES:
-            return None
-        dense = fitted.network.to_dense().cpu()
-        target = DenseLeastSquares(dense)
-        noise = fitted.measure / problem.scale * math.sqrt(fitted.size / problem.objective.num_fitted)
-        is_exact = fitted.measure <= self._exact
-        error = 0.5 * math.sqrt(target.epsilon) if is_exact else noise
-        full = Problem(
-            target,
-            GreedyOptions() if is_exact else GreedyOptions(starts=1, lookahead=1),
-            problem.policy,
-            Context(self.context.generator),
-            target=error * target.norm,
-            max_parameters=structure.num_parameters - 1,
-            memory_limit=problem.memory_limit,
-            split_nodes=problem.split_nodes,
-            bounds=CutBounds.within(problem.memory_limit, dense, error),
-        )
-        limits = Limits(max_error=error, max_seconds=self.context.seconds_left)
-        search = GreedySearch(full, limits, Start(dtype=dense.dtype))
-        for _ in search:
-            pass
-        if search.answer is None or search.answer.size >= fitted.size:
-            return None
-        if not self._now.fits(search.answer.network.structure):
-            return None
-        trial, ridge = self._judge(search.answer.network.to(self.start.device))
-        return (trial, ridge) if trial.measure <= acceptable else None
-
     # -- decisions -------------------------------------------------------------------------------------
 
     @property
-    def _exact(self) -> float:
-        """Held-out loss that counts as zero."""
-        return math.sqrt(self.problem.objective.epsilon) * self.problem.scale
+    def _verdict(self) -> Verdict:
+        return Verdict(self.problem, self.limits)
 
     def _is_reached(self, fitted: Fitted) -> bool:
-        goal = self.problem.target if self.limits.max_error is not None else 0.0
-        return fitted.measure <= (max(goal, self._exact) if self.problem.holds_out else goal)
+        return self._verdict.is_reached(fitted)
 
     def _acceptable(self, loss: float) -> float:
-        """Held-out loss that cannot be told from another one: half a standard error above it."""
-        slack = 0.5 / math.sqrt(2.0 * max(self.problem.objective.num_held_out, 1))
-        return max(loss * (1.0 + slack), self._exact)
-
-    def _prefers(self, one: Fitted, other: Fitted) -> bool:
-        """Whether `one` is the better answer: the smaller of two that cannot be told apart."""
-        if self.limits.max_parameters is None:
-            acceptable = max(self._acceptable(min(one.measure, other.measure)), self.problem.target)
-            if one.measure <= acceptable and other.measure <= acceptable:
-                return (one.size, one.measure) <= (other.size, other.measure)
-        return one.measure <= other.measure
+        return self._verdict.acceptable(loss)
 
     def _note_best(self) -> None:
         state = self.state
@@ -521,7 +473,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     def _smallest_of_the_best(self) -> Fitted:
         """The smallest network on the path that is as good as the best."""
         problem = self._now
-        if not problem.holds_out:
+        if not problem.holds_out or self.state.pilot is not None:  # some of the path have other weights
             return self.best
         most = self._acceptable(self.best.measure) / problem.scale
         point = best_on_path(self.state.path, most, problem.max_parameters)

@@ -23,9 +23,17 @@ FINE_SWEEPS, FINE_TOLERANCE = 12, 2e-4
 
 @dataclass(frozen=True)
 class HeldOutProblem(Problem):
-    """A problem with held-out data to choose a ridge and the strength of priors by."""
+    """A problem with held-out data to choose a ridge and the strength of priors by.
+
+    Attributes
+    ----------
+    power
+        Entries are fitted with weights ``level**-power``: 0 for equal ones, None for what held-out data
+        chooses.
+    """
 
     objective: HeldOut
+    power: float | None = 0.0
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,15 @@ class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
     def _is_reached(self, fitted: Fitted) -> bool:
         """Whether a network is as good as the user wants."""
 
+    def _advance(self) -> None:
+        if self.state.current is not None:
+            moved = self.problem.moved(self.state.current.network.structure)
+            self.problem = self.problem if moved is None else moved
+        super()._advance()
+
     def _fit_first(self, sweeps: int | None) -> Fitted:
         """Fit the network that the growth starts from. Only a random one is followed by further starts."""
-        network = self.start.first(self.problem.objective.dims, self.context.generator)
+        network = self.start.first(self.problem.objective.dims, self.context.generator, self.state.start)
         return fit_network(self.problem, network, sweeps=sweeps)
 
     def _end(self, reason: StopReason) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
+import torch
+
+from ..data.devices import gigabytes
+from ..errors import warn
 from ..objectives import LeastSquares
 from ..solvers import ALSSettings
 from ..structure import Edge, Structure
@@ -15,6 +20,14 @@ from .edges import EdgePolicy
 from .options import GreedyOptions
 from .pace import Pace
 from .search import Context
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device to compute on, and the bytes that may be taken there."""
+
+    device: torch.device
+    memory_limit: float
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,8 @@ class Problem:
         Bytes that may be taken at a time, beyond the data. What does not fit is not tried.
     is_patient
         Whether cheap refits may take more sweeps than the options say.
+    elsewhere
+        Where the run goes on once sweeps are costly; None: it stays.
     """
 
     objective: LeastSquares
@@ -42,6 +57,7 @@ class Problem:
     memory_limit: float = math.inf
     split_nodes: bool = True
     is_patient: bool = True
+    elsewhere: Place | None = None
     bounds: CutBounds | None = field(default=None, repr=False)
 
     @cached_property
@@ -51,6 +67,29 @@ class Problem:
     def fits(self, structure: Structure, edges: Sequence[Edge] = ()) -> bool:
         """Whether a sweep, and scoring `edges` in one go, stay within the memory limit."""
         return self.objective.memory_needed(structure, edges) <= self.memory_limit
+
+    def moved(self, structure: Structure) -> Self | None:
+        """The problem where it is to be computed on with a network; None where that is here.
+
+        Where sweeps are costly, and there is room for them elsewhere.
+        """
+        if self.elsewhere is None or not self.pace.is_costly(structure):
+            return None
+        there = replace(self, elsewhere=None)
+        needed, free = self.objective.memory_needed(structure), self.elsewhere.memory_limit
+        if needed > free:
+            warn(
+                f"sweeps have become costly, but on {self.elsewhere.device} they need about "
+                f"{gigabytes(needed)} and {gigabytes(free)} are free: the run stays where it is"
+            )
+            return there
+        objective = self.objective.on(self.elsewhere.device)
+        is_there = torch.device(objective.device).type == self.elsewhere.device.type
+        return replace(there, objective=objective, memory_limit=free) if is_there else there
+
+    def admits(self, structure: Structure) -> bool:
+        """Whether the bounds, where there are some, allow a structure to reach the error target."""
+        return self.bounds is None or self.bounds.admits(structure)
 
     @property
     def is_exact(self) -> bool:
@@ -66,6 +105,12 @@ class Problem:
     def scale(self) -> float:
         """Norm of the data that the search judges by: what is held out, unless that is zero."""
         return self.objective.validation_norm or self.objective.norm or 1.0
+
+    @property
+    def merges_nodes(self) -> bool:
+        """Whether internal nodes may go: not those of a graph that must stay."""
+        pairs, order = self.policy.pairs, len(self.objective.dims)
+        return pairs is None or all(j < order for _, j in pairs)
 
     def refits_fully(self, structure: Structure) -> bool:
         """Whether a refit may take many sweeps: they are cheap, and held-out data guards against too many."""
@@ -99,7 +144,7 @@ class Problem:
         the cuts, and the cost of a sweep grows with their squares, while the topology is settled long before
         the ranks are. Sweeps that are costly because there is much data say nothing about the topology.
         """
-        edges = self.policy.growable(structure, self.max_parameters)
+        edges = self.objective.screen(structure, self.policy.growable(structure, self.max_parameters))
         if not (self.options.thicken_costly and self.pace.has_wide_cuts(structure)):
             return [edges]
         old = [e for e in edges if structure.rank(*e) > 1]

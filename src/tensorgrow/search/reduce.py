@@ -14,7 +14,7 @@ from ..algebra.spectra import propose_splits, split_weak
 from ..contraction import gram_plan
 from ..network import TensorNetwork
 from ..objectives import SharesPasses
-from ..structure import Edge
+from ..structure import Edge, Structure
 from .cuts import CutBounds
 from .grow import measure, refit
 from .problem import Problem
@@ -32,11 +32,14 @@ class Reduction:
     make: Callable[[], TensorNetwork]
 
 
-def _losses(problem: Problem, networks: Sequence[TensorNetwork]) -> list[float]:
-    """What the search judges by, without a refit; in one pass where data is costly to read."""
+def _losses(problem: Problem, current: Structure, networks: Sequence[TensorNetwork]) -> list[float]:
+    """What the search judges by, without a refit; in one pass where data is costly to read.
+
+    `current` is the structure that the networks were made from.
+    """
     objective = problem.objective
-    # About a third of a sweep each.
-    problem.context.flops += sum(objective.sweep_flops(n.structure) for n in networks) / 3.0
+    # About a third of a sweep each; to plan sweeps over every one of them would take longer than that.
+    problem.context.flops += len(networks) * objective.sweep_flops(current) / 3.0
     if isinstance(objective, SharesPasses):
         both = objective.losses_of(networks)
         return [fitted if held_out is None else held_out for fitted, held_out in both]
@@ -68,7 +71,7 @@ def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds 
             loss,
             partial(TensorNetwork, small.structure, small.cores),
         )
-        for edge, small, loss in zip(edges, smaller, _losses(problem, smaller))
+        for edge, small, loss in zip(edges, smaller, _losses(problem, structure, smaller))
     ]
 
 
@@ -167,7 +170,8 @@ def merge_internal(network: TensorNetwork, nonnegative: Collection[int] = ()) ->
             for k in range(structure.num_nodes)
             if k != q and (k not in nonnegative or q in nonnegative)
         ]
-        for count in range(3, len(added) + 1):
+        most = len(added) if len(added) <= 10 else 2  # there are 2^n sets: a thousand are looked at
+        for count in range(3, most + 1):
             for nodes in combinations(added, count):
                 # Absorb the highest first: lower numbers are not renamed by it.
                 plans.append(tuple((nodes[0], q) for q in reversed(nodes[1:])))
@@ -209,8 +213,10 @@ def prune_once(
 
     ordered = sorted(reductions, key=order)[: o.prune_candidates]
     for reduction in ordered:
-        smaller = merge_internal(reduction.make(), problem.objective.nonnegative(current.network.structure))
-        if not _is_smaller(problem, smaller, current):
+        smaller = reduction.make()
+        if problem.merges_nodes:
+            smaller = merge_internal(smaller, problem.objective.nonnegative(current.network.structure))
+        if not problem.admits(smaller.structure) or not _is_smaller(problem, smaller, current):
             continue
         loss = _loss(problem, smaller) if reduction.kind == "split" else reduction.loss
         trial = Fitted(smaller, loss)

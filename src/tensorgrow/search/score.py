@@ -138,7 +138,7 @@ def add_slices(
 ) -> TensorNetwork:
     """The network with the candidate's slices added; `nonnegative` nodes part one of their components."""
     left, right = (
-        torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x
+        torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x.to(network.device)
         for x in (candidate.left, candidate.right)
     )
     if nonnegative.isdisjoint(candidate.edge):

@@ -198,21 +198,29 @@ class Start:
     ----------
     init
         A network; None: a random one of rank one.
+    proposals
+        Networks that the data suggests: one after the other they come before random ones.
+    num_nodes
+        Of a random one, where internal nodes must be there from the beginning.
     """
 
     init: TensorNetwork | None = None
     dtype: torch.dtype = torch.float64
     device: torch.device | str = "cpu"
+    proposals: tuple[TensorNetwork, ...] = ()
+    num_nodes: int | None = None
 
     def random(self, structure: Structure, generator: torch.Generator) -> TensorNetwork:
         """Random cores for a structure."""
         return TensorNetwork.random(structure, random_state=generator, dtype=self.dtype, device=self.device)
 
-    def first(self, dims: tuple[int, ...], generator: torch.Generator) -> TensorNetwork:
-        """The network to start from."""
+    def first(self, dims: tuple[int, ...], generator: torch.Generator, number: int = 0) -> TensorNetwork:
+        """The network to start from, the first time or once more."""
         if self.init is not None:
             return self.init.to(self.device, self.dtype)
-        return self.random(Structure.rank_one(dims), generator)
+        if number < len(self.proposals):
+            return self.proposals[number].to(self.device, self.dtype)
+        return self.random(Structure(dims, num_nodes=self.num_nodes), generator)
 
 
 class NetworkSearch(Search[P_co, N_co]):

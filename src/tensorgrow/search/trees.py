@@ -9,8 +9,9 @@ node of any degree are searched up to eight legs, nodes of degree three beyond.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import combinations
 from typing import NamedTuple
 
 import torch
@@ -43,8 +44,55 @@ def smallest_tree(bounds: CutBounds) -> tuple[int, dict[int, TreeNode], dict[int
     # Truncation errors of nested SVDs add up over the edges, at most 2 p - 3 of them.
     share = bounds.max_error / math.sqrt(2 * order - 3)
     rank = {mask: bounds.needed_rank(mask, share) for mask in range(1, everything)}
+    size, nodes = _cheapest(dims, rank, None if order <= ANY_DEGREE_UP_TO else 2)
+    return size, nodes, rank
+
+
+def expected_tree(bounds: CutBounds) -> dict[int, TreeNode] | None:
+    """The tree that is probably the smallest for a tensor of which the target is a small part.
+
+    Some slices of each leg show only the beginning of a spectrum. Ranks are taken to be squared on the whole,
+    and cubed where the part has all the rank that it can have; that of a single leg is at most its size.
+    Nodes have degree three: others are large when ranks grow. None where spectra were too expensive to
+    compute.
+    """
+    order, part = bounds.order, bounds.target.shape
+    if not bounds.is_complete:
+        return None
+    everything = (1 << order) - 1
+    rank = {}
+    for mask in range(1, everything):
+        sizes = [math.prod(part[k] for k in range(order) if (mask >> k & 1) == side) for side in (0, 1)]
+        seen = bounds.needed_rank(mask)
+        rank[mask] = seen ** (3 if seen == min(sizes) else 2)
+        if mask.bit_count() == 1:
+            rank[mask] = min(seen**2, bounds.dims[mask.bit_length() - 1])
+    return _cheapest(bounds.dims, rank, 2)[1]
+
+
+def linked_tree(distance: torch.Tensor) -> dict[int, TreeNode]:
+    """A binary tree of legs from the distances of all pairs of them: the nearest groups are joined first."""
+    nodes = {1 << k: TreeNode(k, ()) for k in range(len(distance))}
+    groups = list(nodes)
+
+    def apart(one: int, other: int) -> float:
+        legs = [[k for k in range(len(distance)) if mask >> k & 1] for mask in (one, other)]
+        return float(distance[legs[0]][:, legs[1]].mean())
+
+    while len(groups) > 1:
+        one, other = min(combinations(groups, 2), key=lambda pair: apart(*pair))
+        groups = [g for g in groups if g not in (one, other)] + [one | other]
+        nodes[one | other] = TreeNode(None, (one, other))
+    return nodes
+
+
+def _cheapest(
+    dims: tuple[int, ...], rank: dict[int, int], blocks: int | None
+) -> tuple[int, dict[int, TreeNode]]:
+    """Size and nodes of the smallest tree with these ranks; a node has at most `blocks` children."""
+    order = len(dims)
+    everything = (1 << order) - 1
     rank[everything] = 1
-    blocks = None if order <= ANY_DEGREE_UP_TO else 2
 
     @cache
     def best(mask: int) -> tuple[int, TreeNode]:
@@ -69,7 +117,7 @@ def smallest_tree(bounds: CutBounds) -> tuple[int, dict[int, TreeNode], dict[int
         mask = pending.pop()
         nodes[mask] = best(mask)[1]
         pending.extend(nodes[mask].children)
-    return size, nodes, rank
+    return size, nodes
 
 
 def _partitions(mask: int, blocks: int | None) -> Iterator[tuple[int, ...]]:
@@ -126,17 +174,23 @@ def build_tree(bounds: CutBounds, nodes: dict[int, TreeNode], rank: dict[int, in
             descend(child, basis, names, mask)
 
     descend(everything, bounds.target, list(range(order)), None)
-    ranks = {}
-    for k, (core, neighbours) in pieces.items():
-        for axis, other in enumerate(neighbours):
-            ranks[min(k, other), max(k, other)] = core.shape[axis + 1]
-    structure = Structure(bounds.dims, ranks, num_nodes=len(number))
-    cores = []
-    for k in range(len(number)):
-        core, neighbours = pieces[k]
-        axes = sorted(range(len(neighbours)), key=lambda a: neighbours[a])
-        basis = bounds.bases[k] if k < order else None
+    for k, basis in enumerate(bounds.bases):
         if basis is not None:
-            core = torch.tensordot(basis, core, dims=1)
+            core, near = pieces[k]
+            pieces[k] = torch.tensordot(basis, core, dims=1), near
+    return assemble(bounds.dims, pieces)
+
+
+def assemble(dims: tuple[int, ...], pieces: Mapping[int, tuple[torch.Tensor, list[int]]]) -> TensorNetwork:
+    """Cores, each with the neighbours that its axes after the leg lead to, as a network."""
+    ranks = {}
+    for k, (core, near) in pieces.items():
+        for axis, other in enumerate(near, 1):
+            ranks[min(k, other), max(k, other)] = core.shape[axis]
+    structure = Structure(dims, ranks, num_nodes=len(pieces))
+    cores = []
+    for k in range(len(pieces)):
+        core, near = pieces[k]
+        axes = sorted(range(len(near)), key=near.__getitem__)
         cores.append(core.permute(0, *(1 + a for a in axes)).reshape(structure.core_shape(k)).contiguous())
     return TensorNetwork(structure, cores)

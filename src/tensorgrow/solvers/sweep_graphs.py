@@ -7,6 +7,7 @@ structure that is swept several times is launched as a whole.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -30,9 +31,15 @@ class SweepGraphs:
     """Sweeps of one run, and recordings of those that were made last.
 
     A recording is of one structure on one set of data. Ridges, and cores, are copied to where it reads them.
+
+    Parameters
+    ----------
+    memory_limit
+        Bytes that the run may take at a time: recordings take what one more sweep beside them leaves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory_limit: float = math.inf) -> None:
+        self.memory_limit = memory_limit
         self.failures = 0
         self._graphs: dict[Hashable, _Graph] = {}
         self._pool: Any = None
@@ -65,7 +72,8 @@ class SweepGraphs:
         """Whether there is room for another recording, once the oldest ones have made some."""
         if self.failures >= MOST_FAILURES or not core.is_cuda:
             return False
-        most = MOST_MEMORY * torch.cuda.get_device_properties(core.device).total_memory
+        total = torch.cuda.get_device_properties(core.device).total_memory
+        most = min(MOST_MEMORY * total, self.memory_limit - size)
         while self._graphs and (
             len(self._graphs) >= MOST_GRAPHS or size + sum(g.size for g in self._graphs.values()) > most
         ):

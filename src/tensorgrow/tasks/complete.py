@@ -35,7 +35,7 @@ def complete(
     mask: Any = None,
     *,
     loss: str | EntryLoss = "squared",
-    weights: Any = None,
+    weights: Any = AUTO,
     validation: Any = AUTO,
     truth: Any = None,
     priors: Priors | None = None,
@@ -83,7 +83,10 @@ def complete(
         losses are in ``result.info``, and `predict` and `fill` give expected values.
     weights
         Weight of every entry's squared residual, or of its loss: of the shape of a dense `x`, one per listed
-        entry, or the name of a column where entries come in partitions.
+        entry, or the name of a column where entries come in partitions. "auto": all are equal, unless they
+        are counts whose errors grow with their level, as held-out entries tell; then large values weigh less
+        (``level**-power``, the power in ``result.info["noise_power"]``), as far as the squared error of
+        held-out entries does not rise measurably. None: all are equal.
     validation
         Entries to hold out: "auto", a tenth in groups such as those that are missing (single entries, whole
         fibres or slices, blocks, tails; ``result.info["gaps"]`` says which; always at random where entries
@@ -119,8 +122,8 @@ def complete(
     names
         Names of the axes; by default the index columns of a table, or as for `decompose`.
     bounds
-        As for `decompose`. By default predictions are not negative where no known value is;
-        ``(-math.inf, math.inf)`` lets them be.
+        As for `decompose`. By default predictions are not below the smallest known value where none is
+        negative; ``(-math.inf, math.inf)`` lets them be.
     edges, split_nodes, effort, init, random_state, device, dtype, memory_limit
         As for `decompose`. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR completion. With
         ``random_state=None`` the same entries are held out each time.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -19,11 +19,12 @@ from ..errors import DataError, OptionError
 from ..network import RandomState, TensorNetwork, as_generator
 from ..priors import Priors
 from ..results import Errors, Result
-from ..search import Context, Effort, GreedyOptions, GreedySearch, HeldOutSearch, Problem
-from ..structure import Edge
+from ..search import Context, Edges, Effort, GreedyOptions, GreedySearch, HeldOutSearch, Problem
+from ..solvers import SweepGraphs
 from .block_tensor import BlockTensor, fits_in_memory
 from .complete import as_observation_task
 from .entry_task import EntryTask
+from .network_data import NetworkTensor, as_network
 from .observation_task import Observed
 from .request import Bounds, Keywords, Request, pick
 from .shapes import as_members
@@ -39,7 +40,7 @@ def decompose(
     max_parameters: int | None = None,
     max_steps: int | None = None,
     max_seconds: float | None = None,
-    edges: Literal["all", "chain", "ring"] | Iterable[Edge] = "all",
+    edges: Edges = "all",
     split_nodes: bool | None = None,
     effort: Effort = "balanced",
     init: TensorNetwork | None = None,
@@ -55,7 +56,7 @@ def decompose(
     checkpoint: str | Path | None = None,
     options: GreedyOptions | None = None,
 ) -> Result:
-    """Find a small tensor network for a dense tensor.
+    """Find a small tensor network for a tensor.
 
     Parameters
     ----------
@@ -63,7 +64,9 @@ def decompose(
         The tensor: NumPy, torch, xarray, a pandas frame (as a matrix) or anything with ``__array__``, real or
         complex. It is not modified, and `Result.to_array` answers in its kind. Arrays that are not in memory
         (zarr, dask, h5py, lazy xarray, `numpy.memmap`) are read block by block where they do not fit;
-        `Blocks` says how.
+        `Blocks` says how. Or a network, for a smaller one with the same or another graph: a `TensorNetwork`,
+        the `Result` of a run, a network of quimb, or a train, ring, Tucker or CP tensor of TensorLy. Its
+        tensor is never formed.
     priors
         What is known of the axes, as for `complete`: "nonnegative" for parts that add up, for example. All
         entries are fitted as those of a completion, in memory, and nothing is held out: strengths that are
@@ -76,7 +79,8 @@ def decompose(
     max_steps, max_seconds
         Stop after so many steps, or so long.
     edges
-        Pairs of modes that may be joined: "all", "chain", "ring", or a list of pairs.
+        Pairs of modes that may be joined: "all", "chain", "ring", or a list of pairs. A `Structure` stands
+        for its graph, internal nodes included: ``edges=network.structure`` only lowers the ranks.
     split_nodes
         Whether internal nodes may be added; by default when `edges` is "all".
     effort
@@ -151,7 +155,15 @@ def _decompose_entries(x: Any, keywords: Keywords) -> Result:
 
 
 def as_tensor_data(x: Any, request: Request) -> TensorData:
-    """Take a tensor into memory, or block by block where it does not fit or the user says so."""
+    """Take a tensor into memory, or block by block where it does not fit or the user says so.
+
+    One that is given by a network stays one.
+    """
+    network = as_network(x)
+    if network is not None:
+        known = NetworkTensor(network, request)
+        known.note_axes(x)
+        return known
     x = one_variable(x)
     by_blocks = isinstance(x, Blocks) or (is_lazy(x) and not fits_in_memory(x, request))
     if by_blocks and request.tensorize is not None:
@@ -203,7 +215,10 @@ class TensorTask(NetworkTask[N]):
     def finish(self, search: N) -> Result:
         answer = search.answer
         assert answer is not None
-        return self.result(search, answer.network, Errors(self.data.error(answer.network)))
+        network = answer.network.to(self.data.probe.device)
+        moved = isinstance(search.problem, Problem) and torch.device(search.problem.objective.device).type
+        device = "cuda" if moved == "cuda" else str(self.probe.device)
+        return self.result(search, network, Errors(self.data.error(network)), device=device)
 
 
 class DecomposeTask(TensorTask[GreedySearch]):
@@ -212,16 +227,20 @@ class DecomposeTask(TensorTask[GreedySearch]):
     def search(self) -> GreedySearch:
         request, policy = self.request, self.policy
         objective, bounds = self.data.prepare(self.first)
+        memory = self.data.memory_limit
         problem = Problem(
             objective,
             request.options,
             policy,
-            Context(self.generator),
-            target=(request.limits.max_error or 0.0) * objective.norm,
+            Context(self.generator, graphs=SweepGraphs(memory)),
+            target=(request.limits.max_error or 0.0) * self.data.share * objective.norm,
             max_parameters=request.limits.max_parameters,
-            memory_limit=self.data.memory_limit,
+            memory_limit=memory,
             split_nodes=request.splits_nodes(policy),
             bounds=bounds,
+            elsewhere=request.elsewhere(torch.device(objective.device)),
         )
-        start = replace(self.start(), device=objective.device)  # a small core is computed on the CPU
+        proposals = () if request.init is not None else self.data.proposals()
+        # A small core is computed on the CPU.
+        start = replace(self.start(), device=objective.device, proposals=proposals)
         return GreedySearch(problem, request.limits, start)

@@ -22,7 +22,7 @@ from ..data.tensorization import Tensorization
 from ..losses import EntryLoss
 from ..network import TensorNetwork
 from ..objectives import HeldOut, ObservedLeastSquares, ReweightedLeastSquares
-from ..objectives.entries import entry_flops
+from ..objectives.entries import entry_flops, index_bytes
 from ..priors import smooth
 from ..results import Errors, Result
 from ..search import HeldOutSearch, Start
@@ -34,7 +34,8 @@ from .uncertainty import assess
 # Observations up to which torch computes on one thread. Products of wide rows have threads of their own; for
 # the rest, two that wait for each other gain little, and lose a lot where other programs keep the cores busy.
 FEW_ENTRIES = 100_000
-# So many values none of which is negative tell that others are not: at most 3 % are, by 19 chances of 20.
+# So many values none of which is negative tell that others are not: at most 3 % are, by 19 chances of 20. The
+# same holds of values below the smallest one.
 LEAST_POSITIVE = 100
 
 
@@ -55,11 +56,14 @@ class EntryTask(ObservationTask):
 
     def __init__(self, observed: Observed, request: Request, structure: Structure | None = None) -> None:
         super().__init__(observed, request, structure)
-        seen = as_observations(observed.x, observed.mask, observed.weights, request.dtype)
+        seen = as_observations(observed.x, observed.mask, observed.given_weights, request.dtype)
         self.loss.check(seen.values)
         request.check_modes(seen.shape)
+        count = len(seen.values)
         where, self.home = request.places(
-            seen.values, entry_flops(len(seen.values), len(seen.shape) * [request.width(seen.shape)])
+            seen.values,
+            entry_flops(count, len(seen.shape) * [request.width(seen.shape)]),
+            index_bytes(Structure.rank_one(seen.shape), count) + 4 * count * seen.values.element_size(),
         )
         for_split, self.generator = request.generators()
         self._split = split = Split.of_entries(observed.validation)
@@ -74,6 +78,8 @@ class EntryTask(ObservationTask):
         if structure is None:
             request = _with_neighbours(request, self.gaps, seen)
             self.request = request = _with_bounds(request, self.loss, seen)
+            if observed.chooses_weights and self._may_be_counts(seen):
+                self.noise_power = None
         self.shape = seen.shape
         self.note_axes(observed.x, seen.axes)
         # Fits of other losses depend on how far from the data they start, so that they always have one unit.
@@ -88,6 +94,13 @@ class EntryTask(ObservationTask):
         self.held_out = None if held_out is None else held_out.to(where)
         self.request = request.holding_out(self.num_held_out, wanted=split.holds_out)
         self.note_truth(observed.truth)
+
+    def _may_be_counts(self, seen: Observations) -> bool:
+        """Whether values are whole numbers of which none is negative: noise may grow with their level."""
+        if self.is_reweighted or seen.weights is not None or seen.values.is_complex():
+            return False
+        are_counts = (seen.values >= 0.0) & (seen.values == seen.values.round())
+        return len(seen) >= LEAST_POSITIVE and bool(are_counts.all())
 
     def in_shape(self, how: Tensorization | None, number: int = 0) -> EntryTask:
         """Return a run on the same entries as those of another tensor; the same ones are held out.
@@ -206,7 +219,7 @@ class EntryTask(ObservationTask):
             result = replace(result, uncertainty=known)
         if not self.is_reweighted:
             return result
-        predicted = answer.network.entries(self.indices)
+        predicted = answer.network.to(self.values.device).entries(self.indices)
         fitted = torch.ones_like(self.values, dtype=torch.bool) if self.held_out is None else ~self.held_out
         means = {"train_loss": self.loss(predicted[fitted], self.values[fitted])}
         if self.held_out is not None:
@@ -270,12 +283,15 @@ def _with_neighbours(request: Request, gaps: Gaps | None, seen: Observations) ->
 
 
 def _with_bounds(request: Request, loss: EntryLoss, seen: Observations) -> Request:
-    """Where nothing is said of bounds and no known value is negative, predictions are not either."""
+    """Where nothing is said of bounds and no known value is negative, predictions are not below the least.
+
+    Of entries that are missing at random, one among as many as are known is smaller still.
+    """
     if request.bounds is not None or type(loss).mean is not EntryLoss.mean or seen.values.is_complex():
         return request
     if len(seen) < LEAST_POSITIVE or bool((seen.values < 0.0).any()):
         return request
-    return replace(request, bounds=(0.0, None))
+    return replace(request, bounds=(float(seen.values.min()), None))
 
 
 def _in_digits(positions: torch.Tensor, how: Tensorization) -> torch.Tensor:

@@ -22,6 +22,7 @@ from ..network import RandomState, TensorNetwork
 from ..priors import Priors
 from ..results import PathPoint, Result
 from ..search import Context, FitProblem, FitSearch, GreedyOptions, HeldOutSearch
+from ..solvers import SweepGraphs
 from ..structure import Structure
 from .complete import as_observation_task
 from .decompose import TensorTask, as_tensor_data
@@ -69,6 +70,7 @@ def fit(
         The tensor; its shape must be ``structure.dims``. Arrays that are not in memory are read block by
         block where they do not fit, as by `decompose`. Or some of its entries: `Observations`, a sparse
         array, a dense tensor with a `mask` or with NaN for what is missing, or partitions as for `complete`.
+        Or a network, as for `decompose`.
     structure
         Graph and ranks. ``Structure.tensor_train(shape, rank)`` with a mask is TT-ALS completion, and
         ``Structure.tensor_ring`` TR-ALS.
@@ -133,7 +135,9 @@ def has_gaps(x: Any) -> bool:
         x = x.to_numpy()
     if isinstance(x, torch.Tensor):
         return not x.is_meta and bool(torch.isnan(x).any())
-    return not is_lazy(x) and isinstance(x, np.ndarray) and x.dtype.kind in "fc" and bool(np.isnan(x).any())
+    if is_lazy(x) or not isinstance(x, np.ndarray) or x.dtype.kind not in "fc" or not x.size:
+        return False
+    return bool(np.isnan(x.min()))  # NaN is the least of all numbers; no array of flags is made
 
 
 class FitTask(TensorTask[FitSearch]):
@@ -147,7 +151,8 @@ class FitTask(TensorTask[FitSearch]):
 
     def search(self) -> FitSearch:
         objectives = self.data.approximations(self.structure)
-        problem = FitProblem(self.structure, objectives, Context(self.generator), self.sweeps, self.tolerance)
+        context = Context(self.generator, graphs=SweepGraphs(self.data.memory_limit))
+        problem = FitProblem(self.structure, objectives, context, self.sweeps, self.tolerance)
         return FitSearch(problem, self.request.limits, self.start())
 
     def identity(self, search: FitSearch) -> Mapping[str, object]:

@@ -16,7 +16,7 @@ from ..network import TensorNetwork
 from ..objectives import NO_PRIORS, HeldOut, Penalties
 from ..results import Errors, Result
 from ..search import Context, Fitted, HeldOutProblem, HeldOutSearch
-from ..solvers import ALSFit, ALSSettings, als
+from ..solvers import ALSFit, ALSSettings, SweepGraphs, als
 from ..steps import Step, StopReason
 from .task import NetworkTask, deadline_of_last_fit
 
@@ -38,12 +38,15 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         After the run: the network that the held-out data has judged, before the last fit to all.
     most_per_entry
         Parameters per fitted entry at most, where data is held out.
+    noise_power
+        Power of the level that weights are the inverse of; 0: all are equal; None: held-out data chooses.
     """
 
     held_out: torch.Tensor | None = None
     begun: HeldOutSearch | None = None
     judged: TensorNetwork | None = None
     most_per_entry: float = 1.0
+    noise_power: float | None = 0.0
     draws_split = True
 
     @property
@@ -93,12 +96,14 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             objective,
             request.options,
             policy,
-            Context(self.generator),
+            Context(self.generator, graphs=SweepGraphs(memory)),
             target=(limits.max_error or 0.0) * (objective.validation_norm or objective.norm),
             max_parameters=most,
             memory_limit=memory,
             split_nodes=request.splits_nodes(policy),
             is_patient=self.structure is None,
+            elsewhere=request.elsewhere(self.probe.device),
+            power=self.noise_power,
         )
         return HeldOutSearch(problem, limits, self.start())
 
@@ -106,12 +111,14 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         begin, history, options = time.perf_counter(), self.history(search), search.problem.options
         tuned = search.tuned
         objective = self.objective(tuned.ridge, everything=True).with_penalties(tuned.penalties)
+        objective = objective.on(torch.device(tuned.device))
         answer = search.answer
         assert answer is not None
         self.judged = answer.network
         fit = None
         if self._may_refit(search, answer):
-            fit = self._refit(search, self.last_start(search, objective), objective)
+            weighed = search.weighed(objective)
+            fit = self._refit(search, self.last_start(search, weighed), weighed)
         network, is_late = (answer if fit is None else fit).network, search.context.is_out_of_time
         loss = objective.loss(network.structure, objective.to_arrays(network))
         error = loss / (objective.norm or 1.0)
@@ -145,9 +152,11 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
                 f"(there are {data.num_fitted:,} for {answer.size:,} parameters), priors of the axes, edges "
                 "that are known, or another shape may help"
             )
-        chosen = {"ridge": tuned.ridge}
+        chosen: dict[str, object] = {"ridge": tuned.ridge, "device": str(objective.device)}
         if tuned.penalties.is_open:
             chosen["prior_strength"] = tuned.penalties.strength
+        if search.state.power:
+            chosen["noise_power"] = search.state.power
         return self.result(search, network, errors, history=history, stop=stop, seconds=seconds, **chosen)
 
     def last_start(self, search: HeldOutSearch, everything: HeldOut) -> TensorNetwork:
@@ -173,9 +182,15 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
             accelerate=o.accelerate,
             momentum=search.problem.momentum(network.structure),
         )
-        deadline = deadline_of_last_fit(search)
         try:
             with interruptible():
-                return als(objective, network, settings, deadline=deadline, keep_on_interrupt=True)
+                return als(
+                    objective,
+                    network,
+                    settings,
+                    deadline=deadline_of_last_fit(search),
+                    keep_on_interrupt=True,
+                    graphs=search.context.graphs,
+                )
         except KeyboardInterrupt:  # before the first sweep was done: the network as it is
             return ALSFit(network, math.nan, (), interrupted=True)

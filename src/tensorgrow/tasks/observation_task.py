@@ -44,6 +44,15 @@ class Observed:
     truth: Any = None
     memory: Observations | None = None
 
+    @property
+    def given_weights(self) -> Any:
+        """Weights of the user; None where there are none, or held-out entries choose them."""
+        return None if self.chooses_weights else self.weights
+
+    @property
+    def chooses_weights(self) -> bool:
+        return isinstance(self.weights, str) and self.weights == AUTO
+
 
 class ObservationTask(HeldOutTask):
     """A run on some entries of a tensor.
@@ -213,7 +222,8 @@ class ObservationTask(HeldOutTask):
     def errors(self, search: HeldOutSearch, network: TensorNetwork, total: float) -> Errors:
         answer = search.answer
         assert answer is not None
-        fitted, structure = search.tuned, answer.network.structure
+        # Weights that the search chose are a means to fit well, not what errors are about.
+        fitted, structure = self.objective(search.ridge), answer.network.structure
         arrays = fitted.to_arrays(answer.network)
         train, validation = fitted.loss(structure, arrays), fitted.validation_loss(structure, arrays)
         return Errors(

@@ -47,7 +47,7 @@ class PartitionTask(ObservationTask):
         # No process sees the pattern of gaps.
         is_auto = isinstance(observed.validation, str) and observed.validation == AUTO
         validation = HELD_OUT if is_auto else observed.validation
-        columns = data.roles(observed.weights, validation if isinstance(validation, str) else None)
+        columns = data.roles(observed.given_weights, validation if isinstance(validation, str) else None)
         columns = find_labels(data, columns)
         self.home = choose_device("cpu" if request.device is None else request.device, torch.empty(0))
         # Choosing what is held out takes nothing from the generator: partitions do not know of each other.

@@ -24,10 +24,10 @@ from ..data.devices import (
 )
 from ..data.tensorization import Shape, Tensorization, plan
 from ..data.tensorization.digits import LONG_AXIS
-from ..errors import MemoryLimitError, check_bounds, check_kind, warn
+from ..errors import check_bounds, check_kind, warn
 from ..network import RandomState, TensorNetwork, as_generator
 from ..priors import Priors
-from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener
+from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener, Place
 from ..solvers import TrainingOptions
 
 Bounds = tuple[float | None, float | None]
@@ -243,28 +243,39 @@ class Request:
         size = self.limits.max_parameters
         return TYPICAL_WIDTH if size is None else max(TYPICAL_WIDTH, size / sum(shape))
 
-    def places(self, data: torch.Tensor, flops: float) -> tuple[torch.device, torch.device]:
+    def places(
+        self, data: torch.Tensor, flops: float, needed: int | None = None
+    ) -> tuple[torch.device, torch.device]:
         """Choose where to compute, and where the result goes: with "auto", back to the data.
 
-        Data that a GPU has no room for stays where it is, with a warning, or is refused where the user asks
-        for the GPU.
+        Data that a GPU has no room for stays where it is, with a warning.
+
+        Parameters
+        ----------
+        flops
+            Of one sweep.
+        needed
+            Bytes that a small network takes there at least; by default a few copies of the data.
         """
         where = choose_device(self.device, data, flops)
-        needed = COPIES * data.numel() * data.element_size()
+        needed = COPIES * data.numel() * data.element_size() if needed is None else needed
         if where.type == "cuda" and data.device != where and needed > SMALL_BYTES:
             free = memory_for(where, self.memory_limit)
-            if needed > free and self.device == "auto":
+            if needed > free:
                 warn(
                     f"the run needs about {gigabytes(needed)} of the memory of the GPU, which has "
                     f"{gigabytes(free)} free: it uses the CPU"
+                    + ("" if data.ndim < 2 else ". tg.Blocks(x) computes there with a part at a time")
                 )
                 where = data.device
-            elif needed > free:
-                raise MemoryLimitError(
-                    f"computing on {where} needs about {gigabytes(needed)}, but {gigabytes(free)} are free. "
-                    "Use device='cpu', or tg.Blocks(x) to compute with a part of the tensor at a time"
-                )
         return where, data.device if self.device == "auto" else where
+
+    def elsewhere(self, where: torch.device) -> Place | None:
+        """Where a run goes on once it is costly: with "auto", on a GPU that it has not begun on."""
+        if self.device != "auto" or where.type != "cpu" or not torch.cuda.is_available():
+            return None
+        device = torch.device("cuda")
+        return Place(device, memory_for(device, self.memory_limit))
 
     def holding_out(self, held_out: int, *, wanted: bool) -> Request:
         """Return the request for so much held-out data: that, or a limit, must say when to stop.

@@ -162,7 +162,13 @@ class NetworkTask(Task[N, Result]):
         if self.structure is not None:
             return self.structure
         init = self.request.init
-        return Structure.rank_one(self.shape) if init is None else init.structure
+        return Structure(self.shape, num_nodes=self.num_nodes) if init is None else init.structure
+
+    @property
+    def num_nodes(self) -> int | None:
+        """Nodes to start with, where the user gives a graph to keep; None: one per leg."""
+        edges = self.request.edges
+        return edges.num_nodes if isinstance(edges, Structure) else None
 
     @abstractmethod
     def fingerprint(self) -> Mapping[str, object]:
@@ -220,7 +226,7 @@ class NetworkTask(Task[N, Result]):
         """Return what the search starts from, in the units it computes in."""
         init = self.request.init
         init = None if init is None else init.times_power(-self.exponent)
-        return Start(init, self.probe.dtype, self.probe.device)
+        return Start(init, self.probe.dtype, self.probe.device, num_nodes=self.num_nodes)
 
     def identity(self, search: N) -> Mapping[str, object]:
         request, policy = self.request, self.policy

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import wide_dtype
-from ..data.arrays import as_target, scale_out
+from ..data.arrays import as_target, exponent_for, largest, times_power
 from ..data.axes import Axes, Container, container_of
 from ..data.blocks import ArraySource, Form, ThreadReducer
-from ..data.devices import check_memory, dense_flops, is_worth_gpu, one_thread
+from ..data.devices import SMALL_BYTES, check_memory, dense_flops, is_worth_gpu, one_thread
 from ..data.fingerprint import fingerprint_tensor
 from ..data.tensorization import DEFAULT_ERROR, Tensorization, tensorize
 from ..network import TensorNetwork
@@ -86,6 +86,15 @@ class TensorData(ABC):
     def prepare(self, first: Structure) -> tuple[LeastSquares, CutBounds | None]:
         """Return what a search minimises, and bounds on the ranks; refuse what needs too much memory."""
 
+    @property
+    def share(self) -> float:
+        """Share of the error target that is left to the search; what it works on may lack the rest."""
+        return 1.0
+
+    def proposals(self) -> tuple[TensorNetwork, ...]:
+        """Return networks that the data itself suggests to start from."""
+        return ()
+
     @abstractmethod
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
         """Return what a fit of one structure minimises, and what each leaves out; see `FitProblem`."""
@@ -148,7 +157,9 @@ class DenseTensor(TensorData):
             error = request.limits.max_error or DEFAULT_ERROR
             data, self.how = tensorize(data, request.tensorize, max_error=error)
         where, self.home = request.places(data, dense_flops(data.numel(), request.width(data.shape)))
-        self.target, self._exponent = scale_out(data.to(where))
+        self._largest = largest(data)
+        self._exponent = exponent_for(self._largest)
+        self.target = times_power(data.to(where), -self._exponent)
         self.shape = tuple(self.target.shape)
         self.note_axes(x)
         is_users = isinstance(x, torch.Tensor | np.ndarray) and self.target.data_ptr() == _pointer(x)
@@ -164,7 +175,7 @@ class DenseTensor(TensorData):
 
     @property
     def is_zero(self) -> bool:
-        return not bool(self.target.any())
+        return not self._largest
 
     @cached_property
     def objective(self) -> DenseLeastSquares:
@@ -203,8 +214,11 @@ class DenseTensor(TensorData):
         return self.target.device.type == "cpu" and (self.request.limits.max_error or 0.0) >= SINGLE_ERROR
 
     def approximations(self, structure: Structure) -> tuple[tuple[LeastSquares, float], ...]:
-        what = f"fitting {structure.num_parameters:,} parameters"
-        check_memory(self.objective.memory_needed(structure), self.memory_limit, what)
+        needed = self.objective.memory_needed(structure)
+        if (
+            needed > SMALL_BYTES or self.request.memory_limit is not None
+        ):  # else not worth a look at the system
+            check_memory(needed, self.memory_limit, f"fitting {structure.num_parameters:,} parameters")
         return ((self.objective, 0.0),)
 
     @property
@@ -220,7 +234,7 @@ class DenseTensor(TensorData):
         if target.numel() > WHOLE_ENTRIES:
             return self._error_by_blocks(network)
         target = target.to(dtype)
-        objective = DenseLeastSquares(target, use_numpy=False)
+        objective = self.objective if target is self.target else DenseLeastSquares(target)
         return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm
 
     def _error_by_blocks(self, network: TensorNetwork) -> float:

@@ -160,10 +160,11 @@ class NewData:
 
     @property
     def bounds(self) -> Bounds | None:
-        """Those of the result; "not negative", which may be no more than a guess, unless new data is."""
+        """Those of the result; a least value, which may be no more than a guess, unless new data is below."""
         bounds = self.result.info.get("bounds")
-        is_wrong = bounds == [0.0, None] and bool((self.entries.values < 0.0).any())
-        return None if is_wrong else bounds
+        if bounds is None or bounds[0] is None or bounds[1] is not None:
+            return bounds
+        return None if bool((self.entries.values < bounds[0]).any()) else bounds
 
     def _count_old(self, entries: Observations, matches: tuple[AxisMatch, ...]) -> int:
         """Entries in slices that were known before."""
@@ -198,6 +199,7 @@ class NewData:
             other.renewed = renewed
             options = options.replace(least_sweeps=max(WARM_SWEEPS, options.least_sweeps))
         other.request = replace(task.request, init=network, options=options)
+        other.noise_power = member.info.get("noise_power", 0.0)
         other.structure = None if may_grow else network.structure
         return other
 

@@ -148,3 +148,25 @@ def test_the_live_line_shows_size_score_and_growth(monkeypatch):
     last = result.history[-1]
     assert said[-1].startswith(f"step 2: {last.num_parameters:,} parameters, best ")
     assert said[-1].endswith(f"held-out error {last.validation_error:.4g}, grow 0-2 of 0")
+
+
+def test_nodes_are_split_where_that_saves_parameters():
+    """A node that joins its neighbours by less than its ranks allow becomes two; growth goes on with them."""
+    dims = {"in_dims": (2, 2, 2, 2), "out_dims": (2, 2, 2, 2)}
+    layer = tg.nn.TNLinear(16, 16, random_state=0, **dims)
+    structure = tg.Structure(layer.layout.dims, {(0, 3): 6, (1, 3): 6, (2, 3): 6})
+    layer.network = tg.TensorNetwork.random(structure, random_state=0)
+    with torch.no_grad():  # the fourth core: of rank two between two of its edges and the rest
+        core = layer.cores[3]
+        core.copy_((torch.randn(24, 2) @ torch.randn(2, 36)).reshape(core.shape))
+    data = (torch.randn(40, 16), torch.randint(16, (40,)))
+    options = tg.GreedyOptions(split_while_growing=True, split_threshold=0.01)
+    training = tg.TrainingOptions(epochs=1, candidate_epochs=1, learning_rate=1e-5)
+    result = tg.nn.grow(
+        nn.Sequential(layer), data, data, max_steps=1, training=training, options=options, random_state=0
+    )
+    first, second = (step.structures["0"] for step in result.history)
+    assert first.num_nodes == 4 and second.num_nodes == 5
+    assert result.history[1].num_parameters < result.history[0].num_parameters
+    again = tg.nn.grow(nn.Sequential(layer), data, data, max_steps=1, training=training, random_state=0)
+    assert again.history[1].structures["0"].num_nodes == 4

@@ -148,6 +148,27 @@ class RowSource:
         array = part.matrices(self.shared, self.free[k]).reshape(len(part.array), *sizes)
         return RowSource(self.entries, (RowTensor(part.rows, edges, array),))
 
+    def squares(self) -> RowSource:
+        """The squared absolute values of this environment, of two parts, in double precision.
+
+        The square of a sum over the bonds between them is a sum over pairs of these bonds.
+        """
+        pairs = []
+        for part, free in zip(self.parts, self.free):
+            wide = part.matrices(self.shared, free)
+            wide = wide.to(torch.complex128 if wide.is_complex() else torch.float64)
+            both = wide[:, :, None] * wide[:, None].conj()
+            pairs.append(both.reshape(len(both), -1, both.shape[-1]))
+        if self.dtype.is_complex:  # half of the pairs are conjugates of the others
+            first, second = (torch.view_as_real(p) for p in pairs)
+            pairs = [torch.cat([first[..., 0], -first[..., 1]], 1), torch.cat(list(second.unbind(-1)), 1)]
+        bond = (-1, -1)
+        tensors = []
+        for part, free, both in zip(self.parts, self.free, pairs):
+            sizes = [part.size([e]) for e in free]
+            tensors.append(RowTensor(part.rows, (bond, *free), both.reshape(*both.shape[:2], *sizes)))
+        return RowSource(self.entries, tuple(tensors))
+
     def rows(self, entries: torch.Tensor) -> torch.Tensor:
         """Environment of some entries, ``(len(entries), width)``."""
         count = len(entries)

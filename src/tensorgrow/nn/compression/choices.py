@@ -90,7 +90,9 @@ def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: f
     end = now + share * (context.deadline - now)
     wish.tell(f"{weight.shape[1]} to {weight.shape[0]}, truncated SVDs")
     most = min(wish.max_parameters, weight.numel() - 1)
-    choices = [Choice("dense", weight.numel(), 0.0), *_low_rank(metric, most)]
+    rows, columns = weight.shape
+    alone = "" if layouts else f"sizes {columns} and {rows} have no digits to make a network of"
+    choices = [Choice("dense", weight.numel(), 0.0, note=alone), *_low_rank(metric, most)]
     searches = [(layout, scaling) for layout in layouts for scaling in _scalings(metric, layout)]
     for n, (layout, scaling) in enumerate(searches):
         left = min(end, context.deadline) - time.perf_counter()

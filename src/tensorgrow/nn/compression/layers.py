@@ -96,7 +96,7 @@ def _named_layers(model: nn.Module, names: Sequence[str]) -> dict[str, nn.Module
     modules = dict(model.named_modules(remove_duplicate=False))
     unknown = [n for n in names if n not in modules or kind_of(modules[n]) is None]
     if unknown:
-        what = {n: type(modules[n]).__name__ if n in modules else "not in the model" for n in unknown}
+        what = {n: _describe(modules.get(n)) for n in unknown}
         known = [n for n, m in model.named_modules() if kind_of(m) is not None]
         raise OptionError(
             f"layers={unknown} are not {dense_names()} layers of the model ({what}); it has {known}"
@@ -117,6 +117,13 @@ def merge_tied(
         merged.setdefault(id(layer.weight), tables.get(id(layer.weight), (name, layer)))
     picked = dict(merged.values())
     return picked, {n: found for n, m in picked.items() if (found := sharers(model, m))}
+
+
+def _describe(module: nn.Module | None) -> str:
+    if module is None:
+        return "not in the model"
+    kind = type(module)
+    return f"a quantised {kind.__name__}" if "quantiz" in kind.__module__ else f"a {kind.__name__}"
 
 
 def _why_left(module: nn.Module, min_size: int, uses: Mapping[int, int]) -> str:

@@ -21,9 +21,6 @@ from ..modules import recorded_calls, switch_mode
 from .candidates import Candidate, GrowProblem
 from .trainer import Trainer, fix_seed
 
-# Batches that the gradient is the mean over: which edge is best is plain long before the gradient is exact.
-GRADIENT_BATCHES = 16
-
 
 def gradient_candidates(
     problem: GrowProblem, edges: Iterable[tuple[str, Edge]], seed: int, room: float
@@ -64,7 +61,8 @@ def weight_gradients(trainer: Trainer, layers: Mapping[str, TNLayer], seed: int)
         switch_mode(trainer.model, training=False),
         recorded_calls(layers) as calls,
     ):
-        for batch in islice(trainer.training.shuffle(generator), GRADIENT_BATCHES):
+        # Some batches are enough: which edge is best is plain long before the gradient is exact.
+        for batch in islice(trainer.training.shuffle(generator), 16):
             calls.clear()
             loss = trainer.batch_loss(batch)
             for call, grad in zip(calls, torch.autograd.grad(loss, [c.output for c in calls])):
@@ -97,7 +95,7 @@ def _candidates(
     target = gradient.reshape([structure.leg_dim(k) for k in range(structure.num_nodes)])
     plan = pair_gradient_plan(structure, tuple(ranks), False)
     out = []
-    for environment in plan.run(target, list(cores)):
+    for environment in plan.run([target], cores):
         edge = environment.edge
         matrix = torch.as_tensor(environment.gradient).cpu()
         u, s, vh = torch.linalg.svd(matrix, full_matrices=False)

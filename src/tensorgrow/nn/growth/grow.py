@@ -125,6 +125,8 @@ def grow(
     options
         `edge_score`, `slice_noise` and `patience` in place of the three keywords above, `rank_increment`,
         `max_degree` and `transfer` (off: layers start from random cores after every growth, for ablations).
+        `split_while_growing`: before each growth, nodes are split into two where that saves parameters and
+        changes the weight by at most `split_threshold` of its norm; `max_internal_nodes` as everywhere.
 
     Returns
     -------
@@ -204,6 +206,12 @@ class GrowTask(Task[GrowSearch, GrowResult]):
             "max_degree": options.max_degree,
             "transfer": options.transfer,
             **({"candidates": f"gradient, {problem.edges_per_step}"} if by_gradient else {}),
+            # A file from before layers could be split has none of these.
+            **(
+                {"split_threshold": options.split_threshold, "internal": options.max_internal_nodes}
+                if options.split_while_growing
+                else {}
+            ),
         }
 
     def finish(self, search: GrowSearch) -> GrowResult:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from ...algebra.spectra import propose_splits
 from ...search import Context, Limits, Search, SearchState
 from ...search.state import Json
 from ...solvers import TrainingOptions, grow_state
@@ -35,7 +36,10 @@ class GrowState(SearchState):
 class GrowSearch(Search[GrowProblem, GrowState]):
     """A model that grows: one training, then one growth after the other; see `Search`."""
 
-    uses = frozenset({"edge_score", "slice_noise", "patience", "rank_increment", "max_degree", "transfer"})
+    uses = frozenset(
+        {"edge_score", "slice_noise", "patience", "rank_increment", "max_degree", "transfer"}
+        | {"split_while_growing", "split_threshold", "max_internal_nodes"}
+    )
 
     def __init__(self, problem: GrowProblem, limits: Limits, generator: torch.Generator) -> None:
         super().__init__(problem, limits, GrowState(), Context(generator))
@@ -96,6 +100,8 @@ class GrowSearch(Search[GrowProblem, GrowState]):
     def _grow(self) -> None:
         self._load_model()
         problem, state, generator = self.problem, self.state, self.context.generator
+        if problem.options.split_while_growing:
+            self._split_nodes()
         edges = list(problem.growable(self._room))
         if not edges:
             has_edges = any(True for _ in problem.growable(math.inf))
@@ -121,6 +127,29 @@ class GrowSearch(Search[GrowProblem, GrowState]):
             for grown in problem.layers.values():
                 grown.reset_parameters(generator)
         self._train("grow", chosen[0].layer, chosen[0].edge)
+
+    def _split_nodes(self) -> None:
+        """Split nodes of layers where that saves parameters and hardly changes the weight; then grow on."""
+        options = self.problem.options
+        for name, layer in self.problem.layers.items():
+            while layer.structure.num_nodes < 2 * layer.structure.order + options.max_internal_nodes:
+                network = layer.network.to(dtype=torch.float64)
+                found = [
+                    split
+                    for node in range(layer.structure.num_nodes)
+                    for split in propose_splits(
+                        layer.structure, network.cores, node, threshold=options.split_threshold
+                    )
+                ]
+                if not found:
+                    break
+                best = max(found, key=lambda s: s.saved)
+                self._is_model_current = False
+                layer.network = network.split_node(best.node, best.axes, rank=best.rank)
+                prefix = f"{name}.cores." if name else "cores."
+                # The optimiser remembers cores that are no more.
+                for core in [n for n in self.state.memory if n.startswith(prefix)]:
+                    del self.state.memory[core]
 
     def _raise_rank(self, candidate: Candidate) -> None:
         problem, options, generator = self.problem, self.problem.options, self.context.generator

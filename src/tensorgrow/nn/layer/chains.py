@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -73,7 +72,7 @@ def run_chain(
     h = x
     if chain.before is not None:
         # Groups and channels that pass go with the batch: all are treated alike, and nothing is copied.
-        h = h.reshape(batch * groups, -1, *h.shape[2:])
+        h = h.reshape(batch * groups, h.shape[1] // groups, *h.shape[2:])
         h = convolve(h, run(chain.before, first).reshape(chain.passing * chain.inner, -1, *ones))
     kernel = run(chain.kernel, middle).reshape(chain.outer, chain.inner, *kernel_size)
     if chain.after is None:
@@ -111,7 +110,7 @@ def chains(layout: Layout, structure: Structure, form: Form) -> list[Chain]:
             shapes.append((ins, kernel, outs))
         shapes.append((ins, [*kernel, *rest], []))
     found = []
-    for shape in shapes:
+    for shape in (s for s in shapes if s[1]):  # a kernel of one position, and one channel: nothing to chain
         for places in _places(len(free), shape):
             parts = [list(part) for part in shape]
             for node, place in zip(free, places):
@@ -132,12 +131,7 @@ def _places(count: int, parts: Sequence[Sequence[int]]) -> Iterator[tuple[int, .
 def _chain(table: LegTable, layout: Layout, form: Form, nodes: tuple[Nodes, Nodes, Nodes]) -> Chain:
     first, middle, last = ({x for n in part for x in table.cores[n]} for part in nodes)
 
-    def large(legs: Iterable[int]) -> tuple[int, ...]:
-        return tuple(x for x in legs if table.sizes[x] > 1)
-
-    def size(legs: Sequence[int]) -> int:
-        return math.prod(table.sizes[x] for x in legs)
-
+    large, size = table.large, table.size
     passing, inner = large(sorted(first & last)), large(sorted(first & middle))
     outer = large(sorted(middle & last)) if nodes[2] else large(table.outputs)
     channels, outputs = layout.in_features // form.volume, layout.out_features

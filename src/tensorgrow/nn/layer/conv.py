@@ -165,7 +165,7 @@ class TNConv(TNLayer):
         return self.matrix.reshape(self.out_channels, -1, *self.kernel_size)
 
     def to_dense(self) -> Conv:
-        weight = self.weight.detach()
+        weight = self.weight.detach().to(self.cores[0].dtype)
         options: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
         for name in ("stride", "padding", "dilation", "groups", "padding_mode"):
             options[name] = getattr(self, name)

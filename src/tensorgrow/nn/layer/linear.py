@@ -167,7 +167,7 @@ class TNLinear(TNLayer):
 
     def to_linear(self) -> nn.Linear:
         """A dense layer with the same function, for inference where memory does not matter."""
-        weight = self.weight.detach()
+        weight = self.weight.detach().to(self.cores[0].dtype)
         linear = nn.Linear(
             self.in_features,
             self.out_features,

@@ -7,7 +7,7 @@ and `torch.compile` sees constants.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ...contraction.cache import cached
@@ -88,11 +88,19 @@ class LegTable:
         if layout.paired:
             digits = list(zip(self.outputs, self.inputs))
         digits += [()] * (structure.num_nodes - structure.order)  # internal nodes have edges only
-        self.digits = digits
+        self.digits: Sequence[Legs] = digits
         self.cores = [
             (*own, *(edges[min(node, j), max(node, j)] for j in structure.neighbours[node]))
             for node, own in enumerate(digits)
         ]
+
+    def size(self, legs: Iterable[int]) -> int:
+        """Entries of a tensor with these legs."""
+        return math.prod(self.sizes[x] for x in legs)
+
+    def large(self, legs: Iterable[int]) -> Legs:
+        """Those of more than one entry, which alone need an axis."""
+        return tuple(x for x in legs if self.sizes[x] > 1)
 
 
 def plan_along(
@@ -116,7 +124,7 @@ def plan_along(
         products.append(product)
         work.append(done)
         pool.append(out)
-    order = _order(pool[-1], want)
+    order = order_of(pool[-1], want)
     if order is not None:
         work.append(_copy(pool[-1], order, 1, sizes))
     return Plan(tuple(_shape(o, sizes) for o in operands), tuple(products), order, shape, tuple(work))
@@ -124,7 +132,7 @@ def plan_along(
 
 def part_plan(table: LegTable, nodes: Sequence[int], want: Legs, shape: tuple[int, ...]) -> Plan:
     """What some of the cores are together, as a tensor of this shape; digits of size one need no leg."""
-    operands = [tuple(x for x in table.cores[node] if table.sizes[x] > 1) for node in nodes]
+    operands = [table.large(table.cores[node]) for node in nodes]
     path = find_path(operands, want, table.sizes.__getitem__)
     return plan_along(operands, path, table.sizes, want, shape)
 
@@ -160,7 +168,7 @@ def _multiply(
         free_a, free_b = (sorted(part, key=want.index) for part in (free_a, free_b))
         in_place = False
     if not in_place:
-        order_a, order_b = _order(la, (*free_a, *shared)), _order(lb, (*shared, *free_b))
+        order_a, order_b = order_of(la, (*free_a, *shared)), order_of(lb, (*shared, *free_b))
         out = (*free_a, *free_b)
         product = Product(a, b, order_a, (-1 if rows else m, k), order_b, (k, n), _shape(out, sizes))
         work = work.copying(_copy(lb, order_b, len(shared), sizes))
@@ -169,10 +177,10 @@ def _multiply(
     out = (*before, *free_b, *after)
     shape, length = _shape(out, sizes), -1 if rows else pre
     if post == 1:
-        order = _order(lb, (*shared, *free_b))
+        order = order_of(lb, (*shared, *free_b))
         product = Product(a, b, None, (length, k), order, (k, n), shape)
         return product, work.copying(_copy(lb, order, len(shared), sizes)), out
-    order = _order(lb, (*free_b, *shared))
+    order = order_of(lb, (*free_b, *shared))
     is_stack = length != 1
     product = Product(
         b, a, order, (n, k), None, (length, k, post) if is_stack else (k, post), shape, is_stack
@@ -210,7 +218,7 @@ def _copy(legs: Legs, order: tuple[int, ...] | None, left: int, sizes: dict[int,
     return Work(copied=counts, tiles=(counts[0] / tile, counts[1] / tile))
 
 
-def _order(have: Legs, want: Legs) -> tuple[int, ...] | None:
+def order_of(have: Legs, want: Legs) -> tuple[int, ...] | None:
     return None if have == want else tuple(have.index(x) for x in want)
 
 

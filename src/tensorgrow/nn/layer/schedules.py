@@ -20,10 +20,10 @@ Schedule = tuple[tuple[int, Way | None], ...]
 
 def pick(schedule: Schedule, rows: int) -> Way | None:
     """The way for a number of rows. Comparisons only, so that a compiler can guard on ranges of rows."""
-    for limit, way in schedule:
+    for limit, way in schedule[:-1]:
         if rows <= limit:
             return way
-    return None
+    return schedule[-1][1]
 
 
 @cached

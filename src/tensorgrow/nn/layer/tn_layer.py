@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypedDict
 
@@ -22,6 +22,9 @@ from .layout import Layout, check_cores, decode, encode
 from .plans import dense_plan
 from .products import Plan, run
 from .schedules import Schedule, pick, schedule
+
+# Torch has it from version 2.7 on; before, programs are exported for the size of their example.
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 _NO_WEIGHT = (
     "the weight of a {} cannot be {}: it is computed from the cores, and is no parameter of its own. "
@@ -266,7 +269,8 @@ class TNLayer(nn.Module):
 
     def way_for(self, rows: int, *, gradients: bool = False) -> Way | None:
         """How that many rows go through the cores; None where the dense weight is rebuilt."""
-        return pick(self._schedules[gradients], rows)
+        # An exported program goes one way for inputs of all sizes: that for a few hundred rows.
+        return pick(self._schedules[gradients], 256 if _is_exporting() else rows)
 
     def _repr_network(self) -> str:
         ranks = ", ".join(f"{i}-{j}: {r}" for (i, j), r in self._structure.ranks.items()) or "one"

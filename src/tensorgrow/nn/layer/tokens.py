@@ -182,7 +182,7 @@ class TNEmbedding(TNLayer):
 
     def to_embedding(self) -> nn.Embedding:
         """A dense layer with the same function, for inference where memory does not matter."""
-        weight = self.weight.detach()
+        weight = self.weight.detach().to(self.cores[0].dtype)
         dense = nn.Embedding(
             self.num_embeddings,
             self.embedding_dim,

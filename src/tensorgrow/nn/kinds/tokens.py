@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ..layer.embedding import EmbeddingApplication, TNEmbedding, embedding_layout, embedding_refusal
 from ..layer.layout import Layout, padded_digits
+from ..layer.tokens import EmbeddingApplication, TNEmbedding, embedding_layout, embedding_refusal
 from .kind import ROWS, Kind, useful
 from .statistics import Counts, Inputs
 

@@ -1,0 +1,167 @@
+"""Numbers in README and docs come from the JSON of the benchmarks: ``make pages`` fills them in.
+
+A number stands between two comments, of which the first says where it comes from:
+
+    <!--= completion | einstein/*/seed* | mean test_error | .2% -->9.02%<!--/-->
+
+File of the results, pattern of keys, function and field, format. The function (`mean`, `median`, `min`,
+`max`, `sum`, `share` of true values) may be left out where one row matches; `count` alone counts rows. The
+field may be a path with dots. A key `summary` stands for what the benchmark's report sums up. A table of a
+report:
+
+    <!--= table density | Published data -->
+    ...
+    <!--/-->
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tensorgrow.data.atomic_file import replacing
+from tensorgrow.experiments.harness import Results, Row
+
+from . import ROOT
+from .registry import RESULTS, commit_exists, find_benchmark, results_file
+
+__all__ = ["PageError", "fill", "pages", "unknown_commits"]
+
+MARK = re.compile(r"(<!--=\s*(.*?)\s*-->)(.*?)(<!--/-->)", re.DOTALL)
+FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "min": min,
+    "max": max,
+    "sum": sum,
+    "share": statistics.fmean,
+}
+
+
+class PageError(ValueError):
+    """A page asks for a number that the results do not have."""
+
+
+def pages() -> list[Path]:
+    """The pages that people read."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def fill(text: str) -> str:
+    """A page with its numbers as the results have them."""
+    return MARK.sub(lambda found: f"{found[1]}{_answer(found[2])}{found[4]}", text)
+
+
+def _answer(question: str) -> str:
+    words = [word.strip() for word in question.split("|")]
+    if words[0].startswith("table "):
+        return _table(words[0].removeprefix("table ").strip(), "|".join(words[1:]))
+    if len(words) != 4:
+        raise PageError(f"{question!r} is not: file | keys | function field | format")
+    name, keys, field, form = words
+    return format(_number(name, keys, field), form)
+
+
+def _number(name: str, keys: str, field: str) -> Any:
+    document = _read(name)
+    if keys == "summary":
+        return _follow(document["summary"], field, f"the summary of {name}")
+    rows = {k: r for k, r in document["cases"].items() if fnmatchcase(k, keys) and not _is_missing(r)}
+    function, _, path = field.rpartition(" ")
+    if path == "count":
+        return len(rows)
+    if not rows:
+        raise PageError(f"{name} has no row {keys!r}")
+    values = [_follow(row, path, f"{name}: {key}") for key, row in rows.items()]
+    if function:
+        return FUNCTIONS[function](values)
+    if len(values) > 1:
+        raise PageError(f"{name} has {len(values)} rows {keys!r}: say which function of {path} is meant")
+    return values[0]
+
+
+def _is_missing(row: Row) -> bool:
+    return "failed" in row or "skipped" in row
+
+
+def _follow(value: Any, path: str, what: str) -> Any:
+    """What a path with dots leads to; lists take numbers."""
+    for step in path.split("."):
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise PageError(f"{what} has no {path!r}") from None
+    return value
+
+
+@cache
+def _read(name: str) -> Row:
+    path = results_file(name)
+    if not path.exists():
+        raise PageError(f"there are no results of {name!r}")
+    document: Row = json.loads(path.read_text(encoding="utf-8"))
+    return document
+
+
+@cache
+def _report_parts(name: str) -> tuple[str, ...]:
+    return tuple(find_benchmark(name).report(Results(results_file(name))).parts)
+
+
+def _table(name: str, title: str) -> str:
+    """The table of that title in a benchmark's report, without the title."""
+    head = f"**{title}**\n\n"
+    found = [part.removeprefix(head) for part in _report_parts(name) if part.startswith(head)]
+    if not found:
+        raise PageError(f"the report of {name} has no table {title!r}")
+    return f"\n{found[0]}"
+
+
+def unknown_commits() -> dict[str, list[str]]:
+    """Commits that rows name and the repository does not have, by file of the results."""
+    unknown = {}
+    for path in sorted(RESULTS.rglob("*.json")):
+        places = json.loads(path.read_text(encoding="utf-8"))["environments"]
+        names = {place["commit"] for place in places if place.get("commit")}
+        if missing := sorted(n for n in names if not commit_exists(n)):
+            unknown[path.name] = missing
+    return unknown
+
+
+def main(argv: Sequence[str]) -> int:
+    """Fill in the pages, or say which are not what the results are."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pages",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing; fail where a number differs")
+    check = parser.parse_args(argv).check
+    changed = []
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        try:
+            filled = fill(text)
+        except PageError as error:
+            print(f"{path.name}: {error}", file=sys.stderr)
+            return 2
+        if filled != text:
+            changed.append(path.name)
+            if not check:
+                with replacing(path) as temporary:
+                    temporary.write_text(filled, encoding="utf-8")
+    if changed:
+        print(f"{'not as the results are' if check else 'filled in'}: {', '.join(changed)}")
+    return int(check and bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,235 @@
+"""What every layer with a network as weight must do, whatever its kind."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import tensorgrow as tg
+from tensorgrow.nn import TNConv1d, TNConv2d, TNConv3d, TNEmbedding, TNLayer, TNLinear, tn_layers
+from tests import oracles
+from tests.oracles import assert_close
+
+# A layer of rank one, and an input with that many rows, for every kind.
+KINDS: dict[str, tuple[Callable[..., TNLayer], Callable[[int], torch.Tensor]]] = {
+    "linear": (lambda **o: TNLinear(16, 8, in_dims=(4, 4), out_dims=(4, 2), **o), lambda n: _numbers(n, 16)),
+    "conv1d": (
+        lambda **o: TNConv1d(8, 12, 3, in_dims=(4, 2), out_dims=(4, 3), padding="same", **o),
+        lambda n: _numbers(n, 8, 9),
+    ),
+    "conv2d": (
+        lambda **o: TNConv2d(8, 12, 3, in_dims=(2, 2), out_dims=(4, 3), stride=2, groups=2, **o),
+        lambda n: _numbers(n, 8, 7, 6),
+    ),
+    "conv2d, reflected": (
+        lambda **o: TNConv2d(
+            6, 4, (3, 1), in_dims=(6,), out_dims=(4,), padding=(1, 0), padding_mode="reflect", **o
+        ),
+        lambda n: _numbers(n, 6, 5, 5),
+    ),
+    "conv3d": (
+        lambda **o: TNConv3d(4, 6, 2, in_dims=(4,), out_dims=(6,), dilation=2, bias=False, **o),
+        lambda n: _numbers(n, 4, 5, 4, 4),
+    ),
+    "embedding": (
+        lambda **o: TNEmbedding(23, 6, 2, in_dims=(2, 4, 3), out_dims=(3, 2), **o),
+        lambda n: torch.arange(5 * n).reshape(n, 5) % 23,
+    ),
+}
+
+
+def _numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def layer_of(kind: str, rank: int = 2, **options) -> TNLayer:
+    layer = KINDS[kind][0](random_state=0, **options)
+    structure = tg.Structure.complete(layer.layout.dims, rank)
+    like = layer.cores[0]
+    layer.network = tg.TensorNetwork.random(structure, random_state=1, dtype=like.dtype)
+    return layer
+
+
+def input_of(kind: str, rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    x = KINDS[kind][1](rows)
+    return x.to(dtype) if x.is_floating_point() else x
+
+
+def ways_of(layer: TNLayer) -> list[object]:
+    """All ways through the cores, and rebuilding."""
+    return [*layer.application.ways(layer.layout, layer.structure, "cpu", 8), None]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    return request.param
+
+
+def test_every_way_is_the_dense_layer_with_the_weight_by_einsum(kind):
+    layer, x = layer_of(kind, dtype=torch.float64), input_of(kind, 3, torch.float64)
+    dense = layer.to_dense()
+    tensor = torch.from_numpy(oracles.dense(layer.structure, layer.cores))
+    matrix = layer.layout.to_matrix(tensor)[:, : layer.columns]
+    weight = matrix.T if kind == "embedding" else matrix.reshape(dense.weight.shape)
+    if kind == "embedding":
+        weight = weight.index_fill(0, torch.tensor([2]), 0.0)  # padding_idx
+    assert_close(layer.weight, weight, 1e-12)
+    with torch.no_grad():
+        dense.weight.copy_(weight)
+    arriving = torch.randn_like(dense(x))
+    expected = torch.autograd.grad(dense(x), dense.weight, arriving)[0]
+    ways = ways_of(layer)
+    assert len(ways) > 1
+    for way in ways:
+        layer._schedules = (((1 << 62, way),),) * 2
+        given = x.clone().requires_grad_(x.is_floating_point())
+        out = layer(given)
+        assert_close(out, dense(x), 1e-11)
+        cores = list(layer.cores)
+        own = torch.autograd.grad(out, cores, arriving, retain_graph=True)
+        through = torch.autograd.grad(layer.weight, cores, expected)
+        for a, b in zip(own, through):
+            assert_close(a, b, 1e-10)
+        if given.requires_grad:
+            other = x.clone().requires_grad_()
+            want = torch.autograd.grad(dense(other), other, arriving)[0]
+            assert_close(torch.autograd.grad(out, given, arriving)[0], want, 1e-11)
+
+
+def test_an_input_scale_scales_the_weight(kind):
+    layer = layer_of(kind, dtype=torch.float64, input_scale=True)
+    nn.init.uniform_(layer.input_scale, 0.5, 2.0)
+    x = input_of(kind, 2, torch.float64)
+    for way in ways_of(layer):
+        layer._schedules = (((1 << 62, way),),) * 2
+        assert_close(layer(x), layer.to_dense()(x), 1e-11)
+
+
+def test_a_dense_layer_becomes_a_network_and_goes_back(kind):
+    hidden = layer_of(kind, 1, dtype=torch.float64)
+    dense = hidden.to_dense()
+    dense.weight.requires_grad_(False)
+    layer = type(hidden).from_dense(dense, hidden.layout, max_error=0.5, random_state=0)
+    assert_close(layer.weight, dense.weight, 0.5)
+    assert not any(core.requires_grad for core in layer.cores)
+    back = layer.to_dense()
+    assert type(back) is type(dense) and repr(back) == repr(dense)
+    x = input_of(kind, 2, torch.float64)
+    assert_close(back(x), layer(x), 1e-11)
+    with pytest.raises(tg.OptionError, match="without network and structure"):
+        type(layer).from_dense(dense, layer.layout, max_error=0.1, structure=layer.structure)
+
+
+def test_an_empty_batch_goes_every_way(kind):
+    layer, x = layer_of(kind), input_of(kind, 3)
+    for way in ways_of(layer):
+        layer._schedules = (((1 << 62, way),),) * 2
+        assert layer(x[:0]).shape == (0, *layer(x).shape[1:])
+
+
+def test_a_new_layer_has_the_variance_of_a_dense_one(kind):
+    layer = KINDS[kind][0](random_state=0)
+    torch.manual_seed(0)
+    dense = layer.to_dense()
+    dense.reset_parameters()
+    wanted = 1.0 if kind == "embedding" else 1 / (3 * layer.layout.in_features)
+    matrix = layer.layout.to_matrix(layer.network.to_dense())
+    assert float(matrix.square().mean()) == pytest.approx(wanted, rel=1e-4)
+    assert float(dense.weight.detach().square().mean()) == pytest.approx(wanted, rel=0.5)
+
+
+def test_state_goes_into_a_layer_of_another_rank_and_the_function_survives_copies(kind):
+    layer, x = layer_of(kind, 3), input_of(kind, 2)
+    file = io.BytesIO()
+    torch.save(nn.Sequential(layer).state_dict(), file)
+    file.seek(0)
+    other = nn.Sequential(layer_of(kind, 1))
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(x), layer(x))
+    assert torch.equal(copy.deepcopy(other)(x), layer(x))
+    assert list(tn_layers(other)) == ["0"]
+    assert f"parameters={layer.num_parameters:,}" in repr(other)
+
+
+def test_growth_and_its_trial(kind):
+    layer, x = layer_of(kind), input_of(kind, 3)
+    before = layer(x)
+    edge, structure = (0, 1), layer.structure
+    sizes = [structure.leg_dim(n) * structure.bond_product(n, without=o) for n, o in ((0, 1), (1, 0))]
+    slices = tuple(torch.randn(size, requires_grad=True) for size in sizes)
+    with layer.trial(*edge, slices):
+        during = layer(x)
+        during.sum().backward()
+    assert all(s.grad is not None for s in slices) and all(c.grad is None for c in layer.cores)
+    assert torch.equal(layer(x), before)
+    layer.grow_edge(*edge, slices=slices)
+    assert_close(layer(x), during, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "kind", ["conv2d", "embedding"]
+)  # seconds each; linear layers have a test of their own
+def test_compiles_to_one_graph(kind):
+    layer = layer_of(kind)
+    torch.compiler.reset()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=True)
+    x = input_of(kind, 4)
+    assert_close(compiled(x), layer(x), 1e-4)
+    compiled(x).sum().backward()
+    assert math.isfinite(float(layer.cores[0].grad.abs().sum()))
+    torch.compiler.reset()
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="an older torch")
+def test_exports_for_any_batch(kind):
+    layer = layer_of(kind).eval()
+    batch = torch.export.Dim("batch", min=2)
+    program = torch.export.export(layer, (input_of(kind, 3),), dynamic_shapes=({0: batch},))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    x = input_of(kind, 5)
+    assert_close(loaded(x), layer(x), 1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter, about its own parts
+def test_exports_to_onnx(kind, tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    layer, x = layer_of(kind).eval(), input_of(kind, 3)
+    torch.onnx.export(layer, (x,), tmp_path / "layer.onnx", dynamo=True)
+    session = runtime.InferenceSession(tmp_path / "layer.onnx")
+    (out,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert_close(torch.from_numpy(out), layer(x), 1e-4)
+
+
+def test_mixed_and_half_precision(kind):
+    layer, x = layer_of(kind), input_of(kind, 3)
+    expected = layer(x).detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(x)
+        assert out.dtype == layer.to_dense()(x).dtype
+    out.float().sum().backward()
+    assert all(core.grad.dtype == torch.float32 for core in layer.cores)
+    half = copy.deepcopy(layer).bfloat16()
+    assert half(input_of(kind, 3, torch.bfloat16)).dtype == torch.bfloat16
+    for found in (out, half(input_of(kind, 3, torch.bfloat16))):
+        assert_close(found.float(), expected, 0.05)
+
+
+@pytest.mark.parametrize("name", ["weight_orig", "weight"])
+def test_the_weight_is_no_parameter(kind, name):
+    layer = layer_of(kind)
+    with pytest.raises(tg.OptionError, match=f"of a {type(layer).__name__}.*{layer.to_name}"):
+        if name == "weight":
+            del layer.weight
+        else:
+            layer.register_parameter(name, None)

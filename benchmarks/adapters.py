@@ -20,7 +20,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from itertools import combinations
 
 import torch
 from torch import nn
@@ -29,15 +28,13 @@ import tensorgrow as tg
 from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row, mean, stopwatch
 from tensorgrow.nn.modules import replace_module
-from tensorgrow.solvers import TrainingOptions
 
 from .benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
 from .characters import (
-    BATCH,
     WINDOWS,
     Text,
-    after,
-    character_loss,
+    grow_and_tune,
+    linear_names,
     make_text,
     quality,
     read_text,
@@ -52,8 +49,6 @@ OURS = ("grown", "digits")
 WAYS = ("none", "full", "lora", *OURS)
 # Of all parameters; as in `transformer`.
 FULL_RATE = 1e-3
-# Parameters of a growth that counts as one; smaller ones would make thousands of them.
-LEAST_COST = 100
 
 
 class LowRank(nn.Module):
@@ -82,18 +77,13 @@ def lora(model: nn.Module, rank: int) -> nn.Module:
     return own
 
 
-def linear_names(model: nn.Module) -> list[str]:
-    """Layers that are adapted: all linear ones but the head."""
-    return [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n != "head"]
-
-
 def trained(model: nn.Module) -> int:
     """Parameters that are not frozen."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
-    """Growth in short rounds over half of the steps that others have at most, and training for the rest."""
+    """Networks beside the layers, grown to a budget."""
     names = linear_names(model)
     layers = {n: model.get_submodule(n) for n in names}
     whole = {n: ((m.in_features,), (m.out_features,)) for n, m in layers.items()}
@@ -104,30 +94,8 @@ def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
         dims=whole if params["way"] == "grown" else None,
         random_state=params["seed"],
     )
-    rounds, windows = params["rounds"], params["epochs"] * len(text.training[0]) // 2
-    shapes = [m.structure for m in tg.nn.tn_layers(adapted).values()]
-    # By the cheapest edge, as many growths at a time as reach the budget in all rounds; mostly in fewer.
-    cost = min(s.growth_cost(*e) for s in shapes for e in combinations(range(s.num_nodes), 2))
-    count = max(1, math.ceil((budget - trained(adapted)) / (rounds - 1) / max(cost, LEAST_COST)))
-    ranks = -(-count // len(shapes))
-    result = tg.nn.grow(
-        adapted,
-        tuple(part[: windows // rounds] for part in text.training),
-        text.validation,
-        loss=character_loss,
-        max_steps=rounds - 1,
-        candidates="gradient",
-        edges_per_step=-(-count // ranks),
-        training=TrainingOptions(
-            optimizer="adamw", learning_rate=params["rate"], epochs=1, clip=1.0, weight_decay=0.01, patience=1
-        ),
-        options=tg.GreedyOptions(edge_score="per_parameter", rank_increment=ranks, patience=rounds),
-        batch_size=BATCH,
-        random_state=params["seed"],
-        progress=False,
-    )
-    rest = after(text, params["epochs"], len(result.history) * (windows // rounds))
-    return tune(result.model, rest, epochs=params["epochs"], rate=params["rate"], seed=params["seed"])
+    how = {n: params[n] for n in ("rounds", "epochs", "rate", "seed")}
+    return grow_and_tune(adapted, text, budget - trained(adapted), **how)
 
 
 def work(case: Case, settings: BenchmarkSettings) -> Row:

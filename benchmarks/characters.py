@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 import torch
@@ -11,15 +13,16 @@ from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.experiments.harness import Row
+from tensorgrow.nn.modules import count_parameters
 from tensorgrow.solvers import TrainingOptions
 
 __all__ = [
-    "BATCH",
     "WINDOWS",
     "CharacterModel",
     "Text",
-    "after",
     "character_loss",
+    "grow_and_tune",
+    "linear_names",
     "make_text",
     "quality",
     "read_text",
@@ -36,6 +39,8 @@ BATCH = 64
 WINDOWS = 16_000
 # Share of the text that chooses epochs, and that is only measured.
 HELD_OUT = 0.05
+# Parameters of a growth that counts as one; smaller ones would make thousands of them.
+LEAST_COST = 100
 
 
 def use_fast_products(device: str) -> None:
@@ -95,12 +100,6 @@ class Text:
     test: Pair
 
 
-def after(text: Text, epochs: int, seen: int) -> Text:
-    """A text for so many epochs after some windows were seen, of as many windows in all as the whole one."""
-    left = len(text.training[0]) - seen // epochs
-    return replace(text, training=(text.training[0][:left], text.training[1][:left]))
-
-
 def read_text(folder: Path) -> str:
     """The plays."""
     return (folder / "tinyshakespeare.txt").read_text(encoding="utf-8")
@@ -149,6 +148,46 @@ def tune(model: nn.Module, text: Text, *, epochs: int, rate: float, seed: int) -
         progress=False,
     )
     return result.model
+
+
+def grow_and_tune(
+    model: nn.Module, text: Text, room: int, *, rounds: int, epochs: int, rate: float, seed: int
+) -> nn.Module:
+    """Growth by so many parameters at most, in short rounds over half of the steps; training for the rest.
+
+    All together see as many windows as `tune` does in so many epochs.
+    """
+    each = epochs * len(text.training[0]) // 2 // rounds
+    shapes = [m.structure for m in tg.nn.tn_layers(model).values()]
+    # By the cheapest edge, as many growths at a time as use the room in all rounds; mostly in fewer.
+    cost = min(s.growth_cost(*e) for s in shapes for e in combinations(range(s.num_nodes), 2))
+    count = max(1, math.ceil(room / (rounds - 1) / max(cost, LEAST_COST)))
+    ranks = -(-count // len(shapes))
+    result = tg.nn.grow(
+        model,
+        tuple(part[:each] for part in text.training),
+        text.validation,
+        loss=character_loss,
+        max_parameters=count_parameters(model) + room,
+        max_steps=rounds - 1,
+        candidates="gradient",
+        edges_per_step=-(-count // ranks),
+        training=TrainingOptions(
+            optimizer="adamw", learning_rate=rate, epochs=1, clip=1.0, weight_decay=0.01, patience=1
+        ),
+        options=tg.GreedyOptions(edge_score="per_parameter", rank_increment=ranks, patience=rounds),
+        batch_size=BATCH,
+        random_state=seed,
+        progress=False,
+    )
+    left = len(text.training[0]) - len(result.history) * each // epochs
+    rest = replace(text, training=(text.training[0][:left], text.training[1][:left]))
+    return tune(result.model, rest, epochs=epochs, rate=rate, seed=seed)
+
+
+def linear_names(model: nn.Module) -> list[str]:
+    """Layers that are replaced or adapted: all linear ones but the head."""
+    return [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n != "head"]
 
 
 def train_base(text: Text, path: Path, *, epochs: int, seed: int, device: str) -> nn.Module:

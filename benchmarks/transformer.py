@@ -21,9 +21,7 @@ choice for all of them, growth included. "dense" is the model itself, and traine
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Sequence
-from itertools import combinations
 from pathlib import Path
 
 import torch
@@ -34,15 +32,14 @@ from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.figures import pyplot, save_figure
 from tensorgrow.experiments.harness import Case, Results, Row, mean, stopwatch
 from tensorgrow.nn.modules import count_parameters
-from tensorgrow.solvers import TrainingOptions
 
 from .benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
 from .characters import (
-    BATCH,
     WINDOWS,
     Text,
-    after,
     character_loss,
+    grow_and_tune,
+    linear_names,
     make_text,
     quality,
     read_text,
@@ -61,8 +58,6 @@ RATIOS = (0.4, 0.2, 0.1, 0.07)
 # Share of the size that growth starts from.
 START = 0.7
 RATE = 1e-3
-# Parameters of a growth that counts as one; smaller ones would make thousands of them.
-LEAST_COST = 100
 
 
 def load(params: Row, settings: BenchmarkSettings) -> tuple[Text, nn.Module]:
@@ -73,11 +68,6 @@ def load(params: Row, settings: BenchmarkSettings) -> tuple[Text, nn.Module]:
     path = settings.scratch / f"characters-{params['seed']}-{params['windows']}-{params['base_epochs']}.pt"
     kind = {"epochs": params["base_epochs"], "seed": params["seed"], "device": params["device"]}
     return text, train_base(text, path, **kind)
-
-
-def linear_names(model: nn.Module) -> list[str]:
-    """Layers that are replaced: all linear ones but the head."""
-    return [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n != "head"]
 
 
 def compress(model: nn.Module, text: Text, budget: int, params: Row) -> tg.nn.CompressResult:
@@ -95,36 +85,6 @@ def compress(model: nn.Module, text: Text, budget: int, params: Row) -> tg.nn.Co
         measure=False,
         progress=False,
     )
-
-
-def grow(model: nn.Module, text: Text, budget: int, params: Row) -> nn.Module:
-    """Growth in short rounds over half of the steps that others have at most, and training for the rest."""
-    growing = tg.nn.tn_layers(model)
-    rounds, windows = params["rounds"], params["tuning_epochs"] * len(text.training[0]) // 2
-    shapes = [m.structure for m in growing.values()]
-    # By the cheapest edge, as many growths at a time as reach the budget in all rounds; mostly in fewer.
-    cost = min(s.growth_cost(*e) for s in shapes for e in combinations(range(s.num_nodes), 2))
-    count = max(1, math.ceil((budget - count_parameters(model)) / (rounds - 1) / max(cost, LEAST_COST)))
-    ranks = -(-count // len(growing))
-    result = tg.nn.grow(
-        model,
-        tuple(part[: windows // rounds] for part in text.training),
-        text.validation,
-        loss=character_loss,
-        max_parameters=budget,
-        max_steps=rounds - 1,
-        candidates="gradient",
-        edges_per_step=-(-count // ranks),
-        training=TrainingOptions(
-            optimizer="adamw", learning_rate=RATE, epochs=1, clip=1.0, weight_decay=0.01, patience=1
-        ),
-        options=tg.GreedyOptions(edge_score="per_parameter", rank_increment=ranks, patience=rounds),
-        batch_size=BATCH,
-        random_state=params["seed"],
-        progress=False,
-    )
-    rest = after(text, params["tuning_epochs"], len(result.history) * (windows // rounds))
-    return tune(result.model, rest, epochs=params["tuning_epochs"], rate=RATE, seed=params["seed"])
 
 
 def smaller(model: nn.Module, text: Text, way: str, budget: int, params: Row) -> nn.Module:
@@ -157,7 +117,8 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
     row["seconds"] = watch.wall
     with stopwatch() as watch:
         if way == "grown":
-            tuned = grow(model, text, budget, params)
+            how = {"rounds": params["rounds"], "epochs": params["tuning_epochs"], "rate": RATE, "seed": seed}
+            tuned = grow_and_tune(model, text, budget - count_parameters(model), **how)
         else:
             tuned = tune(model, text, epochs=params["tuning_epochs"], rate=RATE, seed=seed)
     row |= {"tuned": quality(tuned, text.test), "tuning_seconds": watch.wall}
@@ -225,9 +186,9 @@ def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for axis, kind in zip(axes, ("plain", "tuned")):
         for number, way in enumerate(WAYS):
-            if kind == "plain" and way == "grown":
-                continue
             mine = [line for line in table if line["way"] == way]
+            if not mine or (kind == "plain" and way == "grown"):
+                continue
             sizes = [line["parameters"] / 1000 for line in mine]
             style = "o-" if way in OURS else "s--"
             axis.plot(sizes, [line[f"{kind}: loss"] for line in mine], style, color=f"C{number}", label=way)
@@ -235,7 +196,12 @@ def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
             if line["way"] == "dense":
                 axis.axhline(line[f"{kind}: loss"], color="black", linewidth=0.8, label="dense")
         title = "as compressed" if kind == "plain" else "after the same training"
-        axis.set(xscale="log", xlabel="parameters, thousands", ylabel="test loss, nats", title=title)
+        axis.set(
+            xscale="log" if len(axis.lines) > 1 else "linear",
+            xlabel="parameters, thousands",
+            ylabel="test loss, nats",
+            title=title,
+        )
         axis.legend(fontsize=8)
         axis.grid(True, alpha=0.3)
     return save_figure(figure, settings.figures / "transformer.png", dpi=130)

@@ -12,6 +12,9 @@ Sizes count the whole model.
 * greedy: `tensorgrow.nn.grow` from rank one to the largest of --sizes; the test accuracy of every step is a
   point of the curve. The best model on validation within each of the sizes gets the final training.
 * tt: tensor trains of rank 1 to 8, from scratch.
+* matched: the same trains with as many epochs as the grown model of the seed had when it outgrew the train's
+  size, chosen by the same held-out loss, measured before and after the same final training on all images;
+  they follow the trains of a seed whose grown model is among the results.
 * dense: the layer as ``nn.Linear``.
 * speed: epochs per second of the rank-4 train, each step launched kernel by kernel and as one CUDA graph.
 
@@ -99,6 +102,7 @@ class Recorder:
             "parameters": step.num_parameters,
             "edge": step.edge,
             "validation": step.validation_error,
+            "epochs": step.epochs,
             "test": test,
             "train_loss": step.loss,
             "seconds": step.seconds,
@@ -233,7 +237,14 @@ def describe(net: nn.Module, test: Pair) -> Row:
     }
 
 
-WORKERS = {"greedy": grow, "tt": train_fixed, "dense": train_fixed, "speed": measure_speed}
+WORKERS = {
+    "greedy": grow,
+    "tt": train_fixed,
+    "matched": train_fixed,
+    "dense": train_fixed,
+    "speed": measure_speed,
+}
+PARTS = tuple(name for name in WORKERS if name != "matched")  # which depends on rows of others
 
 
 def cases(settings: BenchmarkSettings) -> list[Case]:
@@ -271,6 +282,27 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
     return cases
 
 
+def matched_trains(results: Results, cases: Sequence[Case]) -> list[Case]:
+    """Trains with as many epochs as the grown model of their seed had at their size."""
+    rows = results.finished()
+    more = []
+    for case in cases:
+        seed, device = case.params["seed"], case.params["device"]
+        grown, train = rows.get(f"greedy/{device}/{seed}"), rows.get(case.key)
+        if case.part == "tt" and grown is not None and train is not None:
+            epochs = epochs_within(grown, train["parameters"])
+            key = f"matched/{device}/{seed}/rank{case.params['rank']}"
+            alike = {n: v for n, v in grown["params"].items() if n in case.params}
+            more.append(Case(key, {**case.params, **alike, "epochs": epochs}))
+    return more
+
+
+def epochs_within(grown: Row, size: int) -> int:
+    """Passes of a grown model over its training images, while it was not larger than a size."""
+    each = grown["params"]["epochs"]  # rows from before epochs were noted had no early stop
+    return sum(p.get("epochs", each) for p in grown["points"] if p["parameters"] <= size) or each
+
+
 def work(case: Case, settings: BenchmarkSettings) -> Row:
     """Run one case."""
     return WORKERS[case.part](case.params, settings)
@@ -304,6 +336,9 @@ def report(results: Results) -> Report:
             same = [r for r in trains if r["parameters"] == size and r["params"]["epochs"] == epochs]
             row[f"train, {epochs} epochs"] = mean(r["test_before"] for r in same)
             last[f"train, {epochs}, all images"] = mean(r["test"] for r in same)
+        same = [r for r in results.rows("matched/") if r["parameters"] == size]
+        row["train, as many epochs"] = mean(r["test_before"] for r in same)
+        last["train, as many epochs, all images"] = mean(r["test"] for r in same)
         dense = [r["test"] for r in results.rows("dense/") if r["parameters"] == size]
         last["dense, all images"] = mean(dense)
         table.append({**row, **last, "paper": PAPER.get(size)})
@@ -323,7 +358,8 @@ BENCHMARK = Benchmark(
     cases,
     work,
     report,
-    parts=tuple(WORKERS),
+    follow_up=matched_trains,
+    parts=PARTS,
     uses=("nn",),
     options=(
         DEVICE,

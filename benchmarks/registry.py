@@ -46,6 +46,8 @@ MODULES = (
     "mnist",
     "layers",
     "compress",
+    "transformer",
+    "adapters",
     "gpu",
     "scale",
     "speed",

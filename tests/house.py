@@ -27,6 +27,7 @@ PUBLIC_VERBS = {
     "regress",
     "classify",
     "grow",
+    "fine_tune",
     "compress",
 }
 PUBLIC_VERBS |= {"TNRegressor.__init__", "TNClassifier.__init__", "TNImputer.__init__"}

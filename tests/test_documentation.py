@@ -75,6 +75,14 @@ sparse = scipy.coo_array(x[0] * mask[0])
 frame = pandas.DataFrame({"i": indices[:, 0], "j": indices[:, 1], "k": indices[:, 2], "value": values})
 counts, clicks = rng.poisson(x).astype(float), (rng.random(x.shape) < 0.5).astype(float)
 """,
+    "adapters": """
+import torch
+import tensorgrow as tg
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+train_data = torch.randn(64, 64), torch.randint(64, (64,))
+held_out = torch.randn(32, 64), torch.randint(64, (32,))
+""",
     "layers": """
 import torch
 import tensorgrow as tg

@@ -17,6 +17,7 @@ OUTCOMES = {
     "complete_photo": lambda v: v["result"].test_error < v["rival_error"] < 0.26,
     "complete_table": lambda v: v["error"] < 0.6 * v["plain"],
     "compress_cnn": lambda v: v["tuned"] > 0.9 and v["size"] < 6000,
+    "adapt_model": lambda v: v["accuracy"](v["merged"]) > v["accuracy"](v["base"]) + 0.1,
     "compress_layer": lambda v: v["tuned"] > 0.8 and len(list(v["small"].model.parameters())) > 4,
     "compress_simulation": lambda v: v["field"].nbytes > 50 * v["result"].num_bytes,
     "custom_loss": lambda v: v["learned"] < 0.5 < v["plain"],

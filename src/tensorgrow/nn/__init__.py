@@ -1,10 +1,14 @@
 """Layers with a tensor network as weight, grown while training or found by compression."""
 
 from ..solvers import TrainingOptions
+from .adapters.adapt import adapt, merge_adapters
+from .adapters.adapter import Adapter, adapter_layers
 from .compression.compress import compress
 from .compression.result import CompressResult, LayerReport, LayerSearch, load_compressed
+from .growth.fine_tune import fine_tune
 from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
+from .layer.attention import TNMultiheadAttention
 from .layer.conv import TNConv1d, TNConv2d, TNConv3d
 from .layer.layout import Layout
 from .layer.linear import TNLinear
@@ -12,6 +16,7 @@ from .layer.tn_layer import TNLayer, tn_layers
 from .layer.tokens import TNEmbedding
 
 __all__ = [
+    "Adapter",
     "CompressResult",
     "GrowResult",
     "GrowStep",
@@ -24,9 +29,14 @@ __all__ = [
     "TNEmbedding",
     "TNLayer",
     "TNLinear",
+    "TNMultiheadAttention",
     "TrainingOptions",
+    "adapt",
+    "adapter_layers",
     "compress",
+    "fine_tune",
     "grow",
     "load_compressed",
+    "merge_adapters",
     "tn_layers",
 ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -49,6 +50,35 @@ def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     if other:
         raise DataError(f"the model's state has entries that are not tensors and cannot be saved: {other}")
     return state
+
+
+class Call(NamedTuple):
+    """One call of a layer: its name, its input, and its output, of which gradients can be taken."""
+
+    name: str
+    input: torch.Tensor
+    output: torch.Tensor
+
+
+@contextmanager
+def recorded_calls(layers: Mapping[str, nn.Module]) -> Iterator[list[Call]]:
+    """Within the block every call of the layers is noted, in order; empty the list when they are used."""
+    calls: list[Call] = []
+
+    def listen(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]:
+        def hook(_: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+            output = output if output.requires_grad else output.requires_grad_()
+            calls.append(Call(name, inputs[0].detach(), output))
+            return output.clone()  # what follows may change it in place
+
+        return hook
+
+    handles = [layer.register_forward_hook(listen(name)) for name, layer in layers.items()]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

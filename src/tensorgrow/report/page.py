@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -15,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..data.atomic_file import check_folder, replacing
+from ..data.atomic_file import check_folder
 from ..plotting.growth import Rivals
 from ..plotting.picture import ImageMaker, View, as_dense
 from ..results import Result
 from .comparison import Comparison, Filling, compare
 from .content import collect
 from .images import collect_images
+from .markup import asset, environment, policy, row_cells, write_page
 from .numbers import member_table, number, shape_text, summary
 from .quality import measure, own_array
 
@@ -66,10 +64,7 @@ def write_report(
         filled=_filled(comparison, pictures),
         file_name=saved_as or f"{path.stem}.safetensors",
     )
-    # A title may hold half a surrogate pair, which cannot be encoded: replace it rather than fail.
-    with replacing(path) as temporary:
-        temporary.write_bytes(page.encode("utf-8", errors="replace"))
-    return path
+    return write_page(path, page)
 
 
 def _render(
@@ -82,19 +77,15 @@ def _render(
     file_name: str,
 ) -> str:
     """Write the HTML text; it holds `content` as JSON for ``page.js`` to draw."""
-    style, script = (_asset(name) for name in ("page.css", "page.js"))
+    style, script = (asset(name) for name in ("page.css", "page.js"))
     shape = shape_text(result.structure.dims)
     own = shape if result.tensorization is None else shape_text(result.tensorization.shape)
     heading = title or f"A {own} tensor in {result.num_parameters:,} numbers"
-    return Template(_asset("page.html")).substitute(
+    return Template(asset("page.html")).substitute(
         title=escape(heading),
         style=style,
         script=script,
-        # Only this style and script may run, and nothing may be fetched.
-        policy=escape(
-            f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
-            "base-uri 'none'; form-action 'none'"
-        ),
+        policy=policy(style, script),
         subtitle=_describe(result, shape),
         cards=_cards(result, quality),
         stop=f"<b>{escape(result.stop.name)}</b> {escape(result.stop.text)}",
@@ -105,19 +96,10 @@ def _render(
         table=_table(content),
         table_note=_note_thinning(content),
         file_name=escape(repr(file_name)),
-        environment=_environment(result.info),
+        environment=environment(result.info),
         version=escape(__version__),
         data=_as_script_data(content),
     )
-
-
-def _asset(name: str) -> str:
-    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode("utf-8")).digest()
-    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
 def _as_script_data(content: Mapping[str, Any]) -> str:
@@ -181,10 +163,10 @@ def _filled(comparison: Comparison | None, pictures: Mapping[str, str]) -> str:
     }
     columns = {head: cells for head, cells in columns.items() if any(cells)}
     rows = "".join(
-        f"<tr><th scope=row>{escape(f.name)}</th>{_cells('td', cells)}</tr>"
+        f"<tr><th scope=row>{escape(f.name)}</th>{row_cells('td', cells)}</tr>"
         for f, *cells in zip(fillings, *columns.values())
     )
-    table = f"<thead><tr>{_cells('th', ['method', *columns])}</tr></thead><tbody>{rows}</tbody>"
+    table = f"<thead><tr>{row_cells('th', ['method', *columns])}</tr></thead><tbody>{rows}</tbody>"
     verdict = comparison.verdict
     return (
         '<section id="filled" class="panel" aria-labelledby="filled-title">'
@@ -212,12 +194,12 @@ def _members(result: Result) -> str:
     if not result.members:
         return ""
     heads, rows = member_table(result)
-    body = "".join(f"<tr><th scope=row>{escape(row[0])}</th>{_cells('td', row[1:])}</tr>" for row in rows)
+    body = "".join(f"<tr><th scope=row>{escape(row[0])}</th>{row_cells('td', row[1:])}</tr>" for row in rows)
     return (
         '<section class="panel" aria-labelledby="members-title"><h2 id="members-title">Members</h2>'
         '<p class="muted">Answers are the mean of these networks by their shares. The network that is drawn, '
         "its growth, spectra and steps are those of the best: the one with the least held-out error.</p>"
-        f'<div class="scroll"><table id="members"><thead><tr>{_cells("th", heads)}</tr></thead>'
+        f'<div class="scroll"><table id="members"><thead><tr>{row_cells("th", heads)}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></section>"
     )
 
@@ -231,8 +213,8 @@ def _rivals(result: Result, content: Mapping[str, Any]) -> str:
     rows = []
     for name, (size, error, *_) in [ours, *others]:
         cells = [f"{size:,.0f}", f"{size / result.num_parameters:.2f}", number(error)]
-        rows.append(f"<tr><th scope=row>{escape(name)}</th>{_cells('td', cells)}</tr>")
-    heads = _cells("th", ["method", "parameters", "times ours", str(content["error_name"])])
+        rows.append(f"<tr><th scope=row>{escape(name)}</th>{row_cells('td', cells)}</tr>")
+    heads = row_cells("th", ["method", "parameters", "times ours", str(content["error_name"])])
     table = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table id="rivals">{table}</table></div>'
 
@@ -258,12 +240,8 @@ def _table(content: Mapping[str, Any]) -> str:
             "" if step["seconds"] is None else f"{step['seconds']:.2f}",
         ]
         button = f'<button type="button" data-step="{n}">{int(step["index"])}</button>'
-        rows.append(f"<tr><th scope=row>{button}</th>{_cells('td', cells)}</tr>")
-    return f"<thead><tr>{_cells('th', heads)}</tr></thead><tbody>{''.join(rows)}</tbody>"
-
-
-def _cells(tag: str, values: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{escape(str(v))}</{tag}>" for v in values)
+        rows.append(f"<tr><th scope=row>{button}</th>{row_cells('td', cells)}</tr>")
+    return f"<thead><tr>{row_cells('th', heads)}</tr></thead><tbody>{''.join(rows)}</tbody>"
 
 
 def _note_thinning(content: Mapping[str, Any]) -> str:
@@ -271,24 +249,3 @@ def _note_thinning(content: Mapping[str, Any]) -> str:
     if not total:
         return "This result was saved without its history."
     return "" if shown == total else f"{shown:,} of {total:,} steps are shown, spread evenly."
-
-
-def _environment(info: Mapping[str, Any]) -> str:
-    """Write what is known of the run: plain values in a list, nested ones folded away."""
-    plain = {k: v for k, v in info.items() if not isinstance(v, Mapping | list | tuple)}
-    nested = {k: v for k, v in info.items() if k not in plain}
-    rows = "".join(
-        f"<div><dt>{escape(str(k).replace('_', ' '))}</dt><dd>{escape(_plain(v))}</dd></div>"
-        for k, v in plain.items()
-    )
-    folded = ""
-    for k, v in nested.items():
-        text = escape(json.dumps(v, indent=2, default=str))
-        folded += f"<details><summary>{escape(str(k))}</summary><pre>{text}</pre></details>"
-    return (f"<dl class=facts>{rows}</dl>" if rows else "<p>Nothing was recorded.</p>") + folded
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "none"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

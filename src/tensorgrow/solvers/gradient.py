@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import torch
@@ -153,6 +154,19 @@ class TrainingOptions:
         if self.schedule == "cosine":
             return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
         return None
+
+    def after(self, count: int) -> TrainingOptions:
+        """Options of a training that goes on after so many of the epochs: the schedule goes on there."""
+
+        def schedule(optimizer: torch.optim.Optimizer) -> Any:
+            made = self.scheduler(optimizer, self.epochs)
+            with warnings.catch_warnings():  # torch would say that no step of the optimiser came before
+                warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+                for _ in range(count):
+                    made.step()
+            return made
+
+        return self if self.schedule == "constant" else replace(self, schedule=schedule)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly form; functions are named, not stored."""

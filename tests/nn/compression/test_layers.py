@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.nn import TNLinear, compress
 from tests.nn.compression.models import FAST, planted
+from tests.oracles import assert_close
 
 
 def test_a_module_with_two_names_is_replaced_twice_and_tied_weights_are_left():
@@ -22,16 +24,48 @@ def test_a_module_with_two_names_is_replaced_twice_and_tied_weights_are_left():
         compress(nn.Sequential(table, head), max_error=0.5, **FAST)
 
 
-def test_budgets_count_weights_that_stay_because_others_use_them():
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table, self.head = nn.Embedding(64, 64), nn.Linear(64, 64, bias=False)
-            self.head.weight = self.table.weight
+class Tied(nn.Module):
+    """A head with the weight of its embedding; `more` modules have it too."""
 
+    def __init__(self, *more: nn.Module) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(60, 32), nn.Linear(32, 60)
+        self.more = nn.ModuleList(more)
+        for module in (self.head, *more):
+            module.weight = self.table.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.table(ids))
+
+
+@pytest.mark.parametrize("layers", [["table"], ["head"], ["head", "table"]])
+def test_tied_weights_share_one_network(layers, tmp_path):
+    torch.manual_seed(0)
+    model, ids = Tied(), torch.arange(60)
+    result = compress(model, max_ratio=0.5, layers=layers, **{**FAST, "max_seconds": 0.5})
+    own = result.model
+    assert [r.name for r in result.layers] == ["table"]
+    assert "shared with head" in result.table()
+    assert own.head.source is own.table
+    # Counted once, and what both do is of one weight.
+    assert result.num_parameters == own.table.num_parameters + 60 <= 0.5 * result.parameters_before
+    weight = own.table(ids)
+    assert torch.equal(weight, own.head.weight)
+    assert_close(own(ids), weight @ weight.T + model.head.bias, 1e-5)
+    result.save(tmp_path / "tied.safetensors")
+    loaded = tg.load(tmp_path / "tied.safetensors", Tied()).model
+    assert loaded.head.source is loaded.table
+    assert torch.equal(loaded(ids), own(ids))
+    own(ids).sum().backward()
+    assert all(core.grad is not None for core in own.table.cores)
+
+
+def test_budgets_count_weights_that_stay_because_others_use_them():
     with pytest.raises(tg.OptionError, match="other modules use too"):
-        compress(Tied(), max_ratio=0.5, layers=["head"], **FAST)
+        compress(Tied(nn.Conv1d(1, 1, 1)), max_ratio=0.5, layers=["head"], **FAST)
     twice = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     twice[1].weight = twice[0].weight
     result = compress(twice, max_ratio=0.5, layers=["0", "1"], **{**FAST, "max_seconds": 0.5})
     assert result.num_parameters <= 0.5 * result.parameters_before
+    assert torch.equal(result.model[0].weight, result.model[1].weight)
+    assert not torch.equal(result.model[0].bias, result.model[1].bias)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,21 +12,35 @@ from torch import nn
 
 from ...data.arrays import as_tensor
 from ...errors import DataError
+from ...objectives.loss import scalar
 from ..kinds.catalogue import known_kind
-from ..kinds.statistics import Inputs
-from ..modules import switch_mode
+from ..kinds.statistics import Inputs, shrink
+from ..modules import recorded_calls, switch_mode
+
+Loss = Callable[[Any, Any], torch.Tensor]
+"""Of the outputs of a model and their targets; the mean over a batch."""
 
 
 class Metric:
-    r"""The error that matters of a weight: :math:`\|(W - W') M^{1/2}\|_F`.
+    r"""The error that matters of a weight: :math:`\|G^{1/2} (W - W') M^{1/2}\|_F`.
 
     `M` is the second moment of the inputs, a vector where it is diagonal. Without `M` all inputs count the
-    same. An input scale of the layer has `scales` numbers, by default one for every column.
+    same. `G` is the second moment of the gradients of a loss with respect to the `outputs`; then the square
+    of the error is what the loss loses by Gauss and Newton's approximation, inputs and gradients taken for
+    independent. Without `G` all outputs count the same. An input scale of the layer has `scales` numbers, by
+    default one for every column.
     """
 
-    def __init__(self, weight: torch.Tensor, moment: torch.Tensor | None, scales: int | None = None) -> None:
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        moment: torch.Tensor | None,
+        scales: int | None = None,
+        outputs: torch.Tensor | None = None,
+    ) -> None:
         self.weight = weight
         self.root = self.deviation = self.scale = None
+        self.output_root = None if outputs is None else _root(outputs.to(weight))
         if moment is not None:
             moment = moment.to(weight)
             squares = moment if moment.dim() == 1 else moment.diagonal()
@@ -36,8 +51,7 @@ class Metric:
             if moment.dim() == 1:
                 self.root = moment.sqrt()
             else:
-                values, vectors = torch.linalg.eigh(moment)
-                self.root = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
+                self.root = _root(moment)
             self.deviation = squares.sqrt()
             self.scale = squares.reshape(scales or len(squares), -1).mean(1).sqrt()
         self.norm = float(self.whiten(weight).norm())
@@ -47,18 +61,38 @@ class Metric:
         """The metric of a layer. It takes as much memory as the weight: compute it when needed."""
         kind = known_kind(layer)
         weight, moment = kind.layer.matrix_of(layer).double(), None if inputs is None else inputs.moment
-        return cls(weight, moment, kind.count_scales(layer))
+        return cls(weight, moment, kind.count_scales(layer), None if inputs is None else inputs.outputs)
 
     def whiten(self, weight: torch.Tensor) -> torch.Tensor:
-        """The weight times the root of the moment."""
+        """The weight between the roots of the moments."""
+        if self.output_root is not None:
+            weight = self.output_root @ weight
         if self.root is None:
             return weight
         return weight * self.root if self.root.dim() == 1 else weight @ self.root
+
+    def project(self, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The best weight of a rank, as a product of two factors.
+
+        Of all optima this one needs no inverse of the inputs' moment, and treats inputs unlike those seen as
+        before: the weight is projected onto the leading directions of the outputs.
+        """
+        u = torch.linalg.svd(self.whiten(self.weight), full_matrices=False)[0][:, :rank]
+        if self.output_root is None:
+            return u, u.T @ self.weight
+        return torch.linalg.solve(self.output_root, u), u.T @ self.output_root @ self.weight
 
     def error(self, weight: torch.Tensor) -> float:
         """Relative error of another weight; of a zero weight, whether the other one is not zero."""
         size = float(self.whiten(self.weight - weight.to(self.weight)).norm())
         return size / self.norm if self.norm > 0 else float(size > 0)
+
+
+def _root(moment: torch.Tensor) -> torch.Tensor:
+    """The symmetric square root of a second moment."""
+    values, vectors = torch.linalg.eigh(moment)
+    root: torch.Tensor = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
+    return root
 
 
 def calibration_batches(calibration: Any) -> list[Any]:
@@ -126,3 +160,33 @@ def input_moments(
             f"the calibration data never reaches the layers {missing}; leave them out of `layers`"
         )
     return {name: statistics.finish() for name, statistics in found.items()}
+
+
+def output_moments(
+    model: nn.Module, layers: Mapping[str, nn.Module], pairs: Iterable[Any], loss: Loss
+) -> dict[str, torch.Tensor]:
+    """Second moments of the gradients of a loss with respect to the outputs of each layer, summed over rows.
+
+    Rows are many where a layer is used in many places: an error of its weight is felt in all of them.
+    """
+    sums: dict[str, torch.Tensor] = {}
+    rows: Counter[str] = Counter()
+    with torch.enable_grad(), switch_mode(model, training=False), recorded_calls(layers) as calls:
+        for pair in pairs:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise DataError(
+                    "with a loss, calibration must be batches of pairs (inputs, targets), not "
+                    f"{type(pair).__name__}: give a DataLoader or a list of pairs"
+                )
+            calls.clear()
+            value = scalar(loss(apply(model, pair[0]), _move(pair[1], next(model.parameters()))))
+            for call, grad in zip(calls, torch.autograd.grad(value, [c.output for c in calls])):
+                axis = known_kind(layers[call.name]).output_axis
+                flat = grad.movedim(axis, -1).reshape(-1, grad.shape[axis]).double()
+                sums[call.name] = sums.get(call.name, 0.0) + flat.T @ flat
+                rows[call.name] += len(flat)
+    # A direction that no gradient had still counts a little, so that the moment has an inverse.
+    return {
+        n: shrink(s / rows[n], rows[n]) * rows[n] + 1e-9 * s.trace() * torch.eye(len(s)).to(s)
+        for n, s in sums.items()
+    }

@@ -161,15 +161,12 @@ def _low_rank(metric: Metric, max_parameters: int) -> list[Choice]:
 
 
 def _truncate(layout: Layout, rank: int, metric: Metric) -> TensorNetwork:
-    """The weight projected onto the leading directions of the outputs.
-
-    Of all optima this one needs no inverse of the moment, and treats inputs unlike those seen as before.
-    """
-    u = torch.linalg.svd(metric.whiten(metric.weight), full_matrices=False)[0][:, :rank]
-    right = u.T @ metric.weight
-    root = right.norm(dim=1).clamp_min(torch.finfo(right.dtype).tiny).sqrt()
+    """The best weight of a rank, both cores of the same size."""
+    left, right = metric.project(rank)
+    tiny = torch.finfo(right.dtype).tiny
+    root = (right.norm(dim=1) / left.norm(dim=0).clamp_min(tiny)).clamp_min(tiny).sqrt()
     structure = Structure(layout.dims, {(0, 1): rank})
-    cores = zip((u * root, (right / root[:, None]).T), structure.core_shapes)
+    cores = zip((left * root, (right / root[:, None]).T), structure.core_shapes)
     return TensorNetwork(structure, [c.reshape(shape).contiguous() for c, shape in cores])
 
 
@@ -290,6 +287,11 @@ def _measure(metric: Metric, layout: Layout, scaling: _Scaling, network: TensorN
     dense = layout.to_matrix(own.to_dense())[:, :columns].to(metric.weight)
     error = metric.error(dense if scale is None else dense * column_scale(scale, columns))
     return Choice("network", own.num_parameters + scaling.extra, error, layout, network=own, scale=scale)
+
+
+def weigh(choices: Sequence[Choice], weight: float) -> list[Choice]:
+    """Choices whose errors count so many times, for `allocate`."""
+    return [replace(c, error=weight * c.error) for c in choices]
 
 
 def allocate(choices: Sequence[Sequence[Choice]], budget: int) -> list[int] | None:

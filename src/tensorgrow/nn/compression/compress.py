@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from ...callbacks.base import Callbacks
 from ...callbacks.progress import live_line
@@ -25,10 +26,12 @@ from ...tasks.request import Audience
 from ...tasks.task import Task, describe, run_task
 from ..kinds.catalogue import known_kind
 from ..kinds.statistics import Inputs
+from ..layer.attention import pack_attention
 from ..layer.layout import Layout
+from ..layer.tied import tie
 from ..modules import count_bytes, count_parameters, replace_module
-from .calibration import Metric, apply, calibration_batches, input_moments
-from .choices import Choice, Wish, allocate, find_choices
+from .calibration import Loss, Metric, apply, calibration_batches, input_moments, output_moments
+from .choices import Choice, Wish, allocate, find_choices, weigh
 from .latency import median_seconds
 from .layers import (
     Dims,
@@ -37,8 +40,10 @@ from .layers import (
     convert,
     layers_to_compress,
     layouts_of,
+    merge_tied,
     parameters_that_stay,
     site_of,
+    take_apart,
 )
 from .result import CompressResult, LayerSearch
 
@@ -51,6 +56,7 @@ def compress(
     max_ratio: float | None = None,
     layers: Layers = None,
     calibration: Any = None,
+    loss: Loss | None = None,
     dims: Dims | Mapping[str, Dims] | None = None,
     paired: bool | None = None,
     min_size: int = 4096,
@@ -82,14 +88,19 @@ def compress(
     max_ratio
         The same as a share of the parameters there are now.
     layers
-        Names, or a function of name and layer; by default every ``nn.Linear``, ``nn.Conv1d``, ``nn.Conv2d``,
-        ``nn.Conv3d`` and ``nn.Embedding`` of at least `min_size` entries whose weight no other module uses.
-        The result names those that are left alone, and why.
+        Names, or a function of name and layer; by default every ``nn.Linear``, ``nn.Conv1d`` to ``nn.Conv3d``
+        and ``nn.Embedding`` of at least `min_size` entries whose weight no other module uses; the result
+        names those that are left alone, and why. An ``nn.MultiheadAttention`` stands for its layers
+        ``in_proj`` (queries, keys and values in one) and ``out_proj``, and becomes a `TNMultiheadAttention`.
     calibration
         Inputs of the model like those in use: a batch, batches or a DataLoader; hundreds to thousands of
         rows. Errors are then weighted by the covariance ``M`` of what comes into each layer, and biases
         compensate what is lost of its mean (a layer without a bias counts the second moment about zero).
         What comes into a convolution are patches, into an embedding tokens.
+    loss
+        With calibration batches that are pairs (inputs, targets): ``loss(model(inputs), targets)``. Errors
+        are then weighted by what the loss feels of each output too, and a budget goes where the loss gains
+        most (by Gauss and Newton's approximation), instead of treating relative errors of all layers alike.
     dims
         ``(in_dims, out_dims)`` of the tensorised shape, for all layers or by name; by default three shapes
         are tried, with digits near 4 and near 16. Those of a convolution are of its channels.
@@ -128,11 +139,18 @@ def compress(
     budget = budget_of(model, max_error, max_parameters, max_ratio)
     limits = Limits(max_error, max_parameters, None, max_seconds, held_out=True)
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
-    own = copy.deepcopy(model)
-    picked, left = layers_to_compress(own, layers, min_size)
+    own, chosen, packed = take_apart(copy.deepcopy(model), layers)
+    picked, left = layers_to_compress(own, chosen, min_size)
+    left = {**packed, **left}
+    picked, tied = merge_tied(own, picked)
     layouts = layouts_of(picked, dims, paired)
-    batches = None if calibration is None else calibration_batches(calibration)
-    others = parameters_that_stay(own, picked.values())
+    batches, pairs = None if calibration is None else calibration_batches(calibration), None
+    if loss is not None:
+        if calibration is None or not callable(loss):
+            raise OptionError("loss must be a function of outputs and targets, and needs calibration data")
+        pairs = calibration if isinstance(calibration, DataLoader) else list(calibration)
+    shared = [layer for found in tied.values() for layer in found.values()]
+    others = parameters_that_stay(own, [*picked.values(), *shared])
     room = None if budget is None else budget - others
     if room is not None and room < 0:
         raise OptionError(
@@ -142,9 +160,13 @@ def compress(
     if max_seconds is None:
         limits = replace(limits, max_seconds=60.0 * len(picked))
     with live_line(progress) as tell:
+        inputs = {} if batches is None else input_moments(own, picked, batches, tell)
+        if pairs is not None and loss is not None:
+            moments = output_moments(own, picked, pairs, loss)
+            inputs = {n: replace(i, outputs=moments[n]) for n, i in inputs.items()}
         problem = CompressProblem(
             layers=picked,
-            inputs={} if batches is None else input_moments(own, picked, batches, tell),
+            inputs=inputs,
             layouts=layouts,
             max_error=max_error,
             room=room,
@@ -153,7 +175,7 @@ def compress(
             allow_slower=budget is not None if allow_slower is None else allow_slower,
         )
         generator = as_generator(random_state)
-        task = CompressTask(problem, limits, generator, model, own, batches, budget, measure, left)
+        task = CompressTask(problem, limits, generator, model, own, batches, budget, measure, left, tied)
         return run_task(task, Audience(False, callbacks, checkpoint))
 
 
@@ -291,12 +313,14 @@ class CompressTask(Task[CompressSearch, CompressResult]):
     budget: int | None  # parameters that the whole model may have; None: any number
     measure: bool  # whether to measure latencies
     left: Mapping[str, str]  # layers that are left alone, and why
+    tied: Mapping[str, Mapping[str, nn.Linear]]  # linear layers that share the weight of another, by its name
 
     def search(self) -> CompressSearch:
         return CompressSearch(self.problem, self.limits, self.generator)
 
     def identity(self, search: CompressSearch) -> Mapping[str, object]:
         problem = self.problem
+        moments = {n: i.outputs for n, i in problem.inputs.items() if i.outputs is not None}
         return {
             "layers": {
                 n: fingerprint_tensor(known_kind(m).layer.matrix_of(m)) for n, m in problem.layers.items()
@@ -310,6 +334,7 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             "seed": search.seed,
             # A file from before there was a choice allowed all.
             **({} if problem.allow_slower else {"allow_slower": False}),
+            **({"loss": {n: f"{float(m.norm()):.6g}" for n, m in moments.items()}} if moments else {}),
         }
 
     def finish(self, search: CompressSearch) -> CompressResult:
@@ -324,7 +349,10 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             seconds = search.state.seconds[name]
             new, report = convert(name, layer, inputs, choice, seconds=seconds, measure=self.measure)
             own = replace_module(own, layer, new)
-            reports.append(report)
+            tied = self.tied.get(name, {})
+            own = tie(own, tied.values(), new)
+            reports.append(replace(report, note=_join(report.note, tied)) if tied else report)
+        own = pack_attention(own)
         return CompressResult(
             own,
             tuple(reports),
@@ -350,6 +378,14 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             return None
         return median_seconds(lambda: apply(model, batches[0]), model)
 
+    def _weigh(self, choices: Sequence[Sequence[Choice]]) -> Sequence[Sequence[Choice]]:
+        """Errors as `allocate` adds them up: relative ones, or what the loss feels where one is given."""
+        problem = self.problem
+        if all(inputs.outputs is None for inputs in problem.inputs.values()):
+            return choices
+        norms = [Metric.of(layer, problem.inputs[n]).norm for n, layer in problem.layers.items()]
+        return [weigh(listed, norm) for listed, norm in zip(choices, norms)]
+
     def _pick(self, choices: Sequence[Sequence[Choice]]) -> list[Choice]:
         max_error, room = self.problem.max_error, self.problem.room
         if max_error is not None:
@@ -362,7 +398,7 @@ class CompressTask(Task[CompressSearch, CompressResult]):
                 )
             return picks
         assert room is not None
-        at = allocate(choices, room)
+        at = allocate(self._weigh(choices), room)
         if at is None:
             least = sum(min(sum(x.dims) for x in listed) for listed in self.problem.layouts.values())
             raise OptionError(
@@ -370,3 +406,8 @@ class CompressTask(Task[CompressSearch, CompressResult]):
                 f"{max(least, room + 1):,}; raise the budget"
             )
         return [c[k] for c, k in zip(choices, at)]
+
+
+def _join(note: str, tied: Iterable[str]) -> str:
+    """The note of a layer whose weight others share."""
+    return "; ".join(part for part in (note, f"shared with {', '.join(tied)}") if part)

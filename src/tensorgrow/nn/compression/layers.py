@@ -11,7 +11,9 @@ from torch import nn
 from ...errors import OptionError
 from ..kinds.catalogue import dense_names, kind_of, known_kind
 from ..kinds.statistics import Inputs
+from ..layer.attention import refusal, unpack_attention
 from ..layer.layout import Layout
+from ..layer.tied import sharers
 from ..modules import count_parameters
 from .calibration import Metric
 from .choices import Choice, Site, fault_of
@@ -38,6 +40,27 @@ def budget_of(
 
 Layers = Iterable[str] | Callable[[str, nn.Module], bool] | None
 """Names of layers, or a function of name and layer; None: all that are large enough."""
+
+
+def take_apart(model: nn.Module, layers: Layers) -> tuple[nn.Module, Layers, dict[str, str]]:
+    """Give the attentions of a model layers of their own, where these may be meant; the model is changed.
+
+    Returns the model, the layers with every attention that is named replaced by the names of its own, and
+    why others stay, by name. `pack_attention` is the way back.
+    """
+    found = {n: m for n, m in model.named_modules() if isinstance(m, nn.MultiheadAttention)}
+    left = {n: reason for n, m in found.items() if (reason := refusal(m))}
+    if layers is None or callable(layers):
+        return unpack_attention(model), layers, left
+    names = [layers] if isinstance(layers, str) else list(layers)
+    refused = [n for n in names if n in left]
+    if refused:
+        raise OptionError(f"the attention {refused[0]!r} cannot be taken apart: {left[refused[0]]}")
+    meant = {n for n in found if any(name == n or name.startswith(f"{n}.") for name in names)}
+    model = unpack_attention(model, meant)
+    own = dict(model.named_modules())
+    inner = {n: [f"{n}.{layer}" for layer, _ in own[n].named_children()] for n in meant if n not in left}
+    return model, [each for name in names for each in inner.get(name, [name])], {}
 
 
 def layers_to_compress(
@@ -79,6 +102,21 @@ def _named_layers(model: nn.Module, names: Sequence[str]) -> dict[str, nn.Module
             f"layers={unknown} are not {dense_names()} layers of the model ({what}); it has {known}"
         )
     return {first[id(modules[n])]: modules[n] for n in names}
+
+
+def merge_tied(
+    model: nn.Module, layers: Mapping[str, nn.Module]
+) -> tuple[dict[str, nn.Module], dict[str, dict[str, nn.Linear]]]:
+    """Of layers that share a weight one, an embedding before a linear layer; and those tied to each, by name.
+
+    What is tied gets the network of that one.
+    """
+    tables = {id(m.weight): (n, m) for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    merged: dict[int, tuple[str, nn.Module]] = {}
+    for name, layer in layers.items():
+        merged.setdefault(id(layer.weight), tables.get(id(layer.weight), (name, layer)))
+    picked = dict(merged.values())
+    return picked, {n: found for n, m in picked.items() if (found := sharers(model, m))}
 
 
 def _describe(module: nn.Module | None) -> str:

@@ -17,7 +17,9 @@ from ...search import packable
 from ...steps import Record
 from ...structure import Structure
 from ..kinds.catalogue import kind_of
+from ..layer.attention import unpack_attention
 from ..layer.layout import Layout, check_cores
+from ..layer.tied import sharers, tie
 from ..modules import (
     copy_architecture,
     count_bytes,
@@ -196,6 +198,15 @@ class CompressResult:
         widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
         return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows)
 
+    def report(self, path: str | Path, *, title: str | None = None) -> Path:
+        """Write one HTML page: every layer with its network drawn, sizes, errors, latency and memory.
+
+        The page is one file that asks the network for nothing; returns its path.
+        """
+        from ...report.compression import write_compression
+
+        return write_compression(self, path, title=title)
+
     def save(self, path: str | Path) -> None:
         """Write the model's state and the report to one safetensors file; `load_compressed` reads it."""
         header = {
@@ -232,6 +243,12 @@ def _unpack(
     header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module
 ) -> CompressResult:
     own = copy_architecture(model)
+    # Attentions whose packed weights are not in the file were taken apart.
+    names = [n for n, m in own.named_modules() if isinstance(m, nn.MultiheadAttention)]
+    whole = ("in_proj_weight", "q_proj_weight")
+    own = unpack_attention(
+        own, [n for n in names if not any(f"{n}.{w}".strip(".") in tensors for w in whole)]
+    )
     modules = dict(own.named_modules())
     reports = []
     for data in header["layers"]:
@@ -253,7 +270,8 @@ def _unpack(
         check_cores(tensors, prefix, layout, structure)
         scaled = f"{prefix}input_scale" in tensors
         new = kind.layer.untrained(old, layout, structure, input_scale=scaled, random_state=0)
-        own = replace_module(own, old, new)
+        shared = sharers(own, old)
+        own = tie(replace_module(own, old, new), shared.values(), new)
     return check_fields(
         CompressResult(
             load_tensors(own, tensors),

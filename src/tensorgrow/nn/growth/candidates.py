@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
@@ -26,6 +27,8 @@ class GrowProblem:
     policies: Mapping[str, EdgePolicy]  # which of their edges may
     options: GreedyOptions
     patience: int | None  # growths in a row without a better score before the run ends; None: any number
+    candidates: Literal["trained", "gradient"] = "trained"  # how edges are judged
+    edges_per_step: int = 1  # edges that grow before the next training, by gradients only
 
     def growable(self, room: float) -> Iterator[tuple[str, Edge]]:
         """Edges that may grow by one within `room` more parameters."""
@@ -41,7 +44,7 @@ class Candidate:
 
     layer: str
     edge: Edge
-    slices: tuple[torch.Tensor, torch.Tensor]
+    slices: tuple[tuple[torch.Tensor, torch.Tensor], ...]  # one pair for every rank that it grows by
     added: int
     score: float
 
@@ -68,7 +71,8 @@ def best_candidate(
             score = float(options.edge_score(before, done.measure, added))
         else:
             score = drop / added if options.edge_score == "per_parameter" else drop
-        candidates.append(Candidate(name, edge, (slices[0].detach(), slices[1].detach()), added, score))
+        pair = (slices[0].detach(), slices[1].detach())
+        candidates.append(Candidate(name, edge, (pair,), added, score))
     return max(candidates, key=lambda c: (c.score, -c.added), default=None)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
@@ -15,8 +14,6 @@ from torch import nn
 
 from ...callbacks.base import Callbacks
 from ...callbacks.signals import interruptible
-from ...data.devices import choose_device
-from ...data.fingerprint import fingerprint_function, fingerprint_tensors
 from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole
 from ...network import RandomState, as_generator
 from ...search import EdgePolicy, GreedyOptions, Limits
@@ -25,12 +22,12 @@ from ...steps import StopReason
 from ...structure import Edge
 from ...tasks.request import Audience
 from ...tasks.task import Task, describe, run_task
+from ..adapters.adapter import size_limit
 from ..modules import count_parameters
-from .batches import as_batches
 from .candidates import GrowProblem, layers_to_grow
 from .result import GrowResult
 from .steps import GrowSearch
-from .trainer import Loss, Score, Trainer
+from .trainer import Loss, Score, make_trainer
 
 # The paper's choices for this experiment.
 PAPER_TRAINING = TrainingOptions(
@@ -52,6 +49,8 @@ def grow(
     edges: Literal["all", "chain", "ring"] | Iterable[Edge] = "all",
     layers: Iterable[str] | None = None,
     edge_score: Literal["drop", "per_parameter"] = "drop",
+    candidates: Literal["trained", "gradient"] = "trained",
+    edges_per_step: int = 1,
     noise: float = 1e-2,
     patience: int | None = 5,
     training: TrainingOptions | None = None,
@@ -84,7 +83,7 @@ def grow(
     max_error
         Stop once the score is at most this.
     max_parameters
-        Of the whole model.
+        Of the whole model; by default what `adapt` allows its adapters, where the model has some.
     max_steps, max_seconds
         Growths, and time, at most.
     edges
@@ -93,6 +92,12 @@ def grow(
         Names of the layers to grow; by default all `TNLinear` ones but those whose cores are all frozen.
     edge_score
         "drop": the best score wins, as in the paper. "per_parameter": the gain per added parameter.
+    candidates
+        How edges are judged. "trained": by training the slices of each, as in the paper. "gradient": by the
+        gain to first order, from the gradient of the loss on some batches; slices then start along it, with
+        zeros at one end. That takes one backward pass for all edges of all layers: for models with many.
+    edges_per_step
+        Edges that grow together before the next training, each of another layer; with "gradient" only.
     noise
         Size of the random slices that a candidate starts from.
     patience
@@ -129,42 +134,35 @@ def grow(
         The model of the step with the best score, the history and why it stopped. Ctrl-C returns the best so
         far.
     """
-    limits = Limits(max_error, max_parameters, max_steps, max_seconds, held_out=True)
+    budget = size_limit(model) if max_parameters is None else max_parameters
+    limits = Limits(max_error, budget, max_steps, max_seconds, held_out=True)
     if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
         raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
-    if loss is not None and not callable(loss):
-        raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
     if patience is not None:
         check_whole("patience", patience, more=", or None")
-    check_whole("batch_size", batch_size)
     check_positive("noise", noise)
-    if training is not None:
-        check_kind("training", training, TrainingOptions)
+    check_choice("candidates", candidates, ("trained", "gradient"))
+    check_whole("edges_per_step", edges_per_step)
     if options is None:
         check_choice("edge_score", edge_score, ("drop", "per_parameter"))
         options = GreedyOptions(edge_score=edge_score, slice_noise=noise)
     else:
         _check_options(options, edge_score=edge_score, noise=noise, patience=patience)
         patience = options.patience
+    if candidates == "trained" and edges_per_step > 1:
+        raise OptionError(f"edges_per_step={edges_per_step} goes with candidates='gradient' only")
+    if candidates == "gradient" and callable(options.edge_score):
+        raise OptionError("a function as edge_score goes with candidates='trained', which measure a loss")
     own = copy.deepcopy(model)
     growing = layers_to_grow(own, layers)
-    like = next(own.parameters())
-    where = choose_device(device, like, math.inf)
-    own.to(where)
-    kind: dict[str, Any] = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
-    trainer = Trainer(
-        own,
-        as_batches(train_data, "train_data", **kind),
-        as_batches(validation_data, "validation_data", **kind),
-        loss,
-        score,
-        PAPER_TRAINING if training is None else training,
-    )
+    how = PAPER_TRAINING if training is None else training
+    data = (train_data, validation_data)
+    trainer = make_trainer(own, data, loss, score, how, batch_size=batch_size, device=device)
     if isinstance(edges, Iterable) and not isinstance(edges, str):
         edges = tuple(edges)  # read once for every layer
     policies = {n: EdgePolicy.parse(edges, m.structure.order, options.max_degree) for n, m in growing.items()}
     limits.check_size(count_parameters(own))
-    problem = GrowProblem(trainer, growing, policies, options, patience)
+    problem = GrowProblem(trainer, growing, policies, options, patience, candidates, edges_per_step)
     task = GrowTask(problem, limits, as_generator(random_state), final_epochs)
     return run_task(task, Audience(progress, callbacks, checkpoint))
 
@@ -195,23 +193,19 @@ class GrowTask(Task[GrowSearch, GrowResult]):
         pairs = {
             n: None if p.pairs is None else sorted(map(list, p.pairs)) for n, p in problem.policies.items()
         }
-        options, score = problem.options, trainer.score
+        options = problem.options
+        by_gradient = problem.candidates == "gradient"  # files from before there was a choice have no name
         return {
-            "model": fingerprint_tensors(trainer.model.parameters()),
+            **trainer.identity(),
             "layers": {n: m.structure.to_dict() for n, m in problem.layers.items()},
-            "train_data": trainer.training.fingerprint(),
-            "validation_data": trainer.validation.fingerprint(),
-            "training": trainer.options.to_dict(),
-            "loss": fingerprint_function(trainer.loss),
-            "score": score if isinstance(score, str) else fingerprint_function(score),
             "max_parameters": self.limits.max_parameters,
             "edges": pairs,
             "edge_score": options.to_dict()["edge_score"],
             "noise": options.slice_noise,
-            "batch_size": trainer.training.batch_size,
             "rank_increment": options.rank_increment,
             "max_degree": options.max_degree,
             "transfer": options.transfer,
+            **({"candidates": f"gradient, {problem.edges_per_step}"} if by_gradient else {}),
             # A file from before layers could be split has none of these.
             **(
                 {"split_threshold": options.split_threshold, "internal": options.max_internal_nodes}

@@ -12,11 +12,12 @@ from torch import nn
 from ...algebra.spectra import propose_splits
 from ...search import Context, Limits, Search, SearchState
 from ...search.state import Json
-from ...solvers import grow_state
+from ...solvers import TrainingOptions, grow_state
 from ...steps import StopReason
 from ...structure import Edge
 from ..modules import count_parameters, model_tensors
 from .candidates import Candidate, GrowProblem, best_candidate
+from .gradients import gradient_candidates
 from .result import GrowStep
 
 Tensors = dict[str, torch.Tensor]
@@ -107,16 +108,25 @@ class GrowSearch(Search[GrowProblem, GrowState]):
             self._end(StopReason.MAX_PARAMETERS if has_edges else StopReason.SATURATED)
             return
         random = generator.get_state()
-        last = state.steps[-1].validation_error
-        candidate = best_candidate(problem, edges, self.draw_seed(), last, self.context.deadline)
-        if candidate is None:
+        seed, last = self.draw_seed(), state.steps[-1].validation_error
+        if problem.candidates == "gradient":
+            chosen = gradient_candidates(problem, edges, seed, self._room)
+        else:
+            best = best_candidate(problem, edges, seed, last, self.context.deadline)
+            chosen = [] if best is None else [best]
+        if not chosen:
             generator.set_state(random)  # a run that is resumed tries the same candidates
             self.hit_limit = True
             self._end(StopReason.MAX_SECONDS)
             return
         self._is_model_current = False
-        self._raise_rank(candidate)
-        self._train("grow", candidate.layer, candidate.edge)
+        for candidate in chosen:
+            self._raise_rank(candidate)
+        if not problem.options.transfer:
+            state.memory.clear()
+            for grown in problem.layers.values():
+                grown.reset_parameters(generator)
+        self._train("grow", chosen[0].layer, chosen[0].edge)
 
     def _split_nodes(self) -> None:
         """Split nodes of layers where that saves parameters and hardly changes the weight; then grow on."""
@@ -152,14 +162,18 @@ class GrowSearch(Search[GrowProblem, GrowState]):
                 core = f"{name}.cores.{node}" if name else f"cores.{node}"
                 if core in memory:
                     memory[core] = grow_state(memory[core], layer.structure, node, other)
-            slices = None if n else candidate.slices
+            slices = candidate.slices[n] if n < len(candidate.slices) else None
             layer.grow_edge(*edge, slices=slices, noise=options.slice_noise, random_state=generator)
-        if not options.transfer:
-            memory.clear()
-            for grown in problem.layers.values():
-                grown.reset_parameters(generator)
 
-    def _train(self, kind: str, layer: str | None, edge: Edge | None) -> None:
+    def _train(
+        self,
+        kind: str,
+        layer: str | None,
+        edge: Edge | None,
+        *,
+        epochs: int | None = None,
+        options: TrainingOptions | None = None,
+    ) -> None:
         state, trainer = self.state, self.problem.trainer
         self._is_model_current = False
         named = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
@@ -167,25 +181,40 @@ class GrowSearch(Search[GrowProblem, GrowState]):
         done = trainer.fit(
             list(named.values()),
             self.draw_seed(),
-            epochs=trainer.options.epochs,
+            epochs=epochs or trainer.options.epochs,
             state=[state.memory.get(n, {}) for n in named] if keeps else None,
             deadline=self.context.deadline,
             # The model before is the luckiest of many epochs on this validation data: growth would start from
             # it for ever. That step is in the history and may still be the result.
             may_stay=False,
+            options=options,
         )
         state.memory = dict(zip(named, done.state))
+        self._note(kind, layer, edge, loss=done.loss, score=done.measure, epochs=done.epochs)
+
+    def _note(
+        self,
+        kind: str,
+        layer: str | None = None,
+        edge: Edge | None = None,
+        *,
+        loss: float,
+        score: float,
+        epochs: int,
+    ) -> None:
+        """Add a step for the model as it is now, and end where it is good enough or no longer gets better."""
+        state = self.state
         step = GrowStep(
             index=len(state.steps),
             kind=kind,
             edge=edge,
             num_parameters=count_parameters(self.model),
-            loss=done.loss,
+            loss=loss,
             relative_error=None,
-            validation_error=done.measure,
+            validation_error=score,
             seconds=self.seconds,
             layer=layer,
-            epochs=done.epochs,
+            epochs=epochs,
             structures={n: m.structure for n, m in self.problem.layers.items()},
         )
         state.steps.append(step)

@@ -12,11 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ...errors import DataError, check_choice
+from ...data.devices import choose_device
+from ...data.fingerprint import fingerprint_function, fingerprint_tensors
+from ...errors import DataError, OptionError, check_choice, check_kind, check_whole
 from ...objectives.loss import as_score, scalar
 from ...solvers import Training, TrainingOptions, train
 from ..modules import switch_mode
-from .batches import Batches, join
+from .batches import Batches, as_batches, join
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 Score = Literal["loss", "accuracy"] | Callable[[torch.Tensor, torch.Tensor], Any]
@@ -64,10 +66,23 @@ class Trainer:
         state: list[dict[str, torch.Tensor]] | None = None,
         deadline: float = math.inf,
         may_stay: bool = True,
+        options: TrainingOptions | None = None,
     ) -> Training:
         """Train some parameters in place and keep the best epoch on validation, or the state before it."""
         how = {"state": state, "may_stay": may_stay, "measure": self.validate}
-        return self._train(parameters, self.training, self.options, seed, epochs, deadline, **how)
+        return self._train(parameters, self.training, options or self.options, seed, epochs, deadline, **how)
+
+    def identity(self) -> dict[str, object]:
+        """What a resumed run must share with the one before, by name."""
+        return {
+            "model": fingerprint_tensors(self.model.parameters()),
+            "train_data": self.training.fingerprint(),
+            "validation_data": self.validation.fingerprint(),
+            "training": self.options.to_dict(),
+            "loss": fingerprint_function(self.loss),
+            "score": self.score if isinstance(self.score, str) else fingerprint_function(self.score),
+            "batch_size": self.training.batch_size,
+        }
 
     def fit_to_all(self, seed: int, *, epochs: int, deadline: float) -> None:
         """Train what is not frozen on training and validation data; without a gain there, nothing changes."""
@@ -109,6 +124,31 @@ class Trainer:
 
     def batch_loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
         return scalar(self.loss(self.model(batch[0]), batch[1]))
+
+
+def make_trainer(
+    model: nn.Module,
+    data: tuple[Any, Any],
+    loss: Loss | None,
+    score: Score | None,
+    options: TrainingOptions,
+    *,
+    batch_size: int,
+    device: torch.device | str | None,
+) -> Trainer:
+    """Check what users give, move the model to the device, and read training and validation data."""
+    if loss is not None and not callable(loss):
+        raise OptionError(f"loss must be a function of outputs and targets, not {loss!r}")
+    check_whole("batch_size", batch_size)
+    check_kind("training", options, TrainingOptions)
+    like = next(model.parameters())
+    where = choose_device(device, like, math.inf)
+    model.to(where)
+    kind: dict[str, Any] = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
+    training, validation = (
+        as_batches(part, name, **kind) for part, name in zip(data, ("train_data", "validation_data"))
+    )
+    return Trainer(model, training, validation, loss, score, options)
 
 
 @contextmanager

@@ -26,6 +26,8 @@ PATCHES = 1 << 14
 class ConvKind(Kind[C]):
     """Convolutions in some number of dimensions."""
 
+    output_axis = 1
+
     def application(self, module: C) -> ConvApplication:
         return ConvApplication(form_of(module))
 

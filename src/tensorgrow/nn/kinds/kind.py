@@ -29,6 +29,8 @@ class Kind(ABC, Generic[M]):
 
     dense: ClassVar[type[nn.Module]]
     layer: ClassVar[type[TNLayer]]
+    # Where the rows of the weight are in an output.
+    output_axis: ClassVar[int] = -1
 
     def sizes(self, module: M) -> tuple[int, int]:
         """Columns and rows of the weight as a matrix."""

@@ -20,6 +20,9 @@ class Inputs:
     # That of several groups is their mean. See `shrink`.
     moment: torch.Tensor
     shape: tuple[int, ...] = ()  # of the last input that was seen
+    # Second moment of the gradients of a loss with respect to the outputs, summed over rows; see
+    # `output_moments`. None: all outputs count the same.
+    outputs: torch.Tensor | None = None
 
 
 class Statistics(ABC):

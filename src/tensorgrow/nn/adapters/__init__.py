@@ -1,0 +1,1 @@
+"""Small networks beside frozen layers: a model adapted to other data."""

@@ -32,7 +32,8 @@ def test_modules_are_nouns():
 
 
 def test_constants_are_few():
-    assert sum(house.numeric_constants().values()) <= 250
+    # 5.7 in a thousand lines when the limit was a number, 250 in 44,000 lines.
+    assert 1000 * sum(house.numeric_constants().values()) <= 5.5 * house.lines()
 
 
 def test_signatures_are_short():

@@ -2,14 +2,14 @@
 
 A number stands between two comments, of which the first says where it comes from:
 
-    <!--= completion | einstein/*/seed* | mean test_error | .2% -->9.02%<!--/-->
+    <!--= completion ; einstein/*/seed* ; mean test_error ; .2% -->9.02%<!--/-->
 
-File of the results, pattern of keys, function and field, format. The function (`mean`, `median`, `min`,
-`max`, `sum`, `share` of true values) may be left out where one row matches; `count` alone counts rows. The
-field may be a path with dots. A key `summary` stands for what the benchmark's report sums up. A table of a
-report:
+File of the results, pattern of keys, function and field, format, with semicolons between them: a bar would
+end a cell of a table. The function (`mean`, `median`, `min`, `max`, `sum`, `share` of true values) may be left
+out where one row matches; `count` alone counts rows. The field may be a path with dots. A key `summary`
+stands for what the benchmark's report sums up. A table of a report:
 
-    <!--= table density | Published data -->
+    <!--= table density ; Published data -->
     ...
     <!--/-->
 """
@@ -61,11 +61,11 @@ def fill(text: str) -> str:
 
 
 def _answer(question: str) -> str:
-    words = [word.strip() for word in question.split("|")]
+    words = [word.strip() for word in question.split(";")]
     if words[0].startswith("table "):
-        return _table(words[0].removeprefix("table ").strip(), "|".join(words[1:]))
+        return _table(words[0].removeprefix("table ").strip(), ";".join(words[1:]))
     if len(words) != 4:
-        raise PageError(f"{question!r} is not: file | keys | function field | format")
+        raise PageError(f"{question!r} is not: file ; keys ; function field ; format")
     name, keys, field, form = words
     return format(_number(name, keys, field), form)
 

@@ -29,7 +29,7 @@ def test_the_quickstart_of_the_readme_runs_and_says_the_truth(tmp_path, monkeypa
 def test_the_readme_is_a_first_page_with_a_film():
     pillow = pytest.importorskip("PIL.Image")
     text = README.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150
+    assert len(text.splitlines()) <= 120
     (shown,) = re.findall(r"!\[.*?\]\((.*?)\)", text)
     path = README.parent / shown
     assert path.stat().st_size < 500_000

@@ -31,13 +31,13 @@ def results(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        ("r | b | size | ,", "12,345"),
-        ("r | b | deep.error | .2%", "9.02%"),
-        ("r | a/seed* | mean size | ,.0f", "2,000"),
-        ("r | a/seed* | max error | .1f", "0.3"),
-        ("r | a/seed* | count | d", "2"),
-        ("r | a/seed* | share exact | .0%", "50%"),
-        ("r | summary | best.sizes.1 | d", "5"),
+        ("r ; b ; size ; ,", "12,345"),
+        ("r ; b ; deep.error ; .2%", "9.02%"),
+        ("r ; a/seed* ; mean size ; ,.0f", "2,000"),
+        ("r ; a/seed* ; max error ; .1f", "0.3"),
+        ("r ; a/seed* ; count ; d", "2"),
+        ("r ; a/seed* ; share exact ; .0%", "50%"),
+        ("r ; summary ; best.sizes.1 ; d", "5"),
     ],
 )
 def test_numbers_are_filled_in(results, question, answer):
@@ -50,12 +50,12 @@ def test_numbers_are_filled_in(results, question, answer):
 @pytest.mark.parametrize(
     ("question", "complaint"),
     [
-        ("r | c | size | ,", "no row 'c'"),
-        ("r | b | error | ,", "no 'error'"),
-        ("r | a/seed* | size | ,", "2 rows"),
-        ("r | b | size", "is not: file"),
-        ("s | b | size | ,", "no results of 's'"),
-        ("r | summary | worst | d", "no 'worst'"),
+        ("r ; c ; size ; ,", "no row 'c'"),
+        ("r ; b ; error ; ,", "no 'error'"),
+        ("r ; a/seed* ; size ; ,", "2 rows"),
+        ("r ; b ; size", "is not: file"),
+        ("s ; b ; size ; ,", "no results of 's'"),
+        ("r ; summary ; worst ; d", "no 'worst'"),
     ],
 )
 def test_what_the_results_do_not_have_is_an_error(results, question, complaint):

@@ -181,3 +181,12 @@ def test_a_quantum_state():
     result = tg.decompose(qtn.MPS_ghz_state(6), max_error=1e-8, random_state=0)
     assert result.num_parameters <= 40  # a train of rank 2
     assert result.relative_error <= 1e-8
+
+
+def test_a_network_far_larger_than_its_tensor_is_decomposed_as_that():
+    one = random_network(tg.Structure.tensor_ring((2,) * 4, 2), 3)
+    wasteful = one * one * one * one
+    assert wasteful.num_parameters > 10 * wasteful.structure.num_entries
+    result = tg.decompose(wasteful, max_error=1e-6, random_state=0)
+    assert true_error(result, wasteful) <= 1e-6
+    assert result.num_parameters <= 2 * wasteful.structure.num_entries

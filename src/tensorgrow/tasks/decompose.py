@@ -31,6 +31,10 @@ from .shapes import as_members
 from .task import N, NetworkTask, run_task
 from .tensor_data import DenseTensor, TensorData
 
+# Numbers of a network per entry of its tensor from which the tensor is formed: products of sums get there.
+# One with 110 asked for 90 GB where its tensor takes 32 KB.
+WASTEFUL = 10
+
 
 def decompose(
     x: Any,
@@ -158,10 +162,12 @@ def _decompose_entries(x: Any, keywords: Keywords) -> Result:
 def as_tensor_data(x: Any, request: Request) -> TensorData:
     """Take a tensor into memory, or block by block where it does not fit or the user says so.
 
-    One that is given by a network stays one.
+    One that is given by a network stays one, unless that is far larger than the tensor itself.
     """
     network = as_network(x)
-    if network is not None:
+    if network is not None and network.num_parameters > WASTEFUL * network.structure.num_entries:
+        x = network.to_dense().detach()
+    elif network is not None:
         known = NetworkTensor(network, request)
         known.note_axes(x)
         return known

@@ -5,8 +5,8 @@ A number stands between two comments, of which the first says where it comes fro
     <!--= completion ; einstein/*/seed* ; mean test_error ; .2% -->9.02%<!--/-->
 
 File of the results, pattern of keys, function and field, format, with semicolons between them: a bar would
-end a cell of a table. The function (`mean`, `median`, `min`, `max`, `sum`, `share` of true values) may be left
-out where one row matches; `count` alone counts rows. The field may be a path with dots. A key `summary`
+end a cell of a table. The function (`mean`, `median`, `min`, `max`, `sum`, `share` of true values) may be
+left out where one row matches; `count` alone counts rows. The field may be a path with dots. A key `summary`
 stands for what the benchmark's report sums up. A table of a report:
 
     <!--= table density ; Published data -->

@@ -77,7 +77,7 @@ def test_a_loss_weighs_outputs():
     for factor in (left.requires_grad_(), right.requires_grad_()):
         error = (gradients @ (weight - left @ right) @ moment.T).square().sum()
         (slope,) = torch.autograd.grad(error, factor, retain_graph=True)
-        assert float(slope.norm()) < 1e-8 * float(error)
+        assert float(slope.norm()) < 1e-8 * float(error.detach())
 
 
 def test_with_a_loss_the_budget_goes_where_it_is_felt():

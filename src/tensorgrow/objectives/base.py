@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import Number, solve_normal
-from ..contraction import Array, Gram, Update
+from ..contraction import Array, Gram, Update, whole_gram
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .penalties import NO_PRIORS, Penalties
@@ -183,6 +183,17 @@ class NodeVisits(LeastSquares):
         solver = InTurn(max(ridge, self.least_ridge(structure)))
         self.visit(structure, arrays, solver)
         return self.norm**2 - float(solver.explained)
+
+    def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
+        """Gram of every node's environment, from a sweep that changes nothing."""
+        grams: dict[int, Array] = {}
+
+        def note(node: int, gram: Gram, rhs: Array) -> Array:
+            grams[node] = whole_gram(gram)
+            return arrays[node]
+
+        self.visit(structure, list(arrays), note)
+        return grams
 
 
 class InTurn:

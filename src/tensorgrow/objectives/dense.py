@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from ..contraction import (
     halves_plan,
     pair_plan,
     sweep_plan,
-    whole_gram,
 )
 from ..contraction.sweeps import MANY_ENTRIES
 from ..data.devices import can_limit_threads
@@ -191,17 +189,6 @@ class DenseLeastSquares(NodeVisits):
             keeps_scale=self.may_round,  # errors are such that squares do not vanish
         )
         return [DensePairProblem(env, shared) for env in environments]
-
-    def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
-        """Gram of every node's environment, from a sweep that changes nothing."""
-        grams: dict[int, Array] = {}
-
-        def note(node: int, gram: Any, rhs: Array) -> Array:
-            grams[node] = whole_gram(gram)
-            return arrays[node]
-
-        self.visit(structure, list(arrays), note)
-        return grams
 
     # -- cost ------------------------------------------------------------------------------------------
 

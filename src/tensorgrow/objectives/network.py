@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from ..contraction import (
     cross_inner_plan,
     cross_pair_plan,
     cross_sweep_plan,
-    whole_gram,
 )
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
@@ -125,17 +123,6 @@ class NetworkLeastSquares(NodeVisits):
             structure, cores, self.is_complex, lambda: self._node_grams(structure, cores), may_densify=False
         )
         return [DensePairProblem(env, shared) for env in environments]
-
-    def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
-        """Gram of every node's environment, from a sweep that changes nothing."""
-        grams: dict[int, Array] = {}
-
-        def note(node: int, gram: Any, rhs: Array) -> Array:
-            grams[node] = whole_gram(gram)
-            return arrays[node]
-
-        self.visit(structure, list(arrays), note)
-        return grams
 
     def screen(self, structure: Structure, edges: list[Edge]) -> list[Edge]:
         """Of very many edges those between nodes that are close in the network, or in the target."""

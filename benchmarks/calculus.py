@@ -5,6 +5,7 @@
 *Order*: trains over 30 binary legs of which neighbours were swapped, many times and exactly, so that ranks
 rose; the right order is not told. *Qubits*: states over 40 qubits, in a process of its own. *Fit*: a smaller
 train for a train, the graph given, beside `fit` of quimb from the same start, both in processes of their own.
+*States*: a GHZ and a W state, a cluster state of 4x4 qubits and a random circuit's, as quimb has them.
 
 None of the tensors is formed, except to measure torchTT's error. Trains like those of *order*, and a ring and
 graphs like those of *copies*, were at hand while the search was written.
@@ -182,7 +183,62 @@ def fit(params: Row) -> Row:
     }
 
 
-WORK = {"copies": copies, "squares": squares, "order": order, "qubits": qubits, "fit": fit}
+def cluster_state() -> Any:
+    """The cluster state of 4x4 qubits, a tensor for every gate of quimb's circuit."""
+    import quimb.tensor as qtn
+
+    circuit = qtn.Circuit(16)
+    for qubit in range(16):
+        circuit.h(qubit)
+    for qubit in range(16):
+        if qubit % 4 < 3:
+            circuit.cz(qubit, qubit + 1)
+        if qubit < 12:
+            circuit.cz(qubit, qubit + 4)
+    return circuit.psi
+
+
+def circuit_state() -> Any:
+    """The state of a random circuit on ten qubits, four layers of gates."""
+    import quimb.tensor as qtn
+
+    rng = random.Random(0)
+    circuit = qtn.Circuit(10)
+    for layer in range(4):
+        for qubit in range(10):
+            circuit.u3(*(3 * rng.random() for _ in range(3)), qubit)
+        for qubit in range(layer % 2, 9, 2):
+            circuit.cz(qubit, qubit + 1)
+    return circuit.psi
+
+
+def named_state(name: str) -> Any:
+    import quimb.tensor as qtn
+
+    makers = {
+        "GHZ": lambda: qtn.MPS_ghz_state(20),
+        "W": lambda: qtn.MPS_w_state(20),
+        "cluster": cluster_state,
+        "circuit": circuit_state,
+    }
+    return makers[name]()
+
+
+def states(params: Row) -> Row:
+    """A quantum state as quimb has it."""
+    given = tg.interop.from_quimb(named_state(params["state"]))
+    with stopwatch() as watch:
+        result = tg.decompose(given, max_error=1e-6, random_state=0)
+    return {
+        "given": given.num_parameters,
+        "found": result.num_parameters,
+        "edges": len(result.structure.edges),
+        "error": result.relative_error,
+        "seconds": watch.wall,
+    }
+
+
+WORK = {"copies": copies, "squares": squares, "order": order, "qubits": qubits, "fit": fit, "states": states}
 
 
 def work(case: Case, settings: BenchmarkSettings) -> Row:
@@ -217,6 +273,7 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
         for rank in (4, 8)
         for method in ("tensorgrow", "quimb")
     ]
+    found += [Case(f"states/{name}", {"state": name}) for name in ("GHZ", "W", "cluster", "circuit")]
     return [case for case in found if case.key.split("/")[0] in settings.parts]
 
 
@@ -239,6 +296,7 @@ def report(results: Results) -> Report:
         "order": ("right", "given", "largest_rank", "found", "error", "seconds"),
         "qubits": ("given", "found", "error", "process_bytes", "taken_bytes", "seconds"),
         "fit": ("error", "taken_bytes", "seconds"),
+        "states": ("given", "found", "edges", "error", "seconds"),
     }
     for part, names in columns.items():
         rows = results.rows(f"{part}/")

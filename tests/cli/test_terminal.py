@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import tensorgrow as tg
 from tests.cli.terminal import run_in_terminal
 
 for package in ("typer", "rich", "PIL"):
@@ -22,6 +23,7 @@ LIVE = r"step \d+: [\d,]+ parameters.*error \d|target met, .* \([\d,]+ parameter
         ("complete x.npy --observed 0.7 --effort fast", ["held-out error", "x-completed.npy"]),
         ("complete rain.csv --bounds 0, --effort fast", ["station, year", "rain-completed.csv"]),
         ("decompose x.npy -e 1e-6 --names a,b,c,d", ["TARGET_REACHED", "x.safetensors"]),
+        ("decompose net.safetensors -e 1e-6", ["TARGET_REACHED", "0-1:2", "net-result.safetensors"]),
         ("fit x.npy -s ring --rank 2", ["parameters", "x.safetensors"]),
         ("fit x.npy -s ring --rank 2 -q", ["parameters", "x.safetensors"]),
         ("compare x.npy -e 0.2", ["TT-SVD, stored order", "times ours", "our edges"]),
@@ -33,6 +35,9 @@ def test_it_runs_and_shows_progress(tensor, folder, command, words):
         pytest.importorskip("pandas")
         rows = [f"s{i},{2000 + j},{i + j if i + j != 7 else ''}" for i in range(8) for j in range(9)]
         (folder / "rain.csv").write_text("\n".join(["station,year,rain", *rows]))
+    if "net.safetensors" in command:
+        one = tg.TensorNetwork.random(tg.Structure((3, 4, 5), {(0, 1): 2, (1, 2): 2}), random_state=0)
+        (one + one).save(folder / "net.safetensors")
     if command.startswith("compare"):
         pytest.importorskip("tensorly")
     screen = run_in_terminal(*command.split(), folder=folder)

@@ -190,3 +190,21 @@ def test_a_network_far_larger_than_its_tensor_is_decomposed_as_that():
     result = tg.decompose(wasteful, max_error=1e-6, random_state=0)
     assert true_error(result, wasteful) <= 1e-6
     assert result.num_parameters <= 2 * wasteful.structure.num_entries
+
+
+@pytest.mark.parametrize("form", ["cp", "tucker", "tt", "tr"])
+def test_forms_of_tensorly(form):
+    pytest.importorskip("tensorly")
+    from tensorly import random
+
+    makers = {
+        "cp": lambda: random.random_cp((3, 4, 3), 2, random_state=0),
+        "tucker": lambda: random.random_tucker((3, 4, 3), (2, 2, 2), random_state=0),
+        "tt": lambda: random.random_tt((3, 4, 3), (1, 2, 2, 1), random_state=0),
+        "tr": lambda: random.random_tr((3, 4, 3), (2, 2, 2, 2), random_state=0),
+    }
+    given = makers[form]()
+    x = given.to_tensor()
+    result = tg.decompose(given, max_error=1e-6, random_state=0)
+    found = result.network.to_dense().numpy()
+    assert np.linalg.norm(found - x) <= 1e-6 * np.linalg.norm(x)

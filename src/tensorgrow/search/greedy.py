@@ -21,6 +21,7 @@ import torch
 
 from ..data.devices import flops_in
 from ..errors import MemoryLimitError
+from ..objectives import SharesPasses
 from ..steps import StopReason
 from ..structure import Edge
 from .core import CoreGrowth
@@ -141,8 +142,10 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     def _grow_on(self, problem: Problem, current: Fitted) -> tuple[Fitted, Edge | None] | None:
         """Raise an edge, or add a term where none helps; None when that does not help either."""
         start, options = self._growths, problem.options
-        # On the core nodes have other numbers, and sweeps are cheap.
+        # On the core nodes have other numbers, and sweeps are cheap; where data is costly to read, one pass
+        # scores all edges.
         lazy = options.edge_score == "per_parameter" and problem is self.problem
+        lazy = lazy and not isinstance(problem.objective, SharesPasses)
         lazy = lazy and not problem.pace.is_cheap(current.network.structure)
         care = Care(
             randomise=start > (0 if problem.is_exact else 1),

@@ -17,8 +17,8 @@ Readers = Sequence[frozenset[int]]
 """What each later product that reads a result sums over."""
 
 
-# Entries of one product among many from which starting it costs less than a copy. From 1,024 on, slabs of 40x40
-# out of 40^4 would take 1.2 ms instead of 5, but tensors read block by block 1.5 MB more of 16.
+# Entries of one product among many from which starting it costs less than a copy. From 1,024 on, slabs of
+# 40x40 out of 40^4 would take 1.2 ms instead of 5, but tensors read block by block 1.5 MB more of 16.
 LEAST_BATCH = 4096
 
 

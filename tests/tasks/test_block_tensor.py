@@ -220,9 +220,16 @@ def decompose(x, method, steps):
 
 for method in methods:
     decompose(np.random.default_rng(0).random((50, 50, 50), dtype=np.float32), method, 1)
-with ThreadPoolExecutor(4) as pool:  # libraries take their own buffers, one per thread
-    a = np.ones((600, 600), dtype=np.float32)
-    list(pool.map(lambda _: a @ a, range(16)))
+together = threading.Barrier(4)
+def multiply(_):  # libraries take their own buffers, one per thread that computes while others do
+    for dtype in (np.float32, np.float64):
+        a = np.ones((600, 600), dtype=dtype)
+        together.wait()
+        for _ in range(4):
+            a @ a
+            torch.from_numpy(a) @ torch.from_numpy(a)
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(multiply, range(4)))
 with open("/proc/self/status") as file:
     used = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (used + limit, used + limit))

@@ -223,9 +223,9 @@ for method in methods:
 together = threading.Barrier(4)
 def multiply(_):  # libraries take their own buffers, one per thread that computes while others do
     for dtype in (np.float32, np.float64):
-        a = np.ones((600, 600), dtype=dtype)
+        a = np.ones((200, 200), dtype=dtype)
         together.wait()
-        for _ in range(4):
+        for _ in range(150):
             a @ a
             torch.from_numpy(a) @ torch.from_numpy(a)
 with ThreadPoolExecutor(4) as pool:

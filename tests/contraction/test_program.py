@@ -14,7 +14,7 @@ from tensorgrow.contraction import (
     pair_plan,
     sweep_plan,
 )
-from tensorgrow.contraction.program import MATMUL, SELF
+from tensorgrow.contraction.program import MATMUL, SELF, Program
 from tensorgrow.structure import Structure
 from tests.oracles import (
     random_network,
@@ -88,3 +88,24 @@ def test_peak_covers_what_is_alive_during_a_run(structure):
         assert not inputs & set(instruction[-1])
     assert program.peak_entries >= peak
     assert not alive
+
+
+def test_a_sweep_over_long_modes_does_not_copy_the_target(path_finder):
+    structure = Structure.tucker((40,) * 4, 5)
+    assert sweep_plan(structure, False).program.copies < structure.num_entries
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_a_large_operand_is_contracted_alike_in_every_order_of_the_operands(turn, monkeypatch, path_finder):
+    monkeypatch.setattr("tensorgrow.contraction.program.MANY_COPIES", 1.0)
+    sizes = [3, 4, 5, 2, 2, 2]
+    operands = [(0, 1, 2), (0, 3), (1, 4), (2, 5)]
+    operands = operands[turn:] + operands[:turn]
+    arrays = [torch.randn([sizes[x] for x in legs], dtype=torch.double) for legs in operands]
+    program = Program(sizes, is_complex=False)
+    inputs = [program.input(legs) for legs in operands]
+    result = program.arrange(program.contract(inputs, (3, 4, 5)), (3, 4, 5))
+    program.finish([result])
+    found = program.value(program.run(dict(zip(inputs, arrays))), result)
+    wanted = torch.einsum(*(x for pair in zip(arrays, map(list, operands)) for x in pair), [3, 4, 5])
+    torch.testing.assert_close(found, wanted)

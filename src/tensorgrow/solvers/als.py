@@ -102,6 +102,7 @@ def als(
         try:
             if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
                 arrays = _balance(structure, arrays, nonnegative)
+                whole = list(arrays)  # a sweep that is undone leaves the cores balanced
                 step.forget()
             if settings.accelerate:
                 arrays, loss = step.sweep(arrays, previous, sweeps)

@@ -126,7 +126,15 @@ def character_loss(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(out.flatten(0, 1), target.flatten())
 
 
-def tune(model: nn.Module, text: Text, *, epochs: int, rate: float, seed: int) -> nn.Module:
+def tune(
+    model: nn.Module,
+    text: Text,
+    *,
+    epochs: int,
+    rate: float,
+    seed: int,
+    teacher: tg.nn.Teacher | None = None,
+) -> nn.Module:
     """Train further by the call that users have; the epoch with the least held-out loss wins."""
     options = TrainingOptions(
         optimizer="adamw",
@@ -143,6 +151,7 @@ def tune(model: nn.Module, text: Text, *, epochs: int, rate: float, seed: int) -
         text.validation,
         loss=character_loss,
         training=options,
+        teacher=teacher,
         batch_size=BATCH,
         random_state=seed,
         progress=False,
@@ -151,7 +160,15 @@ def tune(model: nn.Module, text: Text, *, epochs: int, rate: float, seed: int) -
 
 
 def grow_and_tune(
-    model: nn.Module, text: Text, room: int, *, rounds: int, epochs: int, rate: float, seed: int
+    model: nn.Module,
+    text: Text,
+    room: int,
+    *,
+    rounds: int,
+    epochs: int,
+    rate: float,
+    seed: int,
+    teacher: tg.nn.Teacher | None = None,
 ) -> nn.Module:
     """Growth by so many parameters at most, in short rounds over half of the steps; training for the rest.
 
@@ -182,7 +199,7 @@ def grow_and_tune(
     )
     left = len(text.training[0]) - len(result.history) * each // epochs
     rest = replace(text, training=(text.training[0][:left], text.training[1][:left]))
-    return tune(result.model, rest, epochs=epochs, rate=rate, seed=seed)
+    return tune(result.model, rest, epochs=epochs, rate=rate, seed=seed, teacher=teacher)
 
 
 def linear_names(model: nn.Module) -> list[str]:

@@ -14,14 +14,17 @@ Ways to reach a share of the parameters:
 * tt: tensor trains of one rank for all layers, by TT-SVD;
 * tucker, blocktt: TensorLy-Torch's FactorizedLinear, the same share of every layer (skipped without it).
 
-Each is measured as it is, and after --tuning-epochs of 250 steps: the same optimiser, batches and held-out
-choice for all of them, growth included. "dense" is the model itself, and trained further as long.
+Each is measured as it is, and after --tuning-epochs of 250 steps: the same optimiser, batches, teacher (the
+dense model, whose outputs have --teacher-share of the loss) and held-out choice for all of them, but that
+growth itself has no teacher. "dense" is the model itself, and trained further as long.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -57,7 +60,6 @@ WAYS = (*OURS, "svd", "tt", *TENSORLY)
 RATIOS = (0.4, 0.2, 0.1, 0.07)
 # Share of the size that growth starts from.
 START = 0.7
-RATE = 1e-3
 
 
 def load(params: Row, settings: BenchmarkSettings) -> tuple[Text, nn.Module]:
@@ -108,6 +110,8 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
     if way in TENSORLY and importlib.util.find_spec("tltorch") is None:
         return {"skipped": "TensorLy-Torch is not installed"}
     text, model = load(params, settings)
+    share = params["teacher_share"]
+    teacher = tg.nn.Teacher(copy.deepcopy(model), share) if share else None
     torch.manual_seed(seed)
     with stopwatch() as watch:
         if way != "dense":
@@ -115,12 +119,13 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
             model = smaller(model, text, way, budget, params)
     row: Row = {"parameters": count_parameters(model), "plain": quality(model, text.test)}
     row["seconds"] = watch.wall
+    how = {"epochs": params["tuning_epochs"], "rate": params["rate"], "seed": seed, "teacher": teacher}
     with stopwatch() as watch:
         if way == "grown":
-            how = {"rounds": params["rounds"], "epochs": params["tuning_epochs"], "rate": RATE, "seed": seed}
-            tuned = grow_and_tune(model, text, budget - count_parameters(model), **how)
+            room = budget - count_parameters(model)
+            tuned = grow_and_tune(model, text, room, rounds=params["rounds"], **how)
         else:
-            tuned = tune(model, text, epochs=params["tuning_epochs"], rate=RATE, seed=seed)
+            tuned = tune(model, text, **how)
     row |= {"tuned": quality(tuned, text.test), "tuning_seconds": watch.wall}
     row["parameters"] = count_parameters(tuned)
     return row
@@ -132,7 +137,8 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
 def cases(settings: BenchmarkSettings) -> list[Case]:
     """The dense models, which the others start from."""
     settings.folder("text")  # refused before anything is run
-    shared = {n: settings[n] for n in ("device", "windows", "base_epochs", "tuning_epochs")}
+    names = ("device", "windows", "base_epochs", "tuning_epochs", "teacher_share", "rate")
+    shared = {n: settings[n] for n in names}
     then = {n: settings[n] for n in ("ways", "ratios", "calibration", "max_seconds", "rounds")}
     first = settings["seed_from"]
     return [
@@ -149,11 +155,10 @@ def follow_up(results: Results, dense: Sequence[Case]) -> list[Case]:
             params = dict(case.params)
             then = params.pop("then")
             common = {**params, "calibration": then["calibration"]}
-            for way in then["ways"]:
+            for ratio, way in product(then["ratios"], then["ways"]):
                 own = {n: then[n] for n in ("max_seconds", *(["rounds"] if way == "grown" else []))}
-                for ratio in then["ratios"]:
-                    changed = {"way": way, "ratio": ratio, **(own if way in OURS else {})}
-                    more.append(Case(f"{way}/{params['seed']}/{ratio}", {**common, **changed}))
+                changed = {"way": way, "ratio": ratio, **(own if way in OURS else {})}
+                more.append(Case(f"{way}/{params['seed']}/{ratio}", {**common, **changed}))
     return more
 
 
@@ -224,7 +229,9 @@ BENCHMARK = Benchmark(
         Option("ratios", RATIOS, "shares of the parameters", quick=(0.2,)),
         Option("windows", WINDOWS, "of 128 characters in an epoch", quick=256),
         Option("base_epochs", 8, "of the dense model", quick=1),
-        Option("tuning_epochs", 2, "after a compression", quick=2),
+        Option("tuning_epochs", 8, "after a compression; as many as the dense model had", quick=2),
+        Option("teacher_share", 0.5, "of the loss after a compression that is the dense model's; 0: none"),
+        Option("rate", 1e-3, "of learning after a compression"),
         Option("calibration", 64, "windows that calibrate", quick=8),
         Option("max_seconds", 12.0, "of a search for smaller forms", quick=1.0),
         Option("rounds", 10, "of growth", quick=2),

@@ -8,6 +8,7 @@ from .compression.result import CompressResult, LayerReport, LayerSearch, load_c
 from .growth.fine_tune import fine_tune
 from .growth.grow import grow
 from .growth.result import GrowResult, GrowStep
+from .growth.trainer import Teacher
 from .layer.attention import TNMultiheadAttention
 from .layer.conv import TNConv1d, TNConv2d, TNConv3d
 from .layer.layout import Layout
@@ -30,6 +31,7 @@ __all__ = [
     "TNLayer",
     "TNLinear",
     "TNMultiheadAttention",
+    "Teacher",
     "TrainingOptions",
     "adapt",
     "adapter_layers",

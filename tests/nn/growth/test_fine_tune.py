@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tensorgrow as tg
-from tensorgrow.nn import GrowResult, TNLinear, fine_tune
+from tensorgrow.nn import GrowResult, Teacher, TNLinear, fine_tune
 from tensorgrow.solvers import TrainingOptions
 from tests.nn.growth.models import regression, same
 from tests.oracles import assert_close
@@ -58,6 +58,65 @@ def test_it_is_the_plain_training_loop():
     assert_close(result.model[0].weight, net[0].weight, 1e-5)
 
 
+def test_a_teacher_shares_the_loss():
+    """One step of plain gradients on one batch, beside the sum of both losses written out."""
+    (x, y), validation = regression()
+    net, master = model()[:1], nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.9)).train()
+    training = TrainingOptions(optimizer="sgd", learning_rate=0.1, epochs=1)
+    kept = {k: v.clone() for k, v in master.state_dict().items()}
+    result = fine_tune(
+        net,
+        (x, y),
+        validation,
+        loss=F.mse_loss,
+        teacher=Teacher(master, share=0.25),
+        training=training,
+        batch_size=len(x),
+    )
+    p = master[0](x).detach().softmax(-1)  # as in evaluation: without dropout
+    out = net(x)
+    divergence = (p * (p.log() - out.log_softmax(-1))).sum(-1).mean()
+    (0.75 * F.mse_loss(out, y) + 0.25 * divergence).backward()
+    moved = net[0].cores[0] - 0.1 * net[0].cores[0].grad
+    assert result.best.index == 1
+    assert_close(result.model[0].cores[0], moved, 1e-5)
+    assert master.training and all(torch.equal(v, kept[k]) for k, v in master.state_dict().items())
+
+
+def test_a_teacher_alone_is_learned_by_its_own_loss():
+    (x, y), validation = regression()
+    net, master = model()[:1], nn.Linear(16, 16)
+    wanted = (validation[0], master(validation[0]).detach())
+    teacher = Teacher(master, share=1.0, loss=F.mse_loss)
+    training = TrainingOptions(optimizer="adamw", learning_rate=2e-2, epochs=6)
+    result = fine_tune(net, (x, 100 * y), wanted, loss=F.mse_loss, teacher=teacher, training=training)
+    assert result.validation_error < 0.8 * result.history[0].validation_error
+
+
+def test_a_resumed_run_has_the_same_teacher(tmp_path):
+    path = tmp_path / "tune.safetensors"
+    teacher = Teacher(model(), loss=F.mse_loss)
+    tune(checkpoint=path, teacher=teacher, callbacks=lambda step: step.index == 1)
+    for other in (None, Teacher(model(), 0.1, F.mse_loss), Teacher(model(), loss=F.l1_loss)):
+        with pytest.raises(tg.OptionError, match="belongs to another run"):
+            tune(checkpoint=path, teacher=other)
+    assert same(tune(checkpoint=path, teacher=teacher), tune(teacher=teacher))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"model": lambda x: x}, "model must be"),
+        ({"share": 0.0}, "share must be above 0"),
+        ({"share": 1.5}, "share must be above 0"),
+        ({"loss": "kl"}, "loss must be a function"),
+    ],
+)
+def test_teachers_that_cannot_teach_are_refused(options, match):
+    with pytest.raises(tg.OptionError, match=match):
+        Teacher(**{"model": nn.Linear(2, 2), **options})
+
+
 def test_a_run_that_was_broken_off_ends_as_if_it_was_not(tmp_path):
     whole = tune()
     path = tmp_path / "tune.safetensors"
@@ -105,6 +164,7 @@ def test_limits_and_frozen_parts():
         ({"training": TrainingOptions(optimizer="lbfgs")}, "one epoch at a time"),
         ({"net": nn.Linear(16, 16).requires_grad_(False)}, "frozen"),
         ({"loss": "mse"}, "loss must be a function"),
+        ({"teacher": nn.Linear(16, 16)}, "teacher must be"),
         ({"batch_size": 0}, "batch_size=0"),
     ],
 )

@@ -22,7 +22,7 @@ from .candidates import GrowProblem
 from .epochs import EpochSearch
 from .grow import GrowTask
 from .result import GrowResult
-from .trainer import Loss, Score, make_trainer
+from .trainer import Loss, Score, Teacher, make_trainer
 
 # One cycle from a rate that does not undo what the model knows; measured with the character model of
 # `python -m benchmarks transformer`, where every method is trained further with these.
@@ -39,6 +39,7 @@ def fine_tune(
     loss: Loss | None = None,
     score: Score | None = None,
     epochs: int | None = None,
+    teacher: Teacher | None = None,
     max_error: float | None = None,
     max_seconds: float | None = None,
     patience: int | None = None,
@@ -62,6 +63,9 @@ def fine_tune(
         As for `grow`.
     epochs
         Passes over the training data at most; by default those of `training`.
+    teacher
+        Train towards the outputs of this model as well: the dense one, after a compression. Epochs are chosen
+        by the validation data's own targets.
     max_error, max_seconds
         Stop at a score of at most this, or after this time.
     patience
@@ -97,9 +101,9 @@ def fine_tune(
         raise OptionError("all parameters of the model are frozen; set requires_grad where it is trained")
     own = copy.deepcopy(model)
     options = replace(options, keep_state=True)
-    trainer = make_trainer(
-        own, (train_data, validation_data), loss, score, options, batch_size=batch_size, device=device
-    )
+    data = (train_data, validation_data)
+    how: dict[str, Any] = {"batch_size": batch_size, "device": device, "teacher": teacher}
+    trainer = make_trainer(own, data, loss, score, options, **how)
     problem = GrowProblem(trainer, tn_layers(own), {}, GreedyOptions(), patience)
     limits = Limits(max_error, None, None, max_seconds, held_out=True)
     task = FineTuneTask(problem, limits, as_generator(random_state), 0)

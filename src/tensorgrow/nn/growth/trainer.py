@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -24,6 +25,51 @@ Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 Score = Literal["loss", "accuracy"] | Callable[[torch.Tensor, torch.Tensor], Any]
 
 
+@dataclass(frozen=True)
+class Teacher:
+    """A model whose outputs another is trained towards as well (distillation; Hinton et al., 2015).
+
+    Attributes
+    ----------
+    model
+        It is run in evaluation mode and is not trained.
+    share
+        Of the loss that is the teacher's, between 0 and 1; the targets' loss is the rest.
+    loss
+        A function of the outputs and the teacher's outputs; by default the Kullback-Leibler divergence of
+        classes along the last axis.
+    """
+
+    model: nn.Module
+    share: float = 0.5
+    loss: Loss | None = None
+
+    def __post_init__(self) -> None:
+        check_kind("model", self.model, nn.Module)
+        if not 0 < self.share <= 1:
+            raise OptionError(f"share must be above 0 and at most 1, not {self.share!r}")
+        if self.loss is not None and not callable(self.loss):
+            raise OptionError(f"loss must be a function of outputs and outputs, not {self.loss!r}")
+
+    def identity(self) -> list[object]:
+        """What a resumed run must share with the one before."""
+        values = fingerprint_tensors(self.model.parameters())
+        return [values, self.share, fingerprint_function(self.loss or divergence)]
+
+    def blend(self, loss: torch.Tensor, inputs: Any, outputs: Any) -> torch.Tensor:
+        """A loss with the teacher's part in it."""
+        with torch.no_grad(), switch_mode(self.model, training=False):
+            wanted = self.model(inputs)
+        own = scalar((self.loss or divergence)(outputs, wanted))
+        return (1 - self.share) * loss + self.share * own
+
+
+def divergence(outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Mean Kullback-Leibler divergence from the classes that are wanted; both are logits."""
+    made, reference = (x.log_softmax(-1) for x in (outputs, wanted))
+    return (reference.exp() * (reference - made)).sum(-1).mean()
+
+
 class Trainer:
     """A model with its data, loss and score; `grow` says what these may be."""
 
@@ -35,7 +81,9 @@ class Trainer:
         loss: Loss | None,
         score: Score | None,
         options: TrainingOptions,
+        teacher: Teacher | None = None,
     ) -> None:
+        self.teacher = teacher
         self.model, self.training, self.validation = model, training, validation
         self.loss: Loss = F.cross_entropy if loss is None else loss
         self.options = options
@@ -82,6 +130,7 @@ class Trainer:
             "loss": fingerprint_function(self.loss),
             "score": self.score if isinstance(self.score, str) else fingerprint_function(self.score),
             "batch_size": self.training.batch_size,
+            "teacher": None if self.teacher is None else self.teacher.identity(),
         }
 
     def fit_to_all(self, seed: int, *, epochs: int, deadline: float) -> None:
@@ -123,7 +172,9 @@ class Trainer:
             return train(parameters, lambda: batches.shuffle(generator), self.batch_loss, options, **how)
 
     def batch_loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:
-        return scalar(self.loss(self.model(batch[0]), batch[1]))
+        outputs = self.model(batch[0])
+        loss = scalar(self.loss(outputs, batch[1]))
+        return loss if self.teacher is None else self.teacher.blend(loss, batch[0], outputs)
 
 
 def make_trainer(
@@ -135,6 +186,7 @@ def make_trainer(
     *,
     batch_size: int,
     device: torch.device | str | None,
+    teacher: Teacher | None = None,
 ) -> Trainer:
     """Check what users give, move the model to the device, and read training and validation data."""
     if loss is not None and not callable(loss):
@@ -144,11 +196,14 @@ def make_trainer(
     like = next(model.parameters())
     where = choose_device(device, like, math.inf)
     model.to(where)
+    if teacher is not None:
+        check_kind("teacher", teacher, Teacher)
+        teacher = replace(teacher, model=copy.deepcopy(teacher.model).to(where))
     kind: dict[str, Any] = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
     training, validation = (
         as_batches(part, name, **kind) for part, name in zip(data, ("train_data", "validation_data"))
     )
-    return Trainer(model, training, validation, loss, score, options)
+    return Trainer(model, training, validation, loss, score, options, teacher)
 
 
 @contextmanager

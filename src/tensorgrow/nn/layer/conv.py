@@ -135,32 +135,11 @@ class TNConv(TNLayer):
         return dense.weight.detach().flatten(1)
 
     @classmethod
-    def untrained(
-        cls,
-        dense: nn.Module,
-        layout: Layout,
-        structure: Structure,
-        *,
-        input_scale: bool,
-        random_state: RandomState = None,
-    ) -> Self:
+    def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
         assert isinstance(dense, Conv)
-        options: Any = {name: getattr(dense, name) for name in OPTION_NAMES}
-        return cls(
-            dense.in_channels,
-            dense.out_channels,
-            dense.kernel_size,
-            in_dims=layout.in_dims,
-            out_dims=layout.out_dims,
-            structure=structure,
-            paired=layout.paired,
-            input_scale=input_scale,
-            device=dense.weight.device,
-            dtype=dense.weight.dtype,
-            random_state=random_state,
-            bias=dense.bias is not None,
-            **options,
-        )._like(dense)
+        options = {name: getattr(dense, name) for name in OPTION_NAMES}
+        sizes = dense.in_channels, dense.out_channels, dense.kernel_size
+        return sizes, {"bias": dense.bias is not None, **options}
 
     @property
     def weight(self) -> torch.Tensor:

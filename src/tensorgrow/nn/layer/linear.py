@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -136,29 +137,10 @@ class TNLinear(TNLayer):
         return dense.weight.detach()
 
     @classmethod
-    def untrained(
-        cls,
-        dense: nn.Module,
-        layout: Layout,
-        structure: Structure,
-        *,
-        input_scale: bool,
-        random_state: RandomState = None,
-    ) -> TNLinear:
+    def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
         assert isinstance(dense, nn.Linear)
-        return cls(
-            layout.in_features,
-            layout.out_features,
-            in_dims=layout.in_dims,
-            out_dims=layout.out_dims,
-            structure=structure,
-            paired=layout.paired,
-            bias=dense.bias is not None,
-            input_scale=input_scale,
-            device=dense.weight.device,
-            dtype=dense.weight.dtype,
-            random_state=random_state,
-        )._like(dense)
+        out_features, in_features = dense.weight.shape
+        return (in_features, out_features), {"bias": dense.bias is not None}
 
     @property
     def weight(self) -> torch.Tensor:

@@ -123,6 +123,10 @@ class TNLayer(nn.Module):
 
     @classmethod
     @abstractmethod
+    def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Sizes and options for a layer like a dense one: what its constructor has beyond the others'."""
+
+    @classmethod
     def untrained(
         cls,
         dense: nn.Module,
@@ -133,6 +137,22 @@ class TNLayer(nn.Module):
         random_state: RandomState = None,
     ) -> Self:
         """A layer with random weights and otherwise like a dense one: bias, device, mode, what is frozen."""
+        sizes, options = cls.arguments_of(dense)
+        weight = dense.weight
+        assert isinstance(weight, torch.Tensor)
+        make: Callable[..., Self] = cls  # every kind takes these after its sizes
+        return make(
+            *sizes,
+            in_dims=layout.in_dims,
+            out_dims=layout.out_dims,
+            structure=structure,
+            paired=layout.paired,
+            input_scale=input_scale,
+            device=weight.device,
+            dtype=weight.dtype,
+            random_state=random_state,
+            **options,
+        )._like(dense)
 
     @abstractmethod
     def to_dense(self) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -132,32 +132,12 @@ class TNEmbedding(TNLayer):
         return dense.weight.detach().T
 
     @classmethod
-    def untrained(
-        cls,
-        dense: nn.Module,
-        layout: Layout,
-        structure: Structure,
-        *,
-        input_scale: bool,
-        random_state: RandomState = None,
-    ) -> Self:
+    def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
         assert isinstance(dense, nn.Embedding)
         refused = embedding_refusal(dense)
         if refused:
             raise OptionError(f"the embedding cannot have a network as its weight: {refused}")
-        return cls(
-            dense.num_embeddings,
-            dense.embedding_dim,
-            dense.padding_idx,
-            in_dims=layout.in_dims,
-            out_dims=layout.out_dims,
-            structure=structure,
-            paired=layout.paired,
-            input_scale=input_scale,
-            device=dense.weight.device,
-            dtype=dense.weight.dtype,
-            random_state=random_state,
-        )._like(dense)
+        return (dense.num_embeddings, dense.embedding_dim, dense.padding_idx), {}
 
     @property
     def columns(self) -> int:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tensorgrow as tg
+from tensorgrow.results import networks_among
 from tensorgrow.tasks.shapes import candidates, member_shapes, with_digits
 
 QUICK = {"effort": "fast", "random_state": 0, "max_steps": 4, "progress": False}
@@ -39,7 +40,7 @@ def relative(estimate, x, where):
 
 def test_answers_are_the_weighted_mean_of_the_members_in_the_users_shape(data, committee):
     x, mask = data
-    assert len(committee.members) == 3
+    assert len(networks_among(committee.members)) == 3
     assert sum(committee.member_weights) == pytest.approx(1.0)
     assert min(committee.member_weights) >= 0.0
     expected = sum(w * m.to_array() for w, m in zip(committee.member_weights, committee.members))
@@ -50,7 +51,7 @@ def test_answers_are_the_weighted_mean_of_the_members_in_the_users_shape(data, c
     where = np.argwhere(~mask)
     assert np.allclose(committee.predict(where), expected[~mask])
     assert committee.num_parameters == sum(m.num_parameters for m in committee.members)
-    assert "3 members" in repr(committee)
+    assert f"{len(committee.members)} members" in repr(committee)
 
 
 def test_a_committee_that_cuts_nothing_fills_the_array():
@@ -136,7 +137,7 @@ def test_ctrl_c_unites_the_members_there_are(data):
 
     shape = with_digits(x.shape, 2)
     result = tg.complete(x, mask, tensorize=shape, members=4, callbacks=interrupt, **QUICK)
-    assert len(result.members) == 2
+    assert len(networks_among(result.members)) == 2
     assert result.stop is tg.StopReason.INTERRUPTED
 
 

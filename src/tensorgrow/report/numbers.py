@@ -8,7 +8,7 @@ from typing import Any
 
 from ..data.sizes import bytes_text
 from ..plotting.growth import error_name, headline
-from ..results import Result
+from ..results import Result, best_network
 
 
 def shape_text(dims: Sequence[int]) -> str:
@@ -53,10 +53,11 @@ def summary(result: Result) -> list[tuple[str, str]]:
 
 def members_of(result: Result) -> list[dict[str, Any]]:
     """Each member of a committee in numbers, as for ``--json``; empty where there are none."""
-    best = min(result.members, key=lambda m: m.errors.measure, default=None)
+    best = best_network(result.members) if result.members else None
     return [
         {
             "dims": list(m.structure.dims),
+            "method": m.info.get("method"),
             "shift": [] if m.tensorization is None else list(m.tensorization.shift),
             "num_parameters": m.num_parameters,
             "weight": weight,
@@ -75,7 +76,7 @@ def member_table(result: Result) -> tuple[list[str], list[list[str]]]:
     for k, m in enumerate(members_of(result)):
         values = (
             f"{k + 1}" + (", best" if m["best"] else ""),
-            shape_text(m["dims"]),
+            m["method"] or shape_text(m["dims"]),
             ", ".join(map(str, m["shift"])),
             f"{m['num_parameters']:,}",
             f"{m['weight']:.0%}",

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..tasks.update import UpdateKeywords
 
 RESULT_KIND = "result"
+# ``info["method"]`` of a member of a committee that is no network: it interpolates between known neighbours.
+INTERPOLATION = "thin plate"
 # What of `Result.info` is computed with.
 _INFO: dict[str, Any] = {
     "num_parameters": int,
@@ -70,7 +72,8 @@ class Result(Answers):
         Of a committee: the results it consists of. `predict`, `fill` and `to_array` give their mean by
         `member_weights`; the errors are those of that mean, and `num_parameters` counts all of them.
         Everything else, such as `network`, `history` and `path`, is of the member with the least held-out
-        error.
+        error. One of them may interpolate (``info["method"]`` is "thin plate"): its network is a vector of
+        all entries, and counts as many parameters as entries are known.
     uncertainty
         Of a completion that held entries out: what `std` and intervals are computed from.
     """
@@ -395,3 +398,13 @@ class Result(Answers):
             f"{f' ({more})' if more else ''}{pattern}, {self.compression_ratio:.3g}x smaller, "
             f"{counted(len(self.history), 'step')}, stop={self.stop.name})"
         )
+
+
+def networks_among(members: Sequence[Result]) -> list[Result]:
+    """Members of a committee that were learned; the others interpolate."""
+    return [m for m in members if m.info.get("method") != INTERPOLATION]
+
+
+def best_network(members: Sequence[Result]) -> Result:
+    """Return the member with the least held-out error among those that were learned."""
+    return min(networks_among(members), key=lambda m: m.errors.measure)

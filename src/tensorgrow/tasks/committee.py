@@ -23,10 +23,11 @@ from ..callbacks.progress import LogLines, describe_step, live_line
 from ..callbacks.signals import Interrupts
 from ..data.devices import usable_cores
 from ..errors import OptionError, check_choice
-from ..results import Result
+from ..results import Result, best_network
 from ..search import AnySearch
 from ..steps import Record, StopReason
 from .entry_task import EntryTask
+from .neighbours import interpolate_known
 from .request import Audience
 from .task import run_task
 
@@ -74,6 +75,8 @@ class Member:
 def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Workers = None) -> Result:
     """Run all tasks, which know the same entries, and unite their results.
 
+    Where axes are cut and held-out entries say that it helps, an interpolation has a share in the answers.
+
     A time limit is shared by all, the other limits hold for each. Ctrl-C ends all; those that have an answer
     are united. Every member has a checkpoint of its own, beside the one that is asked for.
     """
@@ -93,7 +96,7 @@ def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Worke
             futures = [workers.submit(run_member, _abroad(t), _own(audience, k)) for k, t in enumerate(tasks)]
             members = [future.result() for future in futures]
         interrupts.hold()
-        united = unite(members)
+        united = unite(_with_neighbours(members))
         is_cut = interrupts.count or any(m.result.stop is StopReason.INTERRUPTED for m in members)
         stop = StopReason.INTERRUPTED if is_cut else united.stop
         seconds = time.perf_counter() - audience.begin
@@ -248,6 +251,18 @@ class _Messenger:
         """The result says it."""
 
 
+def _with_neighbours(members: list[Member]) -> list[Member]:
+    """Members, and one more that interpolates where that has a share in the best mean."""
+    first = members[0]
+    if not all(_same(m.task.held_out, first.task.held_out) for m in members):
+        return members
+    found = interpolate_known(first.task, first.result)
+    if found is None:
+        return members
+    both = [*members, Member(*found)]
+    return both if _weights(both)[-1] > 0.0 else members
+
+
 # -- the mean ----------------------------------------------------------------------------------------------
 
 
@@ -259,7 +274,7 @@ def unite(members: Sequence[Member]) -> Result:
     """
     results = [member.result for member in members]
     held = [math.nan if r.validation_error is None else r.validation_error for r in results]
-    best = results[int(np.argmin([r.errors.measure for r in results]))]
+    best = best_network(results)
     if len(results) == 1:
         return best
     weights = _weights(members)

@@ -113,7 +113,8 @@ def complete(
     members
         Complete in so many shapes, and average: digits of other sizes with borders in other places, or, where
         nothing is cut, other entries held out. Better than the best of them, at so many times the time and
-        size; each has the other limits for itself. By default 1; where "auto" cuts axes, 1, 4 or 7 for
+        size; each has the other limits for itself. Where axes are cut, one more that interpolates is added if
+        held-out entries say that it helps. By default 1; where "auto" cuts axes, 1, 4 or 7 for
         the effort "fast", "balanced" or "thorough", unless `max_parameters` or another loss is given.
     workers
         Who runs the members: by default this process, one after the other. A number: so many processes (in

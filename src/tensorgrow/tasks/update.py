@@ -19,7 +19,7 @@ from ..data.partitions.tables import is_partitioned
 from ..errors import DataError
 from ..losses import EntryLoss, as_loss
 from ..priors import Priors, describe
-from ..results import Result
+from ..results import Result, networks_among
 from ..search import Edges, GreedyOptions, HeldOutSearch
 from ..search.knobs import TUNE_EVERY
 from ..search.pace import Pace
@@ -107,8 +107,8 @@ class NewData:
         The data, with the slices of now.
     entries
         The observed entries.
-    members, weights_of
-        Results that start the update, and their shares in the answer.
+    members
+        Results that start the update.
     matches
         For every axis.
     only_new
@@ -129,7 +129,7 @@ class NewData:
     ) -> None:
         _check(result, x)
         self.result, how = result, result.tensorization
-        self.members, self.weights_of = result.members or (result,), result.member_weights or (1.0,)
+        self.members = networks_among(result.members or (result,))
         self.shape = result.structure.dims if how is None else how.shape
         before = Before(self.shape, result.axes).without(forget)
         if is_frame(x):
@@ -213,7 +213,8 @@ class NewData:
             return None
         where = draw_kept(self.matches, self.num_seen, generator)
         before = torch.stack([torch.from_numpy(m.old)[c] for m, c in zip(self.matches, where.T)], 1)
-        values = sum(w * _entries(m, before) for m, w in zip(self.members, self.weights_of))
+        shares = zip(self.result.members or (self.result,), self.result.member_weights or (1.0,))
+        values = sum(w * _entries(m, before) for m, w in shares)
         drawn = Observations(where, values, tuple(m.size for m in self.matches))
         fresh = ~positions_in(drawn, self.entries)
         return drawn.at(fresh) if bool(fresh.any()) else None

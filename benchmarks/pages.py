@@ -12,6 +12,19 @@ stands for what the benchmark's report sums up. A table of a report:
     <!--= table density ; Published data -->
     ...
     <!--/-->
+
+The claims of a report, met or not, with its limits and numbers:
+
+    <!--= claims traffic -->
+    ...
+    <!--/-->
+
+Where rows come from (commits, machines, seeds, and how many are of an earlier source than today's):
+
+    <!--= source images ; balanced/* ; thorough/* -->commit 76f42c8; ...<!--/-->
+
+How many rows are of an earlier source changes with every change of the library: `make pages` writes it, and a
+page is not wrong for it.
 """
 
 from __future__ import annotations
@@ -21,21 +34,25 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tensorgrow.data.atomic_file import replacing
-from tensorgrow.experiments.harness import Results, Row
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Results, Row, is_stale, table
 
 from . import ROOT
 from .registry import RESULTS, commit_exists, find_benchmark, results_file
 
-__all__ = ["PageError", "fill", "pages", "unknown_commits"]
+__all__ = ["PageError", "fill", "is_filled", "pages", "unknown_commits"]
 
 MARK = re.compile(r"(<!--=\s*(.*?)\s*-->)(.*?)(<!--/-->)", re.DOTALL)
+# Written after the source of rows of which some are stale; see `is_filled`.
+EARLIER = re.compile(r"; \d+ of \d+ measured at an earlier source")
+SOURCES = 3  # commits that are named; more say only that they are many
 FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
     "mean": statistics.fmean,
     "median": statistics.median,
@@ -60,10 +77,19 @@ def fill(text: str) -> str:
     return MARK.sub(lambda found: f"{found[1]}{_answer(found[2])}{found[4]}", text)
 
 
+def is_filled(text: str) -> bool:
+    """Whether the numbers of a page are those of the results, whatever is stale by now."""
+    return EARLIER.sub("", fill(text)) == EARLIER.sub("", text)
+
+
 def _answer(question: str) -> str:
     words = [word.strip() for word in question.split(";")]
+    if words[0].startswith("source "):
+        return _source(words[0].removeprefix("source ").strip(), words[1:])
     if words[0].startswith("table "):
-        return _table(words[0].removeprefix("table ").strip(), ";".join(words[1:]))
+        return _table(words[0].removeprefix("table ").strip(), "; ".join(words[1:]))
+    if words[0].startswith("claims "):
+        return _claims(words[0].removeprefix("claims ").strip())
     if len(words) != 4:
         raise PageError(f"{question!r} is not: file ; keys ; function field ; format")
     name, keys, field, form = words
@@ -74,7 +100,7 @@ def _number(name: str, keys: str, field: str) -> Any:
     document = _read(name)
     if keys == "summary":
         return _follow(document["summary"], field, f"the summary of {name}")
-    rows = {k: r for k, r in document["cases"].items() if fnmatchcase(k, keys) and not _is_missing(r)}
+    rows = _matching(document, keys)
     function, _, path = field.rpartition(" ")
     if path == "count":
         return len(rows)
@@ -86,6 +112,11 @@ def _number(name: str, keys: str, field: str) -> Any:
     if len(values) > 1:
         raise PageError(f"{name} has {len(values)} rows {keys!r}: say which function of {path} is meant")
     return values[0]
+
+
+def _matching(document: Row, keys: str) -> dict[str, Row]:
+    """Finished rows whose key has this pattern."""
+    return {k: r for k, r in document["cases"].items() if fnmatchcase(k, keys) and not _is_missing(r)}
 
 
 def _is_missing(row: Row) -> bool:
@@ -112,17 +143,82 @@ def _read(name: str) -> Row:
 
 
 @cache
-def _report_parts(name: str) -> tuple[str, ...]:
-    return tuple(find_benchmark(name).report(Results(results_file(name))).parts)
+def _report(name: str) -> Report:
+    return find_benchmark(name).report(Results(results_file(name)))
 
 
 def _table(name: str, title: str) -> str:
     """The table of that title in a benchmark's report, without the title."""
     head = f"**{title}**\n\n"
-    found = [part.removeprefix(head) for part in _report_parts(name) if part.startswith(head)]
+    found = [part.removeprefix(head) for part in _report(name).parts if part.startswith(head)]
     if not found:
         raise PageError(f"the report of {name} has no table {title!r}")
     return f"\n{found[0]}"
+
+
+def _claims(name: str) -> str:
+    """Every claim of a report: none is left out because it was not met."""
+    claims = (_report(name).summary or {}).get("claims", [])
+    if not claims:
+        raise PageError(f"the report of {name} makes no claims")
+    lines = []
+    for claim in claims:
+        won = "won" in claim
+        goal = claim["cases"] if won else claim["limit"]
+        measured = claim["won"] if won else claim["measured"]
+        lines.append(
+            [claim["claim"], goal, measured, claim["cases"], "met" if claim["met"] else "**not met**"]
+        )
+    return f"\n{table(['claim', 'goal', 'measured', 'cases', ''], lines)}"
+
+
+def _source(name: str, patterns: Sequence[str]) -> str:
+    """Where the rows of some patterns come from, in a line."""
+    document = _read(name)
+    rows: dict[str, Row] = {}
+    for pattern in patterns:
+        rows |= (found := _matching(document, pattern))
+        if not found:
+            raise PageError(f"{name} has no row {pattern!r}")
+    places = [document["environments"][r["environment"]] for r in rows.values()]
+    stale = sum(map(is_stale, rows.values()))
+    words = [
+        _join({_name_source(place) for place in places}, "sources"),
+        _join(
+            {_name_machine(place, key, row) for place, (key, row) in zip(places, rows.items())}, "machines"
+        ),
+        _name_seeds(rows.values()),
+        f"{len(rows)} row{'s' if len(rows) > 1 else ''}",
+    ]
+    earlier = f"; {stale} of {len(rows)} measured at an earlier source" if stale else ""
+    return "; ".join(word for word in words if word) + earlier
+
+
+def _name_source(place: Row) -> str:
+    commit = place.get("commit")
+    return f"commit {commit[:7]}" if commit else f"source {place['tensorgrow_source'][:7]} (no commit noted)"
+
+
+def _name_machine(place: Row, key: str, row: Row) -> str:
+    if place["gpu"] and "cuda" in key.split("/"):
+        return str(place["gpu"])
+    threads = f"{place['threads']} thread{'s' if place['threads'] != 1 else ''}"
+    both = f", {place['gpu']}" if any(field.startswith("cuda") for field in row) else ""
+    return f"{place['cpu']}, {place['cores']} cores, {threads}{both}"
+
+
+def _name_seeds(rows: Iterable[Row]) -> str:
+    """The seeds of the rows, as a range where they have no gaps; nothing where rows name none."""
+    seeds = sorted({s for r in rows if isinstance(s := r["params"].get("seed"), int)})
+    if not seeds:
+        return ""
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def _join(names: set[str], what: str) -> str:
+    return " and ".join(sorted(names)) if len(names) <= SOURCES else f"{len(names)} {what}"
 
 
 def unknown_commits() -> dict[str, list[str]]:
@@ -149,7 +245,7 @@ def main(argv: Sequence[str]) -> int:
     for path in pages():
         text = path.read_text(encoding="utf-8")
         try:
-            filled = fill(text)
+            filled = text if check and is_filled(text) else fill(text)
         except PageError as error:
             print(f"{path.name}: {error}", file=sys.stderr)
             return 2

@@ -8,6 +8,7 @@ import tensorgrow as tg
 from tensorgrow.experiments.methods import (
     best_error,
     front,
+    gains,
     mean_and_deviation,
     random_mask,
     run_method,
@@ -25,6 +26,11 @@ def test_fronts_and_errors_at_a_size():
     assert best_error(row, 35) == 0.5
     assert mean_and_deviation([1.0, None, 3.0]) == (2.0, 1.0)
     assert mean_and_deviation([None]) is None
+
+
+def test_gains_are_what_a_run_had_met_by_then():
+    steps = [(30, 0.5, 1.0), (40, 0.5, 2.0), (50, 0.1, 3.0), (20, 0.4, 4.0), (20, 0.4, 5.0)]
+    assert gains(reversed(steps)) == [[30, 0.5, 1.0], [50, 0.1, 3.0], [20, 0.4, 4.0]]
 
 
 def test_methods_with_implied_options():

@@ -333,6 +333,8 @@ def describe_row(row: Row) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, float) and 1e4 <= abs(value) < 1e9:  # sizes, not powers of ten
+        return f"{value:,.0f}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

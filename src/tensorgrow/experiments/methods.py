@@ -64,6 +64,7 @@ def run_method(method: str, x: Any, **options: Any) -> tuple[Result, Row]:
         "evaluations": result.info.get("evaluations", len(result.history)),
         "fitness": result.info.get("fitness"),
         "curve": front((s.num_parameters, s.error) for s in result.history),
+        "times": gains((s.num_parameters, s.error, s.seconds) for s in result.history),
     }
     return result, row
 
@@ -102,6 +103,15 @@ def front(points: Iterable[tuple[int, float]]) -> list[list[float]]:
     for size, error in sorted(points):
         if not best or error < best[-1][1]:
             best.append([size, error])
+    return best
+
+
+def gains(steps: Iterable[tuple[int, float, float]]) -> list[list[float]]:
+    """The steps, as size, error and seconds, that no earlier one beats in both size and error."""
+    best: list[list[float]] = []
+    for size, error, seconds in sorted(steps, key=lambda s: s[2]):
+        if not any(n <= size and e <= error for n, e, _ in best):
+            best.append([size, error, seconds])
     return best
 
 

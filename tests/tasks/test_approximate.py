@@ -73,6 +73,21 @@ def test_small_grids(shape):
     assert np.allclose(np.asarray(r.network), x)
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_what_random_points_miss_is_looked_for(seed):
+    """A cusp in the middle, where one point of ten thousand lies: the error is that of the whole grid."""
+    grid = np.linspace(-1.0, 1.0, 16)
+    points = np.stack(np.meshgrid(*[np.arange(16)] * 4, indexing="ij"), -1).reshape(-1, 4)
+
+    def cusp(index):
+        return 1.0 - np.exp(-6.0 * np.sqrt((grid[index] ** 2).mean(1)))
+
+    result = tg.approximate(cusp, (16,) * 4, max_error=1e-5, random_state=seed, progress=False)
+    truth = cusp(points)
+    off = result.to_array().reshape(-1) - truth
+    assert np.linalg.norm(off) <= 2e-5 * np.linalg.norm(truth)
+
+
 def test_zero_is_said():
     with pytest.warns(tg.DataWarning, match="f is zero at all"):
         r = tg.approximate(lambda x: np.zeros(len(x)), SHAPE, max_error=1e-3, random_state=0)

@@ -20,7 +20,8 @@ def small(seed: int = 0) -> nn.Module:
     return nn.Sequential(planted().to_linear(), nn.ReLU(), nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 5))
 
 
-# Short without a limit of time, so that a busy machine changes nothing. Layers so small are faster as they are.
+# Short without a limit of time, so that a busy machine changes nothing.
+# Layers so small are faster as they are.
 FAST = {"min_size": 1000, "measure": False, "effort": "fast", "allow_slower": True}
 
 

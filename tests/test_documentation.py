@@ -140,9 +140,9 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
     for package in NEEDS.get(page, []):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)  # some save files
-    # As the commands; what a page says itself comes before.
-    monkeypatch.setattr(tg, "complete", functools.partial(tg.complete, effort="fast"))
     text = (README.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    if "assert " not in text:  # as the commands; a page that claims something must find it as it stands
+        monkeypatch.setattr(tg, "complete", functools.partial(tg.complete, effort="fast"))
     names: dict[str, object] = {}
     exec(PRELUDES.get(page, ""), names)
     for kind, block in re.findall(r"^```(python|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):

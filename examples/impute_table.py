@@ -50,7 +50,7 @@ for name, imputer in imputers.items():
 # It is a transformer like any other.
 
 for name, imputer in imputers.items():
-    score = cross_val_score(make_pipeline(imputer, Ridge()), gaps, target, cv=5).mean()
+    score = cross_val_score(make_pipeline(imputer, Ridge()), gaps, target, cv=3).mean()
     print(f"{name}: the regression after it explains {score:.1%} of the variance")
 
 plt.bar(list(errors), list(errors.values()), color=["0.7", "0.7", "0.7", "C0"])

@@ -17,11 +17,11 @@ import quimb.tensor as qtn
 import tensorgrow as tg
 
 rng = random.Random(0)
-circuit = qtn.Circuit(8)
+circuit = qtn.Circuit(6)
 for layer in range(3):
-    for qubit in range(8):
+    for qubit in range(6):
         circuit.u3(*(3 * rng.random() for _ in range(3)), qubit)
-    for qubit in range(layer % 2, 7, 2):
+    for qubit in range(layer % 2, 5, 2):
         circuit.cz(qubit, qubit + 1)
 
 states = {

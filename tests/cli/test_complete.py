@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import re
 from pathlib import Path
 
@@ -8,14 +9,15 @@ import pytest
 
 import tensorgrow as tg
 from tests.cli.conftest import call, document
+from tests.warm import forks
 
 pytest.importorskip("typer")
 pillow = pytest.importorskip("PIL.Image")
 
 
-def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo):
+def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo, few_steps):
     options = ("--observed", "0.6", "--seed", "3", "--effort", "fast")
-    printed = document(capsys, "complete", "photo.png", *options, "--max-seconds", "3")
+    printed = document(capsys, "complete", "photo.png", *options)
     known = np.random.default_rng(3).random(photo.shape) < 0.6
     assert printed["observed"] == known.sum()
     assert printed["files"] == ["photo.safetensors", "photo-completed.png"]
@@ -26,9 +28,7 @@ def test_complete_hides_entries_and_says_how_well_they_were_found(capsys, photo)
     error = np.linalg.norm((estimate - photo)[hidden]) / np.linalg.norm(photo[hidden])
     assert printed["test_error"] == pytest.approx(error)
     assert error < 0.2
-    text = call(
-        capsys, "complete", "photo.png", *options, "--max-seconds", "1", "--predict-all", "-o", "p.png"
-    )
+    text = call(capsys, "complete", "photo.png", *options, "--predict-all", "-o", "p.png")
     assert re.match(r"hidden entries +0\.\d+ relative error +\ninterpolation ", text) and "PSNR" in text
 
 
@@ -80,19 +80,19 @@ def test_complete_by_mask_and_nan(capsys, tensor):
     assert np.allclose(np.load("a.npy"), np.load("b.npy"), atol=1e-4)
 
 
-def test_a_grey_mask_serves_all_colours(capsys, photo):
+def test_a_grey_mask_serves_all_colours(capsys, photo, few_steps):
     known = np.random.default_rng(0).random(photo.shape[:2]) < 0.7
     pillow.fromarray(np.where(known, 255, 0).astype(np.uint8)).save("mask.png")
-    printed = document(capsys, "complete", "photo.png", "--mask", "mask.png", "--max-seconds", "1")
+    printed = document(capsys, "complete", "photo.png", "--mask", "mask.png", "--effort", "fast")
     assert printed["observed"] == 3 * known.sum()
     assert printed["gaps"].startswith("whole fibres along colour")  # pixels
-    options = ("--mask", "mask.png", "--max-parameters", "90", "--max-seconds", "1", "-o", "p.safetensors")
+    options = ("--mask", "mask.png", "--max-parameters", "90", "--effort", "fast", "-o", "p.safetensors")
     assert "held out alike" in call(capsys, "complete", "photo.png", *options)
     assert "whole fibres" in call(capsys, "show", "p.safetensors")
 
 
-def test_a_committee_is_the_default_of_pictures_and_says_who_is_in_it(capsys, photo):
-    options = ("complete", "photo.png", "--observed", "0.3", "--max-seconds", "4")
+def test_a_committee_is_the_default_of_pictures_and_says_who_is_in_it(capsys, photo, few_steps):
+    options = ("complete", "photo.png", "--observed", "0.3")
     printed = document(capsys, *options)
     learned = [m for m in printed["members"] if m["method"] is None]
     assert len(learned) == 4  # and one that interpolates where it has a share
@@ -111,9 +111,11 @@ def test_members_run_in_processes_that_tell_where_they_are(photo, monkeypatch):
     """Without a terminal in plain lines; the result is that of one process."""
     from tensorgrow.callbacks.progress import LogLines
 
+    quick = forks()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: quick)
     known = np.random.default_rng(0).random(photo.shape) < 0.3
     lines: list[str] = []
-    alike = {"tensorize": ((4, 8), (4, 8), (3,)), "members": 2, "max_steps": 4, "random_state": 0}
+    alike = {"tensorize": ((4, 8), (4, 8), (3,)), "members": 2, "max_steps": 2, "random_state": 0}
     beside = tg.complete(photo, known, workers=2, callbacks=LogLines(lines.append, every=0.0), **alike)
     alone = tg.complete(photo, known, **alike)
     assert lines and all("of 2 members done" in line for line in lines)
@@ -128,15 +130,15 @@ def test_what_is_known_of_axes(capsys, folder):
     np.save("gaps.npy", gaps)
 
     def error(*options: str) -> float:
-        call(capsys, "complete", "gaps.npy", "-o", "out.npy", "--max-seconds", "20", *options)
+        call(capsys, "complete", "gaps.npy", "-o", "out.npy", "--effort", "fast", *options)
         return float(np.linalg.norm(np.load("out.npy")[:, 17:] - x[:, 17:]))
 
     assert error("--prior", "1=smooth:2") < 0.5 * error("--prior", "none")
 
 
-def test_sparse_pictures_are_smooth_by_themselves(capsys, photo):
+def test_sparse_pictures_are_smooth_by_themselves(capsys, photo, few_steps):
     def priors(*options):
-        document(capsys, "complete", "photo.png", "--max-seconds", "1", "--members", "1", *options)
+        document(capsys, "complete", "photo.png", "--effort", "fast", "--members", "1", *options)
         return tg.load("photo.safetensors").info.get("priors")
 
     assert set(priors("--observed", "0.1")) == {"0", "1"}

@@ -151,7 +151,8 @@ def test_thorough_is_never_worse_than_balanced():
 def test_thorough_is_never_worse_than_balanced_within_a_budget():
     x = image()
     balanced = tg.decompose(x, max_parameters=70, random_state=2)
-    thorough = tg.decompose(x, max_parameters=70, random_state=2, effort="thorough", max_seconds=3)
+    seconds = 2 + 3 * balanced.info["seconds"]  # as above
+    thorough = tg.decompose(x, max_parameters=70, random_state=2, effort="thorough", max_seconds=seconds)
     assert max(balanced.num_parameters, thorough.num_parameters) <= 70
     assert thorough.relative_error <= balanced.relative_error * (1 + 1e-9)
     assert thorough.stop in (Stop.MAX_SECONDS, Stop.MAX_PARAMETERS)

@@ -305,7 +305,7 @@ def test_missing_folders(tmp_path):
 # -- impossible, but with an obvious answer ----------------------------------------------------------------
 
 # Without the guard a search that does not notice would hang the tests.
-GUARD = {"max_seconds": 5}
+GUARD = {"max_seconds": 100}
 ENDS = {Stop.NO_PROGRESS, Stop.SATURATED}
 
 

@@ -211,5 +211,7 @@ def test_many_variables_are_joined_in_few_steps():
     noise = entropy(np.array([0.1, 0.9]))
     assert r.model.nll(x) < math.log(2) + 39 * noise + 0.1 * 39 * (math.log(2) - noise)
     assert len(r.history) <= 9
-    again = tg.learn_density(x, max_steps=8, random_state=0, effort="fast")
-    assert again.train_nll == r.train_nll
+    again = tg.learn_density(x, max_steps=2, random_state=0, effort="fast")
+    assert [(s.structure, s.loss) for s in again.history[:3]] == [
+        (s.structure, s.loss) for s in r.history[:3]
+    ]

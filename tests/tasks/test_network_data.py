@@ -120,7 +120,7 @@ def test_zero_is_zero():
 def test_a_run_resumes(tmp_path):
     target = random_network(tg.Structure.tensor_ring((4,) * 4, 3), 5)
     checkpoint = tmp_path / "run.safetensors"
-    common = {"max_error": 0.2, "random_state": 0}
+    common = {"max_error": 0.2, "effort": "fast", "random_state": 0}
     whole = tg.decompose(target, **common)
     tg.decompose(target, **common, checkpoint=checkpoint, callbacks=lambda step: step.index >= 1)
     resumed = tg.decompose(target, **common, checkpoint=checkpoint)

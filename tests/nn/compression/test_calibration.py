@@ -46,7 +46,7 @@ def test_calibration_beats_plain_weights_on_skewed_inputs():
     x = torch.randn(600, 48, generator=generator) @ mix
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(48, 64))
-    budget = {"max_parameters": 1500, "layers": ["0"], "max_seconds": 4, "measure": False}
+    budget = {"max_parameters": 1500, "layers": ["0"], "effort": "fast", "measure": False}
     plain = compress(model, **budget)
     weighted = compress(model, calibration=x[:400], **budget)
     want = model(x[400:])
@@ -65,7 +65,7 @@ def test_weighting_by_single_inputs_keeps_the_target_and_a_planted_structure():
     torch.manual_seed(0)
     x = torch.randn(300, 64) * torch.rand(64).square()
     model = planted().to_linear()
-    options = {"max_seconds": 20, "measure": False, "allow_slower": True}
+    options = {"effort": "fast", "measure": False, "allow_slower": True}
     result = compress(model, max_error=1e-4, calibration=[(x, None)], **options)
     (report,) = result.layers
     assert report.kind == "network"
@@ -81,7 +81,7 @@ def test_a_small_calibration_set_does_no_harm():
     torch.manual_seed(1)
     model = nn.Linear(64, 64)
     want = model(x[20:])
-    for options in ({"max_seconds": 0}, {"max_seconds": 2, "dims": ((8, 8), (8, 8)), "paired": False}):
+    for options in ({"max_seconds": 0}, {"effort": "fast", "dims": ((8, 8), (8, 8)), "paired": False}):
         budget = {"max_parameters": 1800, "measure": False, "min_size": 1, **options}
         plain = compress(model, **budget)
         weighted = compress(model, calibration=x[:20], **budget)

@@ -95,7 +95,6 @@ def wide_model() -> nn.Module:
 def test_a_layer_that_would_get_slower_is_left_alone_and_named():
     options = {
         "layers": ["0", "2"],
-        "max_seconds": 0.5,
         "measure": False,
         "max_error": 1e-3,
         "effort": "fast",
@@ -115,7 +114,7 @@ def test_a_layer_that_would_get_slower_is_left_alone_and_named():
 
 def test_the_notes_are_in_the_file(tmp_path):
     model = wide_model()
-    result = compress(model, max_error=1e-3, layers=["0"], max_seconds=0.5, measure=False)
+    result = compress(model, max_error=1e-3, layers=["0"], effort="fast", measure=False)
     result.save(tmp_path / "model.safetensors")
     assert load_compressed(tmp_path / "model.safetensors", model).layers == result.layers
 

@@ -20,7 +20,7 @@ from tests.oracles import assert_close
 def test_finds_a_planted_layer():
     model = small()
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    result = compress(model, max_error=1e-5, layers=["0"], max_seconds=20, allow_slower=True)
+    result = compress(model, max_error=1e-5, layers=["0"], effort="fast", allow_slower=True)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     (layer,) = result.layers
     assert layer.kind == "network"

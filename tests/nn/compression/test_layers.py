@@ -42,7 +42,7 @@ class Tied(nn.Module):
 def test_tied_weights_share_one_network(layers, tmp_path):
     torch.manual_seed(0)
     model, ids = Tied(), torch.arange(60)
-    result = compress(model, max_ratio=0.5, layers=layers, **{**FAST, "max_seconds": 0.5})
+    result = compress(model, max_ratio=0.5, layers=layers, **FAST)
     own = result.model
     assert [r.name for r in result.layers] == ["table"]
     assert "shared with head" in result.table()
@@ -65,7 +65,7 @@ def test_budgets_count_weights_that_stay_because_others_use_them():
         compress(Tied(nn.Conv1d(1, 1, 1)), max_ratio=0.5, layers=["head"], **FAST)
     twice = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     twice[1].weight = twice[0].weight
-    result = compress(twice, max_ratio=0.5, layers=["0", "1"], **{**FAST, "max_seconds": 0.5})
+    result = compress(twice, max_ratio=0.5, layers=["0", "1"], **FAST)
     assert result.num_parameters <= 0.5 * result.parameters_before
     assert torch.equal(result.model[0].weight, result.model[1].weight)
     assert not torch.equal(result.model[0].bias, result.model[1].bias)

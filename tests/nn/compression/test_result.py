@@ -17,7 +17,7 @@ class DataBatches(list):
 def test_saves_and_loads(tmp_path):
     model = small()
     x = torch.randn(50, 64) * torch.linspace(0.01, 1, 64)
-    result = compress(model, max_parameters=2500, calibration=DataBatches(x), min_size=1000, max_seconds=3)
+    result = compress(model, max_parameters=2500, calibration=DataBatches(x), min_size=1000, effort="fast")
     result.save(tmp_path / "model.safetensors")
     loaded = load_compressed(tmp_path / "model.safetensors", small(1))
     assert torch.equal(loaded.model(x), result.model(x))

@@ -88,6 +88,22 @@ def test_singular_gram_still_gives_the_best_fit(scipy, use_numpy, rows, unknowns
     assert explained == pytest.approx(total - left, rel=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_a_factorisation_that_fails_spoils_nothing(dtype):
+    """LAPACK works in the memory of the scaled matrix, and fails here after most of the columns."""
+    rng = np.random.default_rng(0)
+    u = np.linalg.qr(random_array(rng, (40, 40), dtype).numpy())[0]
+    gram = (u * np.append(np.linspace(1.0, 2.0, 39), -1e-3)) @ u.conj().T
+    gram = (gram + gram.conj().T) / 2
+    rhs = random_array(rng, (3, 40), dtype).numpy()
+    before = gram.copy(), rhs.copy()
+    x, _ = solve_normal(gram, rhs, 1e-14)
+    wanted, _ = solve_normal(torch.from_numpy(gram), torch.from_numpy(rhs), 1e-14)
+    np.testing.assert_allclose(x, wanted.numpy(), atol=1e-9)
+    np.testing.assert_array_equal(gram, before[0])
+    np.testing.assert_array_equal(rhs, before[1])
+
+
 @given(DOUBLES, seeds)
 def test_explained_is_right_for_a_large_ridge_too(use_numpy, dtype, seed):
     env, target, gram, rhs = problem(seed, 3, 5, 20, dtype)

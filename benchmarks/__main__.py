@@ -74,6 +74,7 @@ def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argpar
     add("--fresh", action="store_true", help="forget earlier results of the chosen cases")
     add("--match", nargs="+", default=[], metavar="WORD", help="only cases whose key has these words")
     add("--jobs", type=int, default=1, help="cases at the same time, but for those that are timed")
+    add("--runs", type=int, help="seeds of each case, in experiments of the paper that repeat their cases")
     add("--threads", type=int, help="BLAS and torch threads; 0: all cores")
     add("--stop-after", type=float, default=math.inf, metavar="SECONDS", help="start no case after this")
     add("--data", type=Path, help="folder of the data (default: TENSORGROW_DATA or ../shared/data)")
@@ -125,6 +126,7 @@ def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
         scratch=SCRATCH,
         parts=tuple(getattr(args, "only", benchmark.parts)),
         threads=threads,
+        runs=args.runs,
     )
     results, report = run_experiment(
         benchmark,

@@ -1,22 +1,25 @@
-"""Closed forms: TT-SVD in several orders of the modes, and truncated HOSVD."""
+"""Closed forms: TT-SVD in several orders of the modes, truncated HOSVD, SVDs along trees."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import torch
 
 from ..algebra.spectra import tail_norms
-from ..errors import OptionError
+from ..errors import OptionError, check_choice
 from ..network import TensorNetwork
 from ..results import Result
-from .common import DenseKeywords, Setting, explore
+from ..search.cuts import MAX_ORDER, CutBounds
+from ..search.trees import TreeNode, assemble, balanced_tree, smallest_tree
+from .common import DenseKeywords, Setting, explore, refuse_vectors
 from .exploration import Goal, Outcome, Strategy
 from .formats import train_network, tucker_network
 
+Trees = Literal["balanced", "best"]
 Orders = Literal["stored", "interleaved", "best"] | Sequence[int]
 
 
@@ -52,6 +55,30 @@ def hosvd(x: Any, **common: Unpack[DenseKeywords]) -> Result:
         yield [_bisect(setting, partial(_truncated_tucker, x, bases))]
 
     return explore(x, "hosvd", strategy, common, needs_goal=True)
+
+
+def ht_svd(x: Any, *, tree: Trees = "balanced", **common: Unpack[DenseKeywords]) -> Result:
+    """Hierarchical SVD: a tree of the modes whose edges all drop the same norm (bisected).
+
+    Parameters
+    ----------
+    tree
+        "balanced": hierarchical Tucker over the modes in their order, without its redundant root. "best": the
+        best of this one, Tucker, and the smallest of all trees for some shares of the error, or of the norm
+        where no error is given; chains are among them, and up to eight modes nodes of any degree.
+    """
+    check_choice("tree", tree, get_args(Trees))
+
+    def strategy(setting: Setting) -> Strategy:
+        refuse_vectors("ht_svd", setting.dims)
+        x = setting.double
+        trees = [balanced_tree(setting.order)]
+        if tree == "best" and setting.order > 2:
+            trees += _smallest_trees(setting)
+        for nodes in trees:
+            yield [_bisect(setting, partial(_truncated_tree, x, nodes))]
+
+    return explore(x, "ht_svd", strategy, common, needs_goal=True, tree=tree)
 
 
 def interleave(order: int) -> tuple[int, ...]:
@@ -92,6 +119,50 @@ def _truncated_tucker(
         factors.append(basis)
         core = torch.tensordot(basis.mH, core, ([1], [mode])).movedim(0, mode)
     return tucker_network(core, factors)
+
+
+def _smallest_trees(setting: Setting) -> list[dict[int, TreeNode]]:
+    """Tucker, and the smallest trees for different norms that every edge drops, each listed once."""
+    order = setting.order
+    bounds = CutBounds(setting.double, 0.0, seconds=math.inf)
+    if not bounds.is_complete:
+        raise OptionError(f"the best tree is known up to {MAX_ORDER} modes, not {order}")
+    # At most the whole error is dropped at an edge, and what keeps it for sure; norms span many magnitudes.
+    most, least = setting.goal.max_error or 1.0, 1.0 / math.sqrt(2 * order - 3)
+    steps = (1.0, math.sqrt(least), least) if setting.goal.max_error else [10.0**-k for k in range(1, 9)]
+    leaves = {1 << k: TreeNode(k, ()) for k in range(order)}
+    trees: list[dict[int, TreeNode]] = [{**leaves, sum(leaves): TreeNode(None, tuple(leaves))}]
+    for step in steps:
+        found = smallest_tree(bounds, most * step)
+        if found is not None and found[1] not in trees:
+            trees.append(found[1])
+    return trees
+
+
+def _truncated_tree(x: torch.Tensor, nodes: Mapping[int, TreeNode], threshold: float) -> TensorNetwork:
+    """Project on the leading singular vectors of every subtree, from the leaves to the root."""
+    order, root = x.dim(), max(nodes)
+    internal = [mask for mask, node in nodes.items() if node.leg is None]
+    number = {m: order + internal.index(m) if n.leg is None else n.leg for m, n in nodes.items()}
+    pieces: dict[int, tuple[torch.Tensor, list[int]]] = {}
+    names = [1 << k for k in range(order)]  # of the axes: a leg, or the bond above a subtree
+    for mask in sorted(nodes, key=int.bit_count):
+        leg, children = nodes[mask]
+        inside = [*([] if leg is None else [names.index(1 << leg)]), *(names.index(c) for c in children)]
+        others = [a for a in range(len(names)) if a not in inside]
+        x = x.permute(*inside, *others)
+        shape, names = x.shape[: len(inside)], [names[a] for a in others]
+        near = [number[c] for c in children]
+        core = x
+        if mask != root:
+            matrix = x.reshape(math.prod(shape), -1)
+            u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+            rank = _rank(s, threshold)
+            core, names = u[:, :rank].reshape(*shape, rank), [mask, *names]
+            x = (s[:rank, None] * vh[:rank]).reshape(rank, *x.shape[len(inside) :])
+            near.append(number[next(m for m, n in nodes.items() if mask in n.children)])
+        pieces[number[mask]] = core if leg is not None else core[None], near
+    return assemble(tuple(pieces[k][0].shape[0] for k in range(order)), pieces)
 
 
 def _rank(singular_values: torch.Tensor, threshold: float) -> int:

@@ -32,6 +32,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 MODULES = (
     "decomposition",
     "images",
+    "anchors",
     "functions",
     "scaling",
     "completion",

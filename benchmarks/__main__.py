@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 
 from tensorgrow.errors import DataError
 from tensorgrow.experiments.experiment import draw_figures, run_experiment
-from tensorgrow.experiments.harness import is_stale, table
+from tensorgrow.experiments.harness import table
 from tensorgrow.experiments.provenance import COMMIT_VARIABLE, source_hash
 
 from . import ROOT
@@ -28,6 +29,7 @@ from .registry import (
     read_rows,
     read_state,
     results_file,
+    stale_rows,
 )
 
 FIGURES = ROOT / "docs" / "figures"
@@ -45,16 +47,18 @@ def list_benchmarks() -> None:
 
 
 def list_stale(names: Sequence[str]) -> bool:
-    """Print the rows whose source has changed since they were measured; whether there are any."""
-    stale = {n: [k for k, r in read_rows(results_file(n)).items() if is_stale(r)] for n in names}
-    for name, keys in stale.items():
-        groups: dict[str, int] = {}
-        for key in keys:
-            group = "/".join(key.split("/")[:2])
-            groups[group] = groups.get(group, 0) + 1
-        for group, count in groups.items():
-            print(f"{name}: {group} ({count} rows)")
-    return any(stale.values())
+    """Print how many rows are of an earlier source, by benchmark and reason; whether there are any."""
+    total = stale = 0
+    for name in names:
+        total += len(read_rows(results_file(name)))
+        for reason, keys in stale_rows(results_file(name)).items():
+            stale += len(keys)
+            parts = Counter(key.partition("/")[0] for key in keys)
+            print(f"{name}: {len(keys)} {reason}")
+            print(f"    {', '.join(f'{part} {count}' for part, count in parts.most_common())}")
+    if stale:
+        print(f"{stale:,} of {total:,} rows; --refresh measures them again")
+    return stale > 0
 
 
 def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argparse.ArgumentParser:

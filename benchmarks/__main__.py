@@ -111,6 +111,18 @@ def count_threads(asked: int | None, benchmark: Benchmark) -> int | None:
     return len(os.sched_getaffinity(0)) if asked == 0 else asked
 
 
+def data_folder(asked: Path | None) -> Path | None:
+    """The folder of the data that was asked for, else the one beside the repository; None: see `Settings`."""
+    beside = ROOT.parent / "shared" / "data"
+    return asked or (None if "TENSORGROW_DATA" in os.environ or not beside.is_dir() else beside)
+
+
+def note_commit() -> None:
+    """Let rows name the commit of the source, unless who measures has said which it is."""
+    if COMMIT_VARIABLE not in os.environ and (commit := commit_of_source()):
+        os.environ[COMMIT_VARIABLE] = commit
+
+
 def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
     """Run what is not done yet, report and draw."""
     options = {o.name: v for o in benchmark.options if (v := getattr(args, o.name, None)) is not None}
@@ -120,12 +132,10 @@ def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
     if threads is not None:  # for the processes that a benchmark starts
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         os.environ.update(dict.fromkeys(names, str(threads)))
-    beside = ROOT.parent / "shared" / "data"
-    data = args.data or (None if "TENSORGROW_DATA" in os.environ or not beside.is_dir() else beside)
     settings = benchmark.settings(
         options=options,
         quick=args.quick,
-        data=data,
+        data=data_folder(args.data),
         figures=args.figures or (out.parent if args.quick or is_paper else FIGURES),
         scratch=SCRATCH,
         parts=tuple(getattr(args, "only", benchmark.parts)),
@@ -172,8 +182,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if len(names) > 1:
         print("benchmarks to run:", *(f"  {n}: {b.title}" for n, b in zip(names, benchmarks)), sep="\n")
-    if COMMIT_VARIABLE not in os.environ and (commit := commit_of_source()):
-        os.environ[COMMIT_VARIABLE] = commit
+    note_commit()
     for name, benchmark in zip(names, benchmarks):
         try:
             run(name, benchmark, args)

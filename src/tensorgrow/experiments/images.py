@@ -55,8 +55,8 @@ LEAST_LIMIT = 12
 PIXELS = 256 * 256
 # Time limits in seconds: ours; the paper's preset on A, whose growth slows down, and elsewhere.
 OURS, LONG, SHORT = 900.0, 240.0, 100.0
-# Other searches have ten times what ours took when last measured, at least `SHORT`; on 0 and 9 as long as ours
-# may take. What a rival had met when ours was done, in equal time, is told apart by its steps.
+# Other searches have ten times what ours took when last measured, at least `SHORT`; on 0 and 9 as long as
+# ours may take. What a rival had met when ours was done, in equal time, is told apart by its steps.
 TENFOLD = {"A": 1330.0, "2": 210.0, "3": 520.0, "4": 480.0, "8": 250.0, "0": OURS, "9": OURS}
 ABOUT = """\
 Table 1 of the paper prints logarithms of compression ratios: natural ones for Greedy, decimal ones for GA,
@@ -64,11 +64,11 @@ without saying so. The table here has parameters. The paper's preset, TNGA, TNLS
 once per image, for the smallest error; their sizes at larger errors are the smallest they met there. TNLS and
 TnALE search rings whose ranks may rise to those of a uniform ring as large as the interleaved TT-SVD of that
 error, and weigh the error so that both terms of their fitness are equal there: the published weight of 5 aims
-at other errors. They had ten times as long as ours
-(on 0 and 9 as long); "in our time" is the smallest that a rival had met within the error when ours was done. For
-ours and the preset, "structures fitted" counts the steps of the search, each of which scores all edges. A
-rival that did not reach the error is compared with ours at the error it had. A run that ended at its time
-limit (*) shows the best it had by then.
+at other errors. A full run gives these searches ten times as long as ours takes (on 0 and 9 as long); the
+limit of each row is in the JSON. "In our time" is the smallest that a rival had met within the error when
+ours was done. For ours and the preset, "structures fitted" counts the steps of the search, each of which
+scores all edges. A rival that did not reach the error is compared with ours at the error it had. A run that
+ended at its time limit (*) shows the best it had by then.
 
 The paper's rule: stop at the error of GA, fit the slices of candidates five times, average over seeds. Eight
 of its ten images are not available; ours (0 to 9) are other photographs of the same database, at one error.

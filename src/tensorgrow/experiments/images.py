@@ -166,6 +166,14 @@ def report(results: Results) -> Report:
         for m, known in sizes.items()
     ]
     out.tabulate_rows("Parameters at equal error", lines)
+    out.tabulate_rows(
+        "Sizes; in brackets what a method had that did not reach the error",
+        [_size_line(image, error, sizes) for (image, error), sizes in compared.items()],
+    )
+    out.tabulate_rows(
+        "Seconds and structures fitted; an asterisk marks a time limit",
+        [_time_line(image, rows) for image in dict.fromkeys(image for image, _ in compared)],
+    )
     for text in _verdicts(compared):
         out.say(text)
     out.tabulate_rows(
@@ -174,6 +182,40 @@ def report(results: Results) -> Report:
     )
     out.judge(_claims(runs))
     return out
+
+
+def _size_line(image: str, error: float, sizes: dict[str, Known]) -> Row:
+    """The sizes of all methods, and the best of the others and of the published ones in units of ours."""
+    ours = sizes["default"][0] if "default" in sizes else None
+    published = {
+        f"{LABELS[m]}, published": n for (i, m), (n, e) in PUBLISHED.items() if (i, e) == (image, error)
+    }
+    reached = {LABELS[m]: n for m, (n, _) in sizes.items() if n and m != "default"} | published
+    best = min(reached, key=lambda name: reached[name], default=None)
+    line: Row = {"image": f"{image} at {error}"}
+    for method in ("default", *RIVALS):
+        size, run = sizes.get(method, (None, None))
+        missed = None if run is None else f"({run['size']:,} at {run['error']:.3f})"
+        line["ours" if method == "default" else LABELS[method]] = f"{size:,}" if size else missed
+    line["published"] = ", ".join(
+        f"{name.removesuffix(', published')} {n:,}" for name, n in published.items()
+    )
+    line["best / ours"] = f"{reached[best] / ours:.2f}, {best}" if best and ours else None
+    return line
+
+
+def _time_line(image: str, rows: dict[tuple[Any, ...], list[Row]]) -> Row:
+    """Wall seconds of every search on an image; ours ran for each error."""
+    line: Row = {"image": image}
+    for method in ("default", *ONE_RUN):
+        runs = sorted(rows.get((image, method), []), key=lambda r: -r["params"]["max_error"])
+        cells = [
+            f"{r['params']['max_error']}: " * (len(runs) > 1)
+            + f"{r['seconds']:.3g}{'*' if r.get('hit_limit') else ''} s, {r['evaluations']}"
+            for r in runs
+        ]
+        line["ours" if method == "default" else LABELS[method]] = "; ".join(cells) or None
+    return line
 
 
 def _first_seeds(runs: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[Any, ...], list[Row]]:

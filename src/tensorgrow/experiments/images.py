@@ -52,7 +52,6 @@ OPTIONS: dict[str, Row] = {
 }
 # Smallest limit of the ranks of TNLS and TnALE: small rings of unequal ranks need some above the uniform one.
 LEAST_LIMIT = 12
-PIXELS = 256 * 256
 # Time limits in seconds: ours; the paper's preset on A, whose growth slows down, and elsewhere.
 OURS, LONG, SHORT = 900.0, 240.0, 100.0
 # Other searches have ten times what ours took when last measured, at least `SHORT`; on 0 and 9 as long as
@@ -265,7 +264,7 @@ def _log_cell(sizes: list[int | None]) -> str | None:
     """Mean of the natural logarithm of the compression ratio; only where every run reached the error."""
     if not sizes or None in sizes:
         return None
-    ratios = [math.log(PIXELS / n) for n in sizes if n is not None]
+    ratios = [math.log(4**8 / n) for n in sizes if n is not None]
     return f"{np.mean(ratios):.3f} ({np.std(ratios):.3f})"
 
 

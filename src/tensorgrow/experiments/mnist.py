@@ -21,7 +21,6 @@ from .experiment import Experiment, Report, Settings
 from .figures import pyplot, save_figure
 from .harness import Case, Results, Row, median
 
-CANDIDATE_EPOCHS = 5  # of the default; the paper has more
 HELD_OUT = 5_000  # of 60,000 training images, as in the paper
 # Epochs of a tensor train per epoch of one growth: a grown model is trained after every growth.
 TRAIN_EPOCHS = 4
@@ -32,9 +31,8 @@ RECIPES: dict[str, Row] = {
 }
 GROWN = {"greedy": "grown, paper's protocol", "default": "grown, default"}
 TRAINS = {"greedy": "tensor train, paper's optimiser", "default": "tensor train, default"}
-PAPER_BEST = 15_050
 # Parameters of the whole model and test accuracy.
-PAPER = {"greedy": {12_266: 0.9846, PAPER_BEST: 0.9874}, "tt": {14_602: 0.9846}}
+PAPER = {"greedy": {12_266: 0.9846, 15_050: 0.9874}, "tt": {14_602: 0.9846}}
 ABOUT = f"""\
 Paper (parameters of the whole model): Greedy 98.46 % at 12,266 and 98.74 % at 15,050, tensor train 98.46 %
 at 14,602. The full run needs a GPU; quick trains on 4,000 images for 3 epochs and only shows that it
@@ -42,7 +40,7 @@ works.
 
 The paper's protocol: Adam at 1e-3, edges and epochs chosen by the held-out loss, no training after the
 last growth. The default differs: Adam from 3e-3 with a cosine decay within each training, a running mean
-of the parameters (0.998) measured and kept, {CANDIDATE_EPOCHS} epochs for candidate edges instead of
+of the parameters (0.998) measured and kept, 5 epochs for candidate edges instead of
 {PAPER_ITERATIONS["layers"]}, and at the end the best model on the held-out images is trained on these and
 the training images together, twice as long as after a growth (all images). Tensor trains get the same
 optimiser and final training, and {TRAIN_EPOCHS} times the epochs of one growth."""
@@ -60,8 +58,8 @@ def cases(settings: Settings) -> list[Case]:
         common |= {
             "images": 55_000,
             "epochs": 50,
-            "candidate_epochs": CANDIDATE_EPOCHS,
-            "max_parameters": PAPER_BEST,
+            "candidate_epochs": 5,
+            "max_parameters": max(PAPER["greedy"]),
         }
     ranks = (2,) if settings.quick else range(1, 9)  # as in the paper
     longer = {"epochs": TRAIN_EPOCHS * common["epochs"]}
@@ -257,7 +255,7 @@ def _claims(grown: list[Row], trains: list[Row]) -> list[tuple[str, str, float]]
         (
             "the best tensor train has 98.46 % with 14,602 parameters",
             f"{100 * train['points'][0][1]:.2f} % with {train['size']:,}, {TRAIN_EPOCHS} times the epochs",
-            1.0 if best(PAPER_BEST) > train["points"][0][1] else 0.0,
+            1.0 if best(max(PAPER["greedy"])) > train["points"][0][1] else 0.0,
         ),
         (
             "an iteration takes about as long as training one tensor train",

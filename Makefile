@@ -34,8 +34,9 @@ test: install
 golden: install
 	$(BIN)/python -m tests.golden
 
+# Numbers of README again, in about an hour on two cores; everything else is `python -m benchmarks NAME`.
 bench: install
-	$(BIN)/python -m benchmarks decomposition images scaling
+	$(BIN)/python -m benchmarks.first_page
 
 # Numbers of README and docs, from the JSON of the benchmarks.
 pages: install

@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 
 from tensorgrow.errors import DataError
 from tensorgrow.experiments.experiment import draw_figures, run_experiment
-from tensorgrow.experiments.harness import is_stale, table
+from tensorgrow.experiments.harness import table
 from tensorgrow.experiments.provenance import COMMIT_VARIABLE, source_hash
 
 from . import ROOT
@@ -28,6 +29,7 @@ from .registry import (
     read_rows,
     read_state,
     results_file,
+    stale_rows,
 )
 
 FIGURES = ROOT / "docs" / "figures"
@@ -45,16 +47,18 @@ def list_benchmarks() -> None:
 
 
 def list_stale(names: Sequence[str]) -> bool:
-    """Print the rows whose source has changed since they were measured; whether there are any."""
-    stale = {n: [k for k, r in read_rows(results_file(n)).items() if is_stale(r)] for n in names}
-    for name, keys in stale.items():
-        groups: dict[str, int] = {}
-        for key in keys:
-            group = "/".join(key.split("/")[:2])
-            groups[group] = groups.get(group, 0) + 1
-        for group, count in groups.items():
-            print(f"{name}: {group} ({count} rows)")
-    return any(stale.values())
+    """Print how many rows are of an earlier source, by benchmark and reason; whether there are any."""
+    total = stale = 0
+    for name in names:
+        total += len(read_rows(results_file(name)))
+        for reason, keys in stale_rows(results_file(name)).items():
+            stale += len(keys)
+            parts = Counter(key.partition("/")[0] for key in keys)
+            print(f"{name}: {len(keys)} {reason}")
+            print(f"    {', '.join(f'{part} {count}' for part, count in parts.most_common())}")
+    if stale:
+        print(f"{stale:,} of {total:,} rows; --refresh measures them again")
+    return stale > 0
 
 
 def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argparse.ArgumentParser:
@@ -74,6 +78,7 @@ def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argpar
     add("--fresh", action="store_true", help="forget earlier results of the chosen cases")
     add("--match", nargs="+", default=[], metavar="WORD", help="only cases whose key has these words")
     add("--jobs", type=int, default=1, help="cases at the same time, but for those that are timed")
+    add("--runs", type=int, help="seeds of each case, in experiments of the paper that repeat their cases")
     add("--threads", type=int, help="BLAS and torch threads; 0: all cores")
     add("--stop-after", type=float, default=math.inf, metavar="SECONDS", help="start no case after this")
     add("--data", type=Path, help="folder of the data (default: TENSORGROW_DATA or ../shared/data)")
@@ -106,6 +111,18 @@ def count_threads(asked: int | None, benchmark: Benchmark) -> int | None:
     return len(os.sched_getaffinity(0)) if asked == 0 else asked
 
 
+def data_folder(asked: Path | None) -> Path | None:
+    """The folder of the data that was asked for, else the one beside the repository; None: see `Settings`."""
+    beside = ROOT.parent / "shared" / "data"
+    return asked or (None if "TENSORGROW_DATA" in os.environ or not beside.is_dir() else beside)
+
+
+def note_commit() -> None:
+    """Let rows name the commit of the source, unless who measures has said which it is."""
+    if COMMIT_VARIABLE not in os.environ and (commit := commit_of_source()):
+        os.environ[COMMIT_VARIABLE] = commit
+
+
 def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
     """Run what is not done yet, report and draw."""
     options = {o.name: v for o in benchmark.options if (v := getattr(args, o.name, None)) is not None}
@@ -115,16 +132,15 @@ def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
     if threads is not None:  # for the processes that a benchmark starts
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         os.environ.update(dict.fromkeys(names, str(threads)))
-    beside = ROOT.parent / "shared" / "data"
-    data = args.data or (None if "TENSORGROW_DATA" in os.environ or not beside.is_dir() else beside)
     settings = benchmark.settings(
         options=options,
         quick=args.quick,
-        data=data,
+        data=data_folder(args.data),
         figures=args.figures or (out.parent if args.quick or is_paper else FIGURES),
         scratch=SCRATCH,
         parts=tuple(getattr(args, "only", benchmark.parts)),
         threads=threads,
+        runs=args.runs,
     )
     results, report = run_experiment(
         benchmark,
@@ -166,8 +182,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if len(names) > 1:
         print("benchmarks to run:", *(f"  {n}: {b.title}" for n, b in zip(names, benchmarks)), sep="\n")
-    if COMMIT_VARIABLE not in os.environ and (commit := commit_of_source()):
-        os.environ[COMMIT_VARIABLE] = commit
+    note_commit()
     for name, benchmark in zip(names, benchmarks):
         try:
             run(name, benchmark, args)

@@ -47,7 +47,7 @@ from tensorgrow.experiments.harness import Results, Row, is_stale, table
 from . import ROOT
 from .registry import RESULTS, commit_exists, find_benchmark, results_file
 
-__all__ = ["PageError", "fill", "is_filled", "pages", "unknown_commits"]
+__all__ = ["PageError", "fill", "is_filled", "number", "pages", "unknown_commits"]
 
 MARK = re.compile(r"(<!--=\s*(.*?)\s*-->)(.*?)(<!--/-->)", re.DOTALL)
 # Written after the source of rows of which some are stale; see `is_filled`.
@@ -93,11 +93,11 @@ def _answer(question: str) -> str:
     if len(words) != 4:
         raise PageError(f"{question!r} is not: file ; keys ; function field ; format")
     name, keys, field, form = words
-    return format(_number(name, keys, field), form)
+    return format(number(_read(name), name, keys, field), form)
 
 
-def _number(name: str, keys: str, field: str) -> Any:
-    document = _read(name)
+def number(document: Row, name: str, keys: str, field: str) -> Any:
+    """The number that a page asks the results of a benchmark for."""
     if keys == "summary":
         return _follow(document["summary"], field, f"the summary of {name}")
     rows = _matching(document, keys)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tensorgrow.experiments import EXPERIMENTS
 from tensorgrow.experiments.experiment import Experiment
-from tensorgrow.experiments.harness import Row
+from tensorgrow.experiments.harness import Row, is_stale
 
 from . import ROOT
 from .benchmark import Benchmark
@@ -26,12 +26,14 @@ __all__ = [
     "read_rows",
     "read_state",
     "results_file",
+    "stale_rows",
 ]
 
 RESULTS = ROOT / "benchmarks" / "results"
 MODULES = (
     "decomposition",
     "images",
+    "anchors",
     "functions",
     "scaling",
     "completion",
@@ -81,6 +83,22 @@ def read_rows(path: Path) -> dict[str, Row]:
     """Rows of a results file by key; none where there is no file."""
     rows: dict[str, Row] = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
     return rows
+
+
+def stale_rows(path: Path) -> dict[str, list[str]]:
+    """Keys of the rows of an earlier source, by the reason that makes them so; few reasons for many rows."""
+    rows = read_rows(path)
+    places = json.loads(path.read_text(encoding="utf-8"))["environments"] if rows else []
+    found: dict[str, list[str]] = {}
+    for key, row in rows.items():
+        if is_stale(row):
+            commit = places[row["environment"]].get("commit")
+            since = f"at {commit[:7]}" if commit else "at a source that no commit has"
+            reason = f"measured {since}; its modules have changed"
+            if "modules" not in row:
+                reason = "measured before rows named their modules"
+            found.setdefault(reason, []).append(key)
+    return found
 
 
 class State(NamedTuple):

@@ -27,6 +27,7 @@ DENSE: dict[str, dict[str, Any]] = {
     "tt": {"max_parameters": 100},
     "tt_svd": {"max_parameters": 60, "order": "best", "tries": 2},
     "hosvd": {"max_parameters": 60},
+    "ht_svd": {"max_parameters": 60, "tree": "best"},
     "greedy": {"max_parameters": 60},
     "random_walk": {"max_parameters": 60},
     "genetic": {"rank": 2, "population": 6, "generations": 2, "error_weight": 0.5},
@@ -43,7 +44,7 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
 ALL = [*DENSE, *(f"{name} completion" for name in COMPLETIONS)]
 # One step in all: a closed form or one fit.
 SINGLE = ("hosvd", "cp completion", "tucker completion")
-CLOSED = ("tt_svd", "hosvd", "tucker", "tt")
+CLOSED = ("tt_svd", "hosvd", "ht_svd", "tucker", "tt")
 PACKAGES = {"cp": "tensorly", "tucker": "tensorly", "tt": "tensorly", "genetic": "pymoo"}
 
 

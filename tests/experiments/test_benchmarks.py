@@ -18,7 +18,19 @@ from tensorgrow.experiments import mnist
 from tensorgrow.experiments.harness import Case, Results, tidy
 
 # Every folder of real data that a benchmark asks for.
-FOLDERS = ("bsd_tnga4", "density", "einstein", "testimages", "traffic", "video", "mnist", "text", "tn_demo")
+FOLDERS = (
+    "bsd_tnga4",
+    "density",
+    "einstein",
+    "hyperspectral",
+    "lightfield",
+    "testimages",
+    "traffic",
+    "video",
+    "mnist",
+    "text",
+    "tn_demo",
+)
 
 
 @pytest.mark.parametrize("name", benchmark_names())

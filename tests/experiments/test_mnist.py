@@ -29,9 +29,13 @@ def test_the_growing_layer_in_small(tmp_path, monkeypatch):
         assert grown["size"] <= 11_400
         assert grown["points"][0][0] < grown["points"][-1][0]  # it grew
         assert len(train["points"]) == 1
+        # Size, test accuracy, seconds, training accuracy.
+        assert all(0.0 <= right <= 1.0 for p in grown["points"] for right in (p[1], p[3]))
     text = mnist.report(results).text
     told = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| grown")]
     assert told.count("| grown, paper's protocol") == len(results.cases["greedy"]["points"])
     assert told.count("| grown, default, all images") == 1  # only the default trains on all images at the end
+    said = [line for line in text.splitlines() if line.startswith("| for every model size")]
+    assert ["ahead at" in line for line in said] == [True]
     (picture,) = mnist.draw(results, settings)
     assert picture.stat().st_size > 0

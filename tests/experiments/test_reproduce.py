@@ -33,6 +33,8 @@ def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch):
         reproduce("everything", folder=tmp_path)
     with pytest.raises(tg.OptionError, match="processes"):
         reproduce("timing", folder=tmp_path, processes=0)
+    with pytest.raises(tg.OptionError, match="runs=0"):
+        reproduce("timing", folder=tmp_path, runs=0)
     with pytest.raises(tg.DataError, match="TENSORGROW_DATA"):
         reproduce("images", folder=tmp_path)
     with pytest.raises(tg.DataError, match="bsd_tnga4"):
@@ -45,7 +47,7 @@ def test_the_command_line_runs_an_experiment(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(ablation, "TRAIN", SMALL)
     monkeypatch.setattr(ablation, "RUNS", {True: 1})
-    assert run(["reproduce", "ablation", "--quick", "-o", str(tmp_path)]) == 0
+    assert run(["reproduce", "ablation", "--quick", "--runs", "1", "-o", str(tmp_path)]) == 0
     assert "| weights kept | 1 | 1 |" in capsys.readouterr().out
     assert (tmp_path / "ablation-quick.md").exists()
     assert run(["reproduce", "nothing", "-o", str(tmp_path)]) == 2

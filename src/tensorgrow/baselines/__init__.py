@@ -19,7 +19,7 @@ from .greedy import greedy, random_walk
 from .halrtc import halrtc
 from .inner_fit import FitOptions
 from .interpolation import interpolate
-from .svd import hosvd, tt_svd
+from .svd import hosvd, ht_svd, tt_svd
 from .svd_ins_tn import svd_ins_tn
 from .tensorly_completion import cp_completion, tucker_completion
 from .tensorly_sweeps import cp, tensorly_tt, tucker
@@ -37,6 +37,7 @@ __all__ = [
     "greedy",
     "halrtc",
     "hosvd",
+    "ht_svd",
     "interpolate",
     "random_walk",
     "run",
@@ -58,6 +59,7 @@ DECOMPOSITION: Mapping[str, Callable[..., Result]] = MappingProxyType(
         "tt": tensorly_tt,
         "tt_svd": tt_svd,
         "hosvd": hosvd,
+        "ht_svd": ht_svd,
         "greedy": greedy,
         "random_walk": random_walk,
         "genetic": genetic,

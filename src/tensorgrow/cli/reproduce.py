@@ -25,6 +25,7 @@ def run(
         Path, typer.Option("-o", "--output", help="Folder of JSON, report and figures.", metavar="FOLDER")
     ] = Path("reproduction"),
     processes: Annotated[int, typer.Option(help="Cases run at the same time.", min=1)] = 1,
+    runs: Annotated[int | None, typer.Option(help="Seeds of each case, where cases repeat.", min=1)] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of real data; default: TENSORGROW_DATA.", metavar="FOLDER")
     ] = None,
@@ -52,6 +53,7 @@ def run(
                 quick=quick,
                 folder=folder,
                 processes=processes,
+                runs=runs,
                 data=data,
                 fresh=fresh,
                 say=lambda text: err.print(text, markup=False, soft_wrap=True),

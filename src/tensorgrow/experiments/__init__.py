@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..data.atomic_file import replacing
-from ..errors import OptionError
+from ..errors import OptionError, check_whole
 from . import ablation, completion, decomposition, demos, high_order, images, iteration_time, mnist
 from .experiment import Experiment, Settings, draw_figures, run_experiment
 from .harness import Say
@@ -49,6 +49,7 @@ def reproduce(
     quick: bool = False,
     folder: str | Path = "reproduction",
     processes: int = 1,
+    runs: int | None = None,
     data: str | Path | None = None,
     fresh: bool = False,
     say: Say = lambda text: None,
@@ -65,6 +66,9 @@ def reproduce(
         Where JSON, report and figures go. Cases that are already there are not run again.
     processes
         Cases to run at the same time, each in its own process.
+    runs
+        Seeds of each case, in experiments that repeat their cases; by default as many as in the paper, or
+        what the experiment can afford.
     data
         Folder of the real data that some experiments need; by default TENSORGROW_DATA.
     fresh
@@ -76,8 +80,10 @@ def reproduce(
         raise OptionError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
     if processes < 1:
         raise OptionError(f"processes={processes} must be at least 1")
+    if runs is not None:
+        check_whole("runs", runs)
     experiment, home = EXPERIMENTS[name], Path(folder)
-    settings = Settings(quick, None if data is None else Path(data), figures=home)
+    settings = Settings(quick, None if data is None else Path(data), figures=home, runs=runs)
     stem = f"{name}-quick" if quick else name
     results, report = run_experiment(
         experiment, settings, home / f"{stem}.json", jobs=processes, fresh=fresh, say=say

@@ -30,12 +30,15 @@ class Settings:
         Folder of the figures.
     threads
         BLAS and torch threads; None leaves them as they are.
+    runs
+        Seeds of each case, in experiments that repeat their cases; None: as many as the experiment says.
     """
 
     quick: bool = False
     data: Path | None = None
     figures: Path = Path()
     threads: int | None = None
+    runs: int | None = None
 
     def folder(self, name: str) -> Path:
         """Path of a folder of the data; raises DataError where it does not exist."""
@@ -67,6 +70,15 @@ class Report:
         """Add a table of rows with the same keys, if there are any."""
         if rows:
             self.tabulate(title, list(rows[0]), [list(r.values()) for r in rows])
+
+    def judge(self, claims: Iterable[tuple[str, str, float]]) -> None:
+        """Add a table of claims of the paper: its words, what was measured, the share of it that holds."""
+        rows = [
+            [words, measured, "reproduced" if share >= 1 else "in part" if share > 0 else "**not**"]
+            for words, measured, share in claims
+        ]
+        if rows:
+            self.tabulate("What the paper says", ["the paper says", "measured", "reproduced?"], rows)
 
     @property
     def text(self) -> str:

@@ -31,18 +31,26 @@ class TreeNode(NamedTuple):
     children: tuple[int, ...]
 
 
-def smallest_tree(bounds: CutBounds) -> tuple[int, dict[int, TreeNode], dict[int, int]] | None:
+def smallest_tree(
+    bounds: CutBounds, share: float | None = None
+) -> tuple[int, dict[int, TreeNode], dict[int, int]] | None:
     """Parameters of the smallest tree, its nodes by the legs below them, and the rank above each.
 
     None when the spectra of some cuts were too expensive to compute.
+
+    Parameters
+    ----------
+    share
+        Norm that every edge drops, relative to the target; by default so much that the error of the bounds is
+        kept for sure.
     """
     order = bounds.order
     if not bounds.is_complete or order < 3:
         return None
     everything = (1 << order) - 1
     dims = bounds.dims
-    # Truncation errors of nested SVDs add up over the edges, at most 2 p - 3 of them.
-    share = bounds.max_error / math.sqrt(2 * order - 3)
+    if share is None:  # truncation errors of nested SVDs add up over the edges, at most 2 p - 3 of them
+        share = bounds.max_error / math.sqrt(2 * order - 3)
     rank = {mask: bounds.needed_rank(mask, share) for mask in range(1, everything)}
     size, nodes = _cheapest(dims, rank, None if order <= ANY_DEGREE_UP_TO else 2)
     return size, nodes, rank
@@ -68,6 +76,23 @@ def expected_tree(bounds: CutBounds) -> dict[int, TreeNode] | None:
         if mask.bit_count() == 1:
             rank[mask] = min(seen**2, bounds.dims[mask.bit_length() - 1])
     return _cheapest(bounds.dims, rank, 2)[1]
+
+
+def balanced_tree(order: int) -> dict[int, TreeNode]:
+    """The binary tree of hierarchical Tucker: neighbouring legs are joined, then pairs of them, and so on.
+
+    Its root, which would join two nodes and have a matrix that either of them can take in, is one of these.
+    """
+    nodes = {1 << k: TreeNode(k, ()) for k in range(order)}
+    level = list(nodes)
+    while len(level) > 1:
+        pairs = [level[k : k + 2] for k in range(0, len(level), 2)]
+        nodes |= {sum(pair): TreeNode(None, tuple(pair)) for pair in pairs if len(pair) == 2}
+        level = [sum(pair) for pair in pairs]
+    left, right = nodes[level[0]].children
+    merged = nodes.pop(left)
+    nodes[level[0]] = TreeNode(merged.leg, (*merged.children, right))
+    return nodes
 
 
 def linked_tree(distance: torch.Tensor) -> dict[int, TreeNode]:

@@ -49,7 +49,7 @@ def test_orders_spare_copies_and_change_nothing_else(monkeypatch):
     wide = Structure((4,) * 8, ranks | {(3, 7): 3, (4, 5): 10, (5, 6): 12, (6, 7): 5})  # of a photograph
     clear_plans()
     chosen = sweep_plan(wide, False).program
-    monkeypatch.setattr(program, "MANY_COPIES", np.inf)
+    monkeypatch.setattr(program, "SPARED_COPIES", np.inf)
     clear_plans()
     plain = sweep_plan(wide, False).program
     clear_plans()

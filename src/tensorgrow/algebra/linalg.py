@@ -305,6 +305,17 @@ def thin_qr(matrix: Array) -> tuple[Array, Array]:
     return expand(packed, tau, overwrite_a=1)[0], r
 
 
+def small_svd(matrix: Array) -> tuple[Array, Array, Array]:
+    """``U``, singular values and ``V^H`` of a square array."""
+    lapack = lapack_module()
+    if lapack is not None and matrix.dtype in (np.float64, np.complex128):
+        u, s, vh, info = (lapack.zgesdd if matrix.dtype.kind == "c" else lapack.dgesdd)(matrix)
+        if info == 0:
+            return u, s, vh
+    u, s, vh = np.linalg.svd(matrix)
+    return u, s, vh
+
+
 def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:
     """Solve by the pseudo-inverse; where the matrix overflowed, NaN: a failed sweep to solvers."""
     if not bool(torch.isfinite(matrix).all()):

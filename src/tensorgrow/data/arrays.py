@@ -170,6 +170,12 @@ def exponent_for(size: float) -> int:
     return 0 if 1e-6 < size < 1e6 else floor_exponent(size)
 
 
+def exponent_within(norm: float, count: int) -> int | None:
+    """Return the `exponent_of` data with this norm and so many entries, where these two tell it."""
+    # The largest absolute value lies between the norm and the root of the mean square.
+    return 0 if 1e-6 < norm / math.sqrt(2 * count) and norm < 1e6 else None
+
+
 def floor_exponent(size: float) -> int:
     """Return the exponent of the power of two at or below a number; 0 for zero."""
     return math.frexp(size)[1] - 1 if size > 0.0 else 0
@@ -208,6 +214,15 @@ def add_runs(index: torch.Tensor, *sums: tuple[torch.Tensor, torch.Tensor]) -> N
     for pair in sums:
         total, rows = (torch.view_as_real(x) if x.is_complex() else x for x in pair)
         total += torch.segment_reduce(rows.contiguous(), "sum", offsets=bounds, axis=0, unsafe=True)
+
+
+def norm_of(tensor: torch.Tensor) -> float:
+    """Norm, accumulated in double precision; of numbers as they are, so that squares may overflow."""
+    if tensor.dtype == torch.float64 and tensor.device.type == "cpu" and tensor.is_contiguous():
+        flat = tensor.detach().numpy().reshape(-1)
+        return math.sqrt(float(flat.dot(flat)))  # takes half as long
+    wide = torch.complex128 if tensor.is_complex() else torch.float64
+    return float(torch.linalg.vector_norm(tensor, dtype=wide))
 
 
 def largest(tensor: torch.Tensor) -> float:

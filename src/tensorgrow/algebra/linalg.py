@@ -99,7 +99,8 @@ def explained_by(gram: Gram, rhs: Array, solution: Array) -> Number:
     rest = 2.0 * right - product
     if isinstance(x, np.ndarray):
         return float(np.vdot(x, rest).real)
-    return (x.conj() * rest).sum().real
+    explained: torch.Tensor = (x.conj() * rest).sum().real
+    return explained
 
 
 def _solve_or_nan(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -344,7 +345,9 @@ def at_least(number: Number, least: float) -> Number:
 
 def is_single(dtype: Any) -> bool:
     """Whether a NumPy or torch dtype is single precision, real or complex."""
-    return str(dtype).rsplit(".", 1)[-1] in ("float32", "complex64")
+    if isinstance(dtype, torch.dtype):
+        return dtype in (torch.float32, torch.complex64)
+    return np.dtype(dtype).char in "fF"
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:

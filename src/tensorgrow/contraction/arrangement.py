@@ -48,8 +48,9 @@ def arrange_product(a: Legs, b: Legs, readers: Readers, sizes: Sequence[int]) ->
         Legs of the operands in storage order.
     """
     if any(sizes[x] == 1 for x in (*a, *b)):
-        long = [tuple(x for x in legs if sizes[x] > 1) for legs in (a, b)]
-        return _with_short(arrange_product(*long, _long_readers(readers, sizes), sizes), a, b, sizes)
+        long_a, long_b = (tuple(x for x in legs if sizes[x] > 1) for legs in (a, b))
+        how = arrange_product(long_a, long_b, _long_readers(readers, sizes), sizes)
+        return _with_short(how, a, b, sizes)
     shared_b, free_a, free_b = _parts(a, b)
     shared_a = tuple(x for x in a if x in shared_b)
     m, n, k = (_entries(legs, sizes) for legs in (free_a, free_b, shared_b))
@@ -83,8 +84,9 @@ def arrange_product(a: Legs, b: Legs, readers: Readers, sizes: Sequence[int]) ->
 def arrange_square(a: Legs, b: Legs, readers: Readers, sizes: Sequence[int]) -> Arrangement:
     """`arrange_product` for a tensor with itself under other names; both sides keep the same order."""
     if any(sizes[x] == 1 for x in a):
-        long = [tuple(x for x in legs if sizes[x] > 1) for legs in (a, b)]
-        return _with_short(arrange_square(*long, _long_readers(readers, sizes), sizes), a, b, sizes)
+        long_a, long_b = (tuple(x for x in legs if sizes[x] > 1) for legs in (a, b))
+        how = arrange_square(long_a, long_b, _long_readers(readers, sizes), sizes)
+        return _with_short(how, a, b, sizes)
     shared, free, _ = _parts(b, a)
     free, twin = tuple(x for x in a if x not in shared), dict(zip(a, b))
     m, k = _entries(free, sizes), _entries(shared, sizes)

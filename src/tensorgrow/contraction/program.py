@@ -20,24 +20,15 @@ from ..structure import Structure
 from .arrangement import Arrangement, arrange_product, arrange_square, keep_result
 from .paths import find_path
 from .strided import LARGE, Runs, is_worthwhile, product_by_runs, runs_of
-from .thin import is_thin, thin_product
+from .thin import FEW_COLUMNS, is_thin, thin_product
 
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
-# Entries of an operand from which other orders of a contraction are looked for: a millisecond's worth of copies.
+# Entries of an operand from which other orders of a contraction are looked for: a millisecond's copies. A
+# fifth of it is what looking for orders of results takes.
 MANY_COPIES = 1.0e6
-# Entries copied into matrix order from which results are stored in other orders: as long as it takes to plan.
-SPARED_COPIES = 2.0e5
 # Entries of operands and result up to which one product keeps its orders then: a copy takes microseconds.
 FEW_COPIES = 2_000
-
-# Entries of a product up to which it is kept for those who ask for it again, instead of being computed twice:
-# larger ones would fill the memory.
-SHARED_ENTRIES = 100_000
-
-# Columns whose order matters on a GPU: with 8 of them, a float32 matrix of 2^20 x 1,024 takes an H200 3.0 or
-# 1.8 ms.
-FEW_COLUMNS = 16
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
 
@@ -154,7 +145,7 @@ class Program:
         out = self._known.get((a, b))
         if out is None:
             out = self._matmul(a, b, None)
-            if self._slot_entries[self.slot[out]] <= SHARED_ENTRIES:
+            if 10 * self._slot_entries[self.slot[out]] <= MANY_COPIES:  # larger ones would fill the memory
                 self._known[a, b] = out
         return out
 
@@ -201,7 +192,8 @@ class Program:
                 runs = runs_of([(x in summed, size[x]) for x in lb])
         shape, thin = (*rows, *columns), is_thin(m, k, n)
         return (
-            MATMUL, self.slot[out], self.slot[a], self.slot[b], perm_a, (m, k), perm_b, (k, n), shape, runs, thin
+            MATMUL, self.slot[out], self.slot[a], self.slot[b],
+            perm_a, (m, k), perm_b, (k, n), shape, runs, thin
         )  # fmt: skip
 
     def _slabs(self, out: int, a: int, b: int, how: Arrangement) -> tuple[Any, ...]:
@@ -221,14 +213,17 @@ class Program:
 
         Axes of size 1 do not count.
         """
-        groups: tuple[Sequence[int], ...] = (perm[:left], perm[left:])
         if self._has_short:
-            place: dict[int, int] = {}
-            for axis, leg in enumerate(self.legs[register]):
-                if self.sizes[leg] > 1:
-                    place[axis] = len(place)
-            groups = tuple([place[k] for k in group if k in place] for group in groups)
-        return all(list(g) == list(range(g[0], g[0] + len(g))) for g in groups if g)
+            kept = [k for k, leg in enumerate(self.legs[register]) if self.sizes[leg] > 1]
+            place = dict(zip(kept, range(len(kept))))
+            left = sum(k in place for k in perm[:left])
+            perm = tuple([place[k] for k in perm if k in place])
+        before = -1
+        for position, axis in enumerate(perm):
+            if position and position != left and axis != before + 1:
+                return False
+            before = axis
+        return True
 
     def _emit(self, instruction: tuple[Any, ...], *registers: int) -> None:
         """Add an instruction; `registers` are its result and what it reads."""
@@ -344,7 +339,7 @@ class Program:
     def finish(self, keep: Iterable[int] = ()) -> Program:
         """Note after which instruction each intermediate can be freed, and the peak memory."""
         lasting = {self.slot[r] for r in keep} | self._inputs
-        if self.copies >= SPARED_COPIES:
+        if self.copies >= 0.2 * MANY_COPIES:
             self._spare_copies(lasting)
         last: dict[int, int] = {}
         for position, instruction in enumerate(self.instructions):

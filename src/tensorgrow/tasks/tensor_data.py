@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import wide_dtype
-from ..data.arrays import as_target, exponent_of, exponent_within, largest, norm_of, times_power
+from ..data.arrays import exponent_of, exponent_within, largest, measured_target, norm_of, times_power
 from ..data.axes import Axes, Container, container_of
 from ..data.blocks import ArraySource, Form, ThreadReducer
 from ..data.devices import SMALL_BYTES, check_memory, dense_flops, is_worth_gpu, one_thread
@@ -152,12 +152,12 @@ class DenseTensor(TensorData):
 
     def __init__(self, x: Any, request: Request) -> None:
         self.request = request
-        data = as_target(x, request.dtype)
+        data, self._norm = measured_target(x, request.dtype)
         if request.tensorize is not None:
             error = request.limits.max_error or DEFAULT_ERROR
             data, self.how = tensorize(data, request.tensorize, max_error=error)
+            self._norm = norm_of(data)  # of an axis that was padded, say
         where, self.home = request.places(data, dense_flops(data.numel(), request.width(data.shape)))
-        self._norm = norm_of(data)
         exponent = exponent_within(self._norm, data.numel())
         self._exponent = exponent_of(data) if exponent is None else exponent
         self.target = times_power(data.to(where), -self._exponent)

@@ -80,3 +80,13 @@ def test_a_result_that_lasts_keeps_its_order():
 def test_orders_do_not_depend_on_the_precision(eager):
     for dtype in (torch.float32, torch.complex64):
         sweep_with_random_updates(WIDE, sweep_plan, True, dtype)
+
+
+def test_legs_of_size_one_copy_nothing():
+    sizes = [40, 40, 40, 1, 5]
+    how = arrange_product((2, 4), (0, 1, 2, 3), [], sizes)  # as if the last leg were not there
+    assert how.shared == (2,) and set(how.result) == {0, 1, 3, 4}
+    plain = arrange_product((2, 4), (0, 1, 2), [], sizes)
+    assert how._replace(left=tuple(x for x in how.left if x != 3), right=plain.right) == plain
+    square = arrange_square((0, 3, 1), (2, 3, 1), [], [4, 7, 4, 1])
+    assert square.shared == (1, 3) and square.left == (0,) and square.right == (2,)

@@ -49,13 +49,13 @@ def _dtypes_of_sweeps(monkeypatch):
     """Dtypes of the arrays that are solved for, noted while something runs; every sweep counts as costly."""
     monkeypatch.setattr("tensorgrow.objectives.dense.SINGLE_FLOPS", 0.0)
     seen = set()
-    solve = tensorgrow.objectives.base.solve_normal
+    solve = tensorgrow.objectives.base.solve_for_core
 
     def note(gram, rhs, ridge, **how):
         seen.add(str(rhs.dtype).removeprefix("torch."))
         return solve(gram, rhs, ridge, **how)
 
-    monkeypatch.setattr("tensorgrow.objectives.base.solve_normal", note)
+    monkeypatch.setattr("tensorgrow.objectives.base.solve_for_core", note)
     return seen
 
 

@@ -16,7 +16,7 @@ import torch
 from ..contraction import Array
 from ..data.devices import one_thread
 from ..structure import Edge, Structure
-from .linalg import on_host, thin_qr
+from .linalg import on_host, small_svd, thin_qr
 
 
 def balance(
@@ -129,7 +129,7 @@ def _share_arrays(a: Array, b: Array) -> tuple[Array, Array] | None:
     middle = ra @ rb.T
     if not np.isfinite(middle).all():
         return None
-    u, s, vh = np.linalg.svd(middle)
+    u, s, vh = small_svd(middle)
     root = np.sqrt(np.maximum(s, s[0] * s.dtype.type(1e-14)))
     return qa @ (u * root), qb @ (vh.T * root)
 

@@ -26,9 +26,16 @@ Number = float | torch.Tensor
 
 
 def solve_normal(gram: Gram, rhs: Array, ridge: float, *, careful: bool = True) -> tuple[Array, Number]:
+    """`solve_for_core`, and what its solution has `explained_by` it."""
+    solution = solve_for_core(gram, rhs, ridge, careful=careful)
+    explained = explained_by(gram, rhs, solution)
+    return solution, float(explained) if careful else explained
+
+
+def solve_for_core(gram: Gram, rhs: Array, ridge: float, *, careful: bool = True) -> Array:
     r"""Solve ``X G = M`` for a Hermitian positive semi-definite ``G``.
 
-    The Gram is scaled to unit diagonal, ``ridge`` is added and a Cholesky factor taken. When that fails the
+    ``ridge`` times its diagonal is added to the Gram matrix, and a Cholesky factor taken. When that fails the
     pseudo-inverse with an eigenvalue cut-off is used. Everything is done in double precision.
 
     Parameters
@@ -46,21 +53,17 @@ def solve_normal(gram: Gram, rhs: Array, ridge: float, *, careful: bool = True) 
 
     Returns
     -------
-    solution
+    Array
         Same type and shape as `rhs`.
-    explained
-        By how much the squared residual falls against ``X = 0``: ``2 Re<X, M> - <X G, X>``. A tensor unless
-        `careful`.
     """
     if isinstance(gram, GramParts):
         return _solve_parts(gram, rhs, ridge, careful)
     if isinstance(rhs, np.ndarray):
         return _solve_numpy(gram, rhs, ridge)
+    if gram is None:
+        return rhs.clone()
     working = wide_dtype(rhs.dtype)
     flat = rhs.reshape(rhs.shape[0], -1).to(working)
-    if gram is None:
-        squared = torch.linalg.vector_norm(flat) ** 2
-        return rhs.clone(), float(squared) if careful else squared
     matrix = gram.reshape(flat.shape[1], flat.shape[1]).to(working)
     diagonal = matrix.diagonal().real.clamp_min(0.0)
     scale = (diagonal + (diagonal.max() * 1e-20 + 1e-300)).rsqrt()
@@ -75,8 +78,29 @@ def solve_normal(gram: Gram, rhs: Array, ridge: float, *, careful: bool = True) 
             x = _pseudo_solve(scaled, flat.T, is_single(rhs.dtype)).T
         else:
             x = torch.cholesky_solve(flat.T, factor).T
-    explained = (x.conj() * flat).sum().real + ridge * torch.linalg.vector_norm(x) ** 2
-    return (x * scale).to(rhs.dtype).reshape(rhs.shape), float(explained) if careful else explained
+    return (x * scale).to(rhs.dtype).reshape(rhs.shape)
+
+
+def explained_by(gram: Gram, rhs: Array, solution: Array) -> Number:
+    """By how much a core lowers the squared residual against zero: ``2 Re<X, M> - <X G, X>``.
+
+    A tensor that nobody has waited for, on torch.
+    """
+    x, right = widen(solution), widen(rhs)
+    if gram is None:
+        product = x
+    elif isinstance(gram, GramParts):
+        product = x
+        for bonds, part in zip(gram.bonds, gram.parts):
+            product = _along(product, bonds, partial(_multiply, part))
+    else:
+        x, right = x.reshape(len(x), -1), right.reshape(len(x), -1)
+        product = _multiply(gram, x)
+    rest = 2.0 * right - product
+    if isinstance(x, np.ndarray):
+        return float(np.vdot(x, rest).real)
+    explained: torch.Tensor = (x.conj() * rest).sum().real
+    return explained
 
 
 def _solve_or_nan(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -88,22 +112,12 @@ def _solve_or_nan(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.where((info == 0)[..., None, None], x, math.nan)
 
 
-def _solve_parts(gram: GramParts, rhs: Array, ridge: float, careful: bool) -> tuple[Array, Number]:
-    """`solve_normal` for the product of several matrices: ``X (G x H) = M`` is solved for one at a time."""
-    right = widen(rhs)
-    solution = right
+def _solve_parts(gram: GramParts, rhs: Array, ridge: float, careful: bool) -> Array:
+    """`solve_for_core` for the product of several matrices: ``X (G x H) = M`` is solved for one at a time."""
+    solution = widen(rhs)
     for bonds, part in zip(gram.bonds, gram.parts):
-        solution = _along(solution, bonds, partial(_solve_one, part, ridge, careful))
-    product = solution
-    for bonds, part in zip(gram.bonds, gram.parts):
-        product = _along(product, bonds, partial(_multiply, part))
-    explained = 2.0 * (solution.conj() * right).sum().real - (product * solution.conj()).sum().real
-    narrow = solution.astype(rhs.dtype) if isinstance(rhs, np.ndarray) else solution.to(rhs.dtype)
-    return narrow, float(explained) if careful else explained
-
-
-def _solve_one(gram: Array, ridge: float, careful: bool, rhs: Array) -> Array:
-    return solve_normal(gram, rhs, ridge, careful=careful)[0]
+        solution = _along(solution, bonds, partial(solve_for_core, part, ridge=ridge, careful=careful))
+    return solution.astype(rhs.dtype, copy=False) if isinstance(rhs, np.ndarray) else solution.to(rhs.dtype)
 
 
 def _multiply(gram: Array, solution: Array) -> Array:
@@ -142,35 +156,49 @@ def solve_slices(
     return x[:, :, 0] * scale
 
 
-def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> tuple[Array, float]:
-    """`solve_normal` for arrays: the same steps, but cheap to dispatch on small systems."""
-    flat = rhs.reshape(rhs.shape[0], -1)
-    is_complex = flat.dtype.kind == "c"
-    working = np.complex128 if is_complex else np.float64
+def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> Array:
+    """`solve_for_core` for arrays, cheap to dispatch on small systems.
+
+    A Cholesky factor does not mind the scales of rows and columns, so the matrix is scaled only for the
+    pseudo-inverse.
+    """
+    if gram is None:
+        return rhs.copy()
+    working = np.complex128 if rhs.dtype.kind == "c" else np.float64
+    flat = rhs.reshape(len(rhs), -1)
     if flat.dtype != working:
         flat = flat.astype(working)
-    if gram is None:
-        return rhs.copy(), float(np.vdot(flat, flat).real)
     m = flat.shape[1]
-    matrix = gram.reshape(m, m)
+    # X G = M  <=>  G^T X^T = M^T; the transpose of a matrix stored by rows is one stored by columns.
+    matrix = np.array(gram.reshape(m, m), dtype=working, order="C")
     if m == 1:
         # Rounding can make a norm that is nearly zero negative: nothing is known along it.
         value = float(matrix[0, 0].real)
-        inverse = 1.0 / max(value, 1e-300) if value > 0.0 else 0.0
-        solution, explained = flat * inverse, float(np.vdot(flat, flat).real) * inverse
+        x = flat * (1.0 / max(value, 1e-300) if value > 0.0 else 0.0)
     else:
-        diagonal = np.maximum(matrix.diagonal().real.astype(np.float64), 0.0)
-        scale = 1.0 / np.sqrt(diagonal + (float(diagonal.max()) * 1e-20 + 1e-300))
-        flat = flat * scale
-        # X G = M  <=>  G^T X^T = M^T
-        x = _factor_and_solve(_scaled_transpose(matrix, scale, ridge), flat)
-        if x is None:  # that may have spoiled the matrix
-            again = torch.from_numpy(_scaled_transpose(matrix, scale, ridge))
-            x = _pseudo_solve(again, torch.from_numpy(flat).T, is_single(rhs.dtype)).numpy()
-        x = x.T
-        explained = float(np.vdot(x, flat).real) + ridge * float(np.vdot(x, x).real)
-        solution = x * scale
-    return solution.astype(rhs.dtype, copy=False).reshape(rhs.shape), explained
+        diagonal = matrix.reshape(-1)[:: m + 1]
+        most = float(diagonal[diagonal.argmax()].real)
+        # So much even where a component has vanished; the sum is written out to save an array.
+        least = ridge * (most * 1e-20 + 1e-300)
+        x = None
+        if most < math.inf:
+            diagonal *= 1.0 + ridge
+            diagonal += least
+            x = _factor_and_solve(matrix, flat)
+        if x is None:
+            x = _solve_singular(gram.reshape(m, m), flat, ridge, is_single(rhs.dtype))
+    return x.astype(rhs.dtype, copy=False).reshape(rhs.shape)
+
+
+def _solve_singular(gram: Array, flat: Array, ridge: float, single: bool) -> Array:
+    """`_solve_numpy` by the pseudo-inverse."""
+    matrix = widen(gram).T
+    diagonal = np.maximum(matrix.diagonal().real, 0.0)
+    scale = 1.0 / np.sqrt(diagonal + (float(diagonal.max()) * 1e-20 + 1e-300))
+    scaled = np.ascontiguousarray(matrix * scale * scale[:, None])
+    scaled.reshape(-1)[:: len(scaled) + 1] += ridge
+    right = torch.from_numpy(flat * scale).T
+    return np.asarray(_pseudo_solve(torch.from_numpy(scaled), right, single).numpy().T * scale)
 
 
 def solve_ridge(design: Array, responses: Array, ridge: float, numerical: float) -> tuple[Array, float]:
@@ -246,27 +274,16 @@ def lapack_module() -> Any:
     return lapack
 
 
-def _scaled_transpose(matrix: Array, scale: Array, ridge: float) -> Array:
-    """A Gram matrix with a unit diagonal and a ridge, transposed, in double precision.
-
-    It is stored by columns, as LAPACK wants it: 504 unknowns then take 1.9 instead of 4.8 ms.
-    """
-    working = np.complex128 if matrix.dtype.kind == "c" else np.float64
-    scaled = np.multiply(matrix, scale, order="C", dtype=working)
-    scaled *= scale[:, None]
-    scaled.reshape(-1)[:: len(scaled) + 1] += ridge
-    return scaled.T
-
-
 def _factor_and_solve(matrix: Array, right: Array) -> Array | None:
-    """Solve ``matrix x = right^T`` by Cholesky, which takes the memory of `matrix`; None where that fails."""
+    """Solve ``x matrix = right`` by Cholesky; None when `matrix`, which is overwritten, is not positive."""
     lapack = lapack_module()
     if lapack is not None:
         solver = lapack.zposv if matrix.dtype.kind == "c" else lapack.dposv
-        _, x, info = solver(matrix, right.T, lower=1, overwrite_a=1)
-        return x if info == 0 else None
-    factor, info = torch.linalg.cholesky_ex(torch.from_numpy(matrix))
-    return None if int(info) else torch.cholesky_solve(torch.from_numpy(right).T, factor).numpy()
+        # Positions: lower triangle, overwrite the matrix. Keywords take longer than a small system.
+        _, x, info = solver(matrix.T, right.T, 0, 1)
+        return x.T if info == 0 else None
+    factor, info = torch.linalg.cholesky_ex(torch.from_numpy(matrix.T))
+    return None if int(info) else torch.cholesky_solve(torch.from_numpy(right).T, factor).T.numpy()
 
 
 @lru_cache(maxsize=64)
@@ -287,6 +304,17 @@ def thin_qr(matrix: Array) -> tuple[Array, Array]:
     packed, tau, _, _ = factor(matrix)
     r = packed[: matrix.shape[1]] * _upper(matrix.shape[1])
     return expand(packed, tau, overwrite_a=1)[0], r
+
+
+def small_svd(matrix: Array) -> tuple[Array, Array, Array]:
+    """``U``, singular values and ``V^H`` of a square array."""
+    lapack = lapack_module()
+    if lapack is not None and matrix.dtype in (np.float64, np.complex128):
+        u, s, vh, info = (lapack.zgesdd if matrix.dtype.kind == "c" else lapack.dgesdd)(matrix)
+        if info == 0:
+            return u, s, vh
+    u, s, vh = np.linalg.svd(matrix)
+    return u, s, vh
 
 
 def _pseudo_solve(matrix: torch.Tensor, right: torch.Tensor, single: bool) -> torch.Tensor:
@@ -317,7 +345,9 @@ def at_least(number: Number, least: float) -> Number:
 
 def is_single(dtype: Any) -> bool:
     """Whether a NumPy or torch dtype is single precision, real or complex."""
-    return str(dtype).rsplit(".", 1)[-1] in ("float32", "complex64")
+    if isinstance(dtype, torch.dtype):
+        return dtype in (torch.float32, torch.complex64)
+    return np.dtype(dtype).char in "fF"
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -47,6 +47,10 @@ def arrange_product(a: Legs, b: Legs, readers: Readers, sizes: Sequence[int]) ->
     a, b
         Legs of the operands in storage order.
     """
+    if any(sizes[x] == 1 for x in (*a, *b)):
+        long_a, long_b = (tuple(x for x in legs if sizes[x] > 1) for legs in (a, b))
+        how = arrange_product(long_a, long_b, _long_readers(readers, sizes), sizes)
+        return _with_short(how, a, b, sizes)
     shared_b, free_a, free_b = _parts(a, b)
     shared_a = tuple(x for x in a if x in shared_b)
     m, n, k = (_entries(legs, sizes) for legs in (free_a, free_b, shared_b))
@@ -79,6 +83,10 @@ def arrange_product(a: Legs, b: Legs, readers: Readers, sizes: Sequence[int]) ->
 
 def arrange_square(a: Legs, b: Legs, readers: Readers, sizes: Sequence[int]) -> Arrangement:
     """`arrange_product` for a tensor with itself under other names; both sides keep the same order."""
+    if any(sizes[x] == 1 for x in a):
+        long_a, long_b = (tuple(x for x in legs if sizes[x] > 1) for legs in (a, b))
+        how = arrange_square(long_a, long_b, _long_readers(readers, sizes), sizes)
+        return _with_short(how, a, b, sizes)
     shared, free, _ = _parts(b, a)
     free, twin = tuple(x for x in a if x not in shared), dict(zip(a, b))
     m, k = _entries(free, sizes), _entries(shared, sizes)
@@ -101,6 +109,22 @@ def keep_result(a: Legs, b: Legs, result: Legs) -> Arrangement:
     count = len(free_a) if set(result[: len(free_a)]) == set(free_a) else len(free_b)
     swaps = set(result[:count]) != set(free_a)
     return Arrangement(result[:count], shared, result[count:], swaps)
+
+
+def _long_readers(readers: Readers, sizes: Sequence[int]) -> Readers:
+    """What readers sum over, without legs of size 1."""
+    return [frozenset(x for x in summed if sizes[x] > 1) for summed in readers]
+
+
+def _with_short(how: Arrangement, a: Legs, b: Legs, sizes: Sequence[int]) -> Arrangement:
+    """An arrangement with legs of size 1, of internal nodes say, added: nothing is copied for their place."""
+    one, two = (b, a) if how.swaps else (a, b)
+    short = [[x for x in legs if sizes[x] == 1] for legs in (one, two)]
+    return how._replace(
+        left=(*how.left, *(x for x in short[0] if x not in two)),
+        shared=(*how.shared, *(x for x in short[1] if x in one)),
+        right=(*how.right, *(x for x in short[1] if x not in one)),
+    )
 
 
 def _parts(a: Legs, b: Legs) -> tuple[Legs, Legs, Legs]:

@@ -20,17 +20,15 @@ from ..structure import Structure
 from .arrangement import Arrangement, arrange_product, arrange_square, keep_result
 from .paths import find_path
 from .strided import LARGE, Runs, is_worthwhile, product_by_runs, runs_of
+from .thin import FEW_COLUMNS, is_thin, thin_product
 
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
-# Entries copied into matrix order from which other orders are looked for: a millisecond's worth.
+# Entries of an operand from which other orders of a contraction are looked for: a millisecond's copies. A
+# fifth of it is what looking for orders of results takes.
 MANY_COPIES = 1.0e6
 # Entries of operands and result up to which one product keeps its orders then: a copy takes microseconds.
 FEW_COPIES = 2_000
-
-# Columns whose order matters on a GPU: with 8 of them, a float32 matrix of 2^20 x 1,024 takes an H200 3.0 or
-# 1.8 ms.
-FEW_COLUMNS = 16
 
 Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
 
@@ -119,6 +117,7 @@ class Program:
     def __init__(self, sizes: Sequence[int], *, is_complex: bool) -> None:
         self.sizes = sizes
         self.is_complex = is_complex
+        self._has_short = 1 in sizes
         self.instructions: list[tuple[Any, ...]] = []
         self.legs: list[tuple[int, ...]] = []
         self.slot: list[int] = []
@@ -128,6 +127,8 @@ class Program:
         self._registers: list[tuple[int, ...]] = []  # of every instruction: its result and its operands
         self._inputs: set[int] = set()
         self._slot_entries: list[int] = []
+        # Products by their operands, until one of these changes.
+        self._known: dict[tuple[int, int], int] = {}
 
     # -- building --------------------------------------------------------------------------------------
 
@@ -139,6 +140,16 @@ class Program:
 
     def matmul(self, a: int, b: int, wanted: tuple[int, ...] | None = None) -> int:
         """Contract two registers over every leg they share; legs in the order `wanted` where that is free."""
+        if wanted is not None:
+            return self._matmul(a, b, wanted)
+        out = self._known.get((a, b))
+        if out is None:
+            out = self._matmul(a, b, None)
+            if 10 * self._slot_entries[self.slot[out]] <= MANY_COPIES:  # larger ones would fill the memory
+                self._known[a, b] = out
+        return out
+
+    def _matmul(self, a: int, b: int, wanted: tuple[int, ...] | None) -> int:
         if self.slot[a] == self.slot[b] and _are_aligned(self.legs[a], self.legs[b]):
             return self._self_product(a, b)
         la, lb = self.legs[a], self.legs[b]
@@ -172,16 +183,17 @@ class Program:
         perm_a = None if want_a == la else tuple(map(la.index, want_a))
         perm_b = None if want_b == lb else tuple(map(lb.index, want_b))
         runs: Runs | None = None
-        if perm_a is not None and not _is_view(perm_a, left):
+        if perm_a is not None and not self._is_view(a, perm_a, left):
             self.copies += m * k
-        if perm_b is not None and not _is_view(perm_b, shared):
+        if perm_b is not None and not self._is_view(b, perm_b, shared):
             self.copies += k * n
             if k * n >= LARGE:
                 summed = want_b[:shared]
                 runs = runs_of([(x in summed, size[x]) for x in lb])
-        shape = (*rows, *columns)
+        shape, thin = (*rows, *columns), is_thin(m, k, n)
         return (
-            MATMUL, self.slot[out], self.slot[a], self.slot[b], perm_a, (m, k), perm_b, (k, n), shape, runs
+            MATMUL, self.slot[out], self.slot[a], self.slot[b],
+            perm_a, (m, k), perm_b, (k, n), shape, runs, thin
         )  # fmt: skip
 
     def _slabs(self, out: int, a: int, b: int, how: Arrangement) -> tuple[Any, ...]:
@@ -191,10 +203,27 @@ class Program:
             math.prod([size[x] for x in legs]) for legs in (how.batch, how.left, how.shared, how.right)
         )
         perm = tuple(la.index(x) for x in want)
-        if not _is_view(perm, len(how.left)):
+        if not self._is_view(a, perm, len(how.left)):
             self.copies += m * k
         shape = tuple([size[x] for x in how.result])
         return (SLABS, self.slot[out], self.slot[a], self.slot[b], perm, (m, k), (f, k, n), shape)
+
+    def _is_view(self, register: int, perm: tuple[int, ...], left: int) -> bool:
+        """Whether grouping the permuted axes into a matrix needs no copy: both groups are runs of axes.
+
+        Axes of size 1 do not count.
+        """
+        if self._has_short:
+            kept = [k for k, leg in enumerate(self.legs[register]) if self.sizes[leg] > 1]
+            place = dict(zip(kept, range(len(kept))))
+            left = sum(k in place for k in perm[:left])
+            perm = tuple([place[k] for k in perm if k in place])
+        before = -1
+        for position, axis in enumerate(perm):
+            if position and position != left and axis != before + 1:
+                return False
+            before = axis
+        return True
 
     def _emit(self, instruction: tuple[Any, ...], *registers: int) -> None:
         """Add an instruction; `registers` are its result and what it reads."""
@@ -218,7 +247,7 @@ class Program:
         size, la = self.sizes, self.legs[a]
         perm = tuple(map(la.index, (*free, *shared)))
         m, n = math.prod([size[x] for x in free]), math.prod([size[x] for x in shared])
-        if not _is_view(perm, len(free)):
+        if not self._is_view(a, perm, len(free)):
             self.copies += m * n
         order = None if perm == tuple(range(len(la))) else perm
         ket = tuple([size[x] for x in free])
@@ -283,6 +312,10 @@ class Program:
         slots = tuple(self.slot[g] for g in grams)
         instruction = (SOLVE, self.slot[core], node, slots, self.slot[rhs], tuple(bonds))
         self._emit(instruction, core, *grams, rhs)
+        slot, changed = self.slot, self.slot[core]
+        self._known = {
+            (a, b): out for (a, b), out in self._known.items() if slot[a] != changed and slot[b] != changed
+        }
 
     @property
     def cost(self) -> float:
@@ -301,11 +334,12 @@ class Program:
         del self.legs[registers:]
         del self.slot[registers:]
         del self._slot_entries[self.num_slots :]
+        self._known = {operands: out for operands, out in self._known.items() if out < registers}
 
     def finish(self, keep: Iterable[int] = ()) -> Program:
         """Note after which instruction each intermediate can be freed, and the peak memory."""
         lasting = {self.slot[r] for r in keep} | self._inputs
-        if self.copies >= MANY_COPIES:
+        if self.copies >= 0.2 * MANY_COPIES:
             self._spare_copies(lasting)
         last: dict[int, int] = {}
         for position, instruction in enumerate(self.instructions):
@@ -418,9 +452,9 @@ class Program:
             on_numpy = on_numpy and isinstance(value, np.ndarray)
         # Unbound methods: one loop serves both libraries at the cost of a function call per operation.
         if on_numpy:
-            on: tuple[Any, ...] = np.ndarray.transpose, np.dot, np.matmul, np.conj
+            on: tuple[Any, ...] = np.ndarray.transpose, np.ndarray.dot, thin_product, np.matmul, np.conj
         else:
-            on = torch.Tensor.permute, _multiply, torch.matmul, torch.conj_physical
+            on = torch.Tensor.permute, _multiply, _multiply, torch.matmul, torch.conj_physical
         self._execute(slots, update, *on, spares_copies=not on_numpy)
         return slots
 
@@ -434,6 +468,7 @@ class Program:
         update: Update | None,
         permute: Callable[[Array, tuple[int, ...]], Array],
         multiply: Callable[[Array, Array], Array],
+        multiply_thin: Callable[[Array, Array], Array],
         multiply_slabs: Callable[[Array, Array], Array],
         conjugate: Callable[[Array], Array],
         *,
@@ -442,7 +477,7 @@ class Program:
         for instruction in self.instructions:
             op = instruction[0]
             if op == MATMUL:
-                _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, runs, drops = instruction
+                _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, runs, thin, drops = instruction
                 x, y = slots[a], slots[b]
                 if perm_a is not None:
                     x = permute(x, perm_a)
@@ -451,7 +486,8 @@ class Program:
                 else:
                     if perm_b is not None:
                         y = permute(y, perm_b)
-                    slots[out] = multiply(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
+                    product = multiply_thin if thin else multiply
+                    slots[out] = product(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
             elif op == SLABS:
                 _, out, a, b, perm_a, shape_a, shape_b, shape, drops = instruction
                 x = permute(slots[a], perm_a).reshape(shape_a)
@@ -508,8 +544,3 @@ def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:
 def _are_aligned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether legs that two orders share stand at the same places."""
     return all(x == y or (x not in b and y not in a) for x, y in zip(a, b))
-
-
-def _is_view(perm: tuple[int, ...], left: int) -> bool:
-    """Whether grouping the permuted axes into a matrix needs no copy: both groups are runs of axes."""
-    return all(g == tuple(range(g[0], g[0] + len(g))) for g in (perm[:left], perm[left:]) if g)

@@ -177,9 +177,10 @@ class SweepPlan:
 @cached
 def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     """The cheaper of the best dimension tree and no sharing at all."""
-    tree = best_tree(structure)
+    is_large = structure.num_entries >= MANY_ENTRIES
+    tree = best_tree(structure, in_order=is_large)
     plan = compile_sweep(structure, is_complex, tree)
-    if structure.num_entries >= MANY_ENTRIES:
+    if is_large:
         as_it_is = compile_sweep(structure, is_complex, tree, in_order=True)
         if as_it_is.program.cost <= plan.program.cost + COPY_SHARE * structure.num_entries:
             plan = as_it_is

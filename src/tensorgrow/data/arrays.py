@@ -105,6 +105,11 @@ def as_floats(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
 
 def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
     """Return the data as a floating tensor on its device, checked; the input is not modified."""
+    return measured_target(x, dtype)[0]
+
+
+def measured_target(x: Any, dtype: torch.dtype | None) -> tuple[torch.Tensor, float]:
+    """Return `as_target` and its `norm_of`, in one pass over the data."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DataError(
             f"{int(np.ma.getmaskarray(x).sum())} entries are masked, but all are needed. Fill them first"
@@ -123,23 +128,23 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
         raise DataError(f"the tensor is empty: its shape is {tuple(tensor.shape)}")
     dtype = compute_dtype(tensor.dtype, dtype)
     tensor = as_floats(tensor)
-    _check_finite(tensor)
+    norm = norm_of(tensor)
+    if not math.isfinite(norm):  # which one entry that is not finite is enough for
+        _check_finite(tensor)
     converted = tensor.to(dtype)
     if converted.dtype != tensor.dtype:
         size, info = largest(tensor), torch.finfo(dtype)
         if size > info.max or 0.0 < size < info.tiny:
             raise DataError(f"entries of size {size:.3g} do not fit in {dtype}; use dtype=float64")
-    return converted
+        norm = norm_of(converted)
+    return converted, norm
 
 
 def _check_finite(tensor: torch.Tensor) -> None:
-    # A sum is finite only if every entry is; it needs no array of flags.
-    if bool(torch.isfinite(tensor.sum())):
-        return
     bad = ~torch.isfinite(tensor)
     count = int(bad.sum())
     if count == 0:
-        return  # the sum overflowed, not an entry
+        return  # the norm overflowed, not an entry
     nans = int(torch.isnan(tensor).sum())
     first = tuple(int(k) for k in np.unravel_index(int(bad.reshape(-1).int().argmax()), tensor.shape))
     raise DataError(
@@ -168,6 +173,12 @@ def exponent_of(tensor: torch.Tensor) -> int:
 def exponent_for(size: float) -> int:
     """Return the `exponent_of` data with this largest absolute value."""
     return 0 if 1e-6 < size < 1e6 else floor_exponent(size)
+
+
+def exponent_within(norm: float, count: int) -> int | None:
+    """Return the `exponent_of` data with this norm and so many entries, where these two tell it."""
+    # The largest absolute value lies between the norm and the root of the mean square.
+    return 0 if norm / math.sqrt(2 * count) > 1e-6 and norm < 1e6 else None
 
 
 def floor_exponent(size: float) -> int:
@@ -208,6 +219,16 @@ def add_runs(index: torch.Tensor, *sums: tuple[torch.Tensor, torch.Tensor]) -> N
     for pair in sums:
         total, rows = (torch.view_as_real(x) if x.is_complex() else x for x in pair)
         total += torch.segment_reduce(rows.contiguous(), "sum", offsets=bounds, axis=0, unsafe=True)
+
+
+def norm_of(tensor: torch.Tensor) -> float:
+    """Norm, accumulated in double precision; of numbers as they are, so that squares may overflow."""
+    if tensor.dtype == torch.float64 and tensor.device.type == "cpu" and tensor.is_contiguous():
+        flat = tensor.detach().numpy().reshape(-1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return math.sqrt(float(flat.dot(flat)))  # takes half as long
+    wide = torch.complex128 if tensor.is_complex() else torch.float64
+    return float(torch.linalg.vector_norm(tensor, dtype=wide))
 
 
 def largest(tensor: torch.Tensor) -> float:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ..algebra.linalg import Number, solve_normal
+from ..algebra.linalg import Number, explained_by, solve_for_core
 from ..contraction import Array, Gram, Update, whole_gram
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -197,15 +197,21 @@ class NodeVisits(LeastSquares):
 
 
 class InTurn:
-    """Solves for one core after the other; `explained`: by how much the last one lowers the squared loss."""
+    """Solves for one core after the other."""
 
     def __init__(self, ridge: float, *, careful: bool = True) -> None:
         self.ridge, self.careful = ridge, careful
-        self.explained: Number = 0.0
+        self._last: tuple[Gram, Array, Array] | None = None
 
     def __call__(self, node: int, gram: Gram, rhs: Array) -> Array:
-        core, self.explained = solve_normal(gram, rhs, self.ridge, careful=self.careful)
+        core = solve_for_core(gram, rhs, self.ridge, careful=self.careful)
+        self._last = gram, rhs, core
         return core
+
+    @property
+    def explained(self) -> Number:
+        """By how much the last core lowers the squared loss."""
+        return 0.0 if self._last is None else explained_by(*self._last)
 
 
 class SharesPasses(ABC):

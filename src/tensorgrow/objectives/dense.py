@@ -20,6 +20,7 @@ from ..contraction import (
     sweep_plan,
 )
 from ..contraction.sweeps import MANY_ENTRIES
+from ..data.arrays import norm_of
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -47,10 +48,17 @@ class DenseLeastSquares(NodeVisits):
     may_round
         Where sweeps are costly, sweep and score in single precision; networks and losses stay in that of the
         target. For errors that are far above single rounding.
+    norm
+        Norm of the target, where it is known.
     """
 
     def __init__(
-        self, target: torch.Tensor, *, use_numpy: bool | None = None, may_round: bool = False
+        self,
+        target: torch.Tensor,
+        *,
+        use_numpy: bool | None = None,
+        may_round: bool = False,
+        norm: float | None = None,
     ) -> None:
         self.target = target = target.resolve_conj().resolve_neg()
         self.dims = tuple(target.shape)
@@ -59,13 +67,14 @@ class DenseLeastSquares(NodeVisits):
         self.use_numpy = numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
+        self._known_norm = norm
 
     def on(self, device: torch.device) -> DenseLeastSquares:
         return DenseLeastSquares(self.target.to(device), may_round=self.may_round and device.type == "cpu")
 
     @cached_property
     def norm(self) -> float:
-        return _norm(self.target)
+        return norm_of(self.target) if self._known_norm is None else self._known_norm
 
     def is_rounded(self, structure: Structure) -> bool:
         return self.may_round and self.sweep_flops(structure) >= SINGLE_FLOPS

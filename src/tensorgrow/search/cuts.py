@@ -60,6 +60,7 @@ class CutBounds:
         self.max_error = max_error
         self.order = target.dim()
         self._spectra: dict[int, torch.Tensor] = {}
+        self._needed: dict[tuple[int, float], int] = {}
         cuts = []
         if 2 <= self.order <= MAX_ORDER:
             # The last leg is always on the far side, so each cut is listed once.
@@ -107,7 +108,10 @@ class CutBounds:
         if mask >> (self.order - 1) & 1:
             mask ^= (1 << self.order) - 1
         allowed = self.max_error if max_error is None else max_error
-        return max(1, int((self.spectrum(mask) > allowed).sum()))
+        known = self._needed.get((mask, allowed))
+        if known is None:
+            known = self._needed[mask, allowed] = max(1, int((self.spectrum(mask) > allowed).sum()))
+        return known
 
     def reducible_edges(self, structure: Structure) -> set[Edge]:
         """Edges whose rank the bounds do not forbid to lower by one."""
@@ -156,7 +160,7 @@ class ForestBounds(CutBounds):
     def __init__(self, forest: Forest, max_error: float) -> None:
         self.dims, self.order, self.max_error = forest.dims, len(forest.dims), max_error
         everything = (1 << self.order) - 1
-        self._spectra = {}
+        self._spectra, self._needed = {}, {}
         for mask, values in forest.copy().spectra():
             # The last leg is always on the far side. An edge of an internal node may have no leg on one side.
             near = mask ^ everything if mask >> (self.order - 1) & 1 else mask

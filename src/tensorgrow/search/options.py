@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -283,6 +284,11 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
     def for_completion(cls, effort: Effort) -> GreedyOptions:
         """Options behind ``effort=`` where entries are missing: overfitting is the risk, not slow fits."""
         check_choice("effort", effort, ("fast", "balanced", "thorough"))
+        return cls._for_completion(effort)
+
+    @classmethod
+    @lru_cache(maxsize=8)  # options cannot be changed, and checking them all takes as long as a small sweep
+    def _for_completion(cls, effort: Effort) -> GreedyOptions:
         base = cls(
             least_growth=0.02,
             overshoot=0.1,

@@ -151,7 +151,9 @@ class FitTask(TensorTask[FitSearch]):
 
     def search(self) -> FitSearch:
         objectives = self.data.approximations(self.structure)
-        context = Context(self.generator, graphs=SweepGraphs(self.data.memory_limit))
+        on_gpu = self.probe.device.type == "cuda"  # elsewhere nothing is recorded
+        graphs = SweepGraphs(self.data.memory_limit) if on_gpu else SweepGraphs()
+        context = Context(self.generator, graphs=graphs)
         problem = FitProblem(self.structure, objectives, context, self.sweeps, self.tolerance)
         return FitSearch(problem, self.request.limits, self.start())
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import wide_dtype
-from ..data.arrays import as_target, exponent_for, largest, times_power
+from ..data.arrays import exponent_of, exponent_within, largest, measured_target, norm_of, times_power
 from ..data.axes import Axes, Container, container_of
 from ..data.blocks import ArraySource, Form, ThreadReducer
 from ..data.devices import SMALL_BYTES, check_memory, dense_flops, is_worth_gpu, one_thread
@@ -152,13 +152,14 @@ class DenseTensor(TensorData):
 
     def __init__(self, x: Any, request: Request) -> None:
         self.request = request
-        data = as_target(x, request.dtype)
+        data, self._norm = measured_target(x, request.dtype)
         if request.tensorize is not None:
             error = request.limits.max_error or DEFAULT_ERROR
             data, self.how = tensorize(data, request.tensorize, max_error=error)
+            self._norm = norm_of(data)  # of an axis that was padded, say
         where, self.home = request.places(data, dense_flops(data.numel(), request.width(data.shape)))
-        self._largest = largest(data)
-        self._exponent = exponent_for(self._largest)
+        exponent = exponent_within(self._norm, data.numel())
+        self._exponent = exponent_of(data) if exponent is None else exponent
         self.target = times_power(data.to(where), -self._exponent)
         self.shape = tuple(self.target.shape)
         self.note_axes(x)
@@ -175,11 +176,16 @@ class DenseTensor(TensorData):
 
     @property
     def is_zero(self) -> bool:
-        return not self._largest
+        return not self._norm and not largest(self.target)  # squares may vanish
 
     @cached_property
     def objective(self) -> DenseLeastSquares:
-        return DenseLeastSquares(self.target)
+        return DenseLeastSquares(self.target, norm=self._target_norm)
+
+    @property
+    def _target_norm(self) -> float | None:
+        """The norm of what is fitted, where it is known."""
+        return None if self._exponent else self._norm
 
     @cached_property
     def _small(self) -> CompressedLeastSquares | None:
@@ -206,7 +212,7 @@ class DenseTensor(TensorData):
         check_memory(self.objective.memory_needed(first), self.memory_limit, what)
         error, limit = self.bounded_error, self.memory_limit
         bounds = None if error is None else CutBounds.within(limit, self.target, error)
-        return DenseLeastSquares(self.target, may_round=self._may_round), bounds
+        return DenseLeastSquares(self.target, may_round=self._may_round, norm=self._target_norm), bounds
 
     @property
     def _may_round(self) -> bool:

@@ -67,9 +67,10 @@ def _even_ranks(layers: list[nn.Linear | nn.Embedding], room: int) -> list[int]:
 
 def tensor_trains(model: nn.Module, layers: Iterable[str], budget: int) -> nn.Module:
     """Tensor trains over paired digits near 4, by TT-SVD; one largest rank for all layers."""
-    best = None
-    for rank in range(1, 400):
-        own, picked = _copy(model, layers)
+    names = list(layers)
+
+    def build(rank: int) -> nn.Module:
+        own, picked = _copy(model, names)
         for layer in picked.values():
             layout = Layout.choose(layer.in_features, layer.out_features)
             tensor = layout.to_tensor(layer.weight.detach().double().cpu())
@@ -77,9 +78,16 @@ def tensor_trains(model: nn.Module, layers: Iterable[str], budget: int) -> nn.Mo
             network = train_network(cores, range(len(cores)))
             sizes = {"in_dims": layout.in_dims, "out_dims": layout.out_dims}
             own = replace_module(own, layer, TNLinear.from_linear(layer, network=network, **sizes))
-        if count_parameters(own) > budget:
-            break
-        best = own
+        return own
+
+    best, low, high = None, 1, 400  # at which trains are larger than the matrices
+    while low <= high:
+        rank = (low + high) // 2
+        own = build(rank)
+        if count_parameters(own) <= budget:
+            best, low = own, rank + 1
+        else:
+            high = rank - 1
     if best is None:
         raise ValueError(f"tensor trains of rank one do not fit in {budget:,} parameters")
     return best

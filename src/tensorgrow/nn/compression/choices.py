@@ -25,10 +25,6 @@ from .polish import polish
 # Points of a path that are looked at, evenly spread over the logarithm of the size: each is contracted to a
 # dense weight to measure its error.
 POINTS = 24
-# The same where each is fitted to a metric, which takes a tenth of a second or more.
-FITTED_POINTS = 12
-# Of the time for a shape, where networks are fitted afterwards.
-SEARCH_SHARE = 0.6
 
 packable(Layout)
 
@@ -233,7 +229,7 @@ def _networks(metric: Metric, layout: Layout, wish: Wish, max_seconds: float) ->
                 tensor,
                 max_error=goal,
                 max_parameters=room,
-                max_seconds=left if metric.is_plain else SEARCH_SHARE * left,
+                max_seconds=left if metric.is_plain else left / 2,  # the rest is for fits
                 effort=wish.effort,
                 init=init,
                 random_state=wish.seed,
@@ -263,7 +259,7 @@ def _networks(metric: Metric, layout: Layout, wish: Wish, max_seconds: float) ->
 def _thin_out(result: Result, metric: Metric) -> list[PathPoint]:
     """Some points of a path, the final network among them."""
     path = [*result.path, PathPoint(result.network, result.relative_error)]
-    points = POINTS if metric.is_plain else FITTED_POINTS
+    points = POINTS if metric.is_plain else POINTS // 2  # a fit of each takes a tenth of a second and more
     if len(path) <= points:
         return path
     low, high = (math.log(p.num_parameters) for p in (path[0], path[-1]))

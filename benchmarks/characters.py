@@ -29,6 +29,7 @@ __all__ = [
     "train_base",
     "tune",
     "use_fast_products",
+    "without_dropout",
 ]
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -193,6 +194,7 @@ def grow_and_tune(
             optimizer="adamw", learning_rate=rate, epochs=1, clip=1.0, weight_decay=0.01, patience=1
         ),
         options=tg.GreedyOptions(edge_score="per_parameter", rank_increment=ranks, patience=rounds),
+        teacher=teacher,
         batch_size=BATCH,
         random_state=seed,
         progress=False,
@@ -200,6 +202,14 @@ def grow_and_tune(
     left = len(text.training[0]) - len(result.history) * each // epochs
     rest = replace(text, training=(text.training[0][:left], text.training[1][:left]))
     return tune(result.model, rest, epochs=epochs, rate=rate, seed=seed, teacher=teacher)
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    """The model itself, whose units all take part in training: small models do not learn by heart."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
 
 
 def linear_names(model: nn.Module) -> list[str]:

@@ -20,34 +20,57 @@ __all__ = ["tensor_trains", "tensorly_layers", "whitened_svds"]
 
 
 def whitened_svds(model: nn.Module, layers: Iterable[str], budget: int, calibration: Any) -> nn.Module:
-    """Truncated SVDs of ``W M^(1/2)``, `M` the second moment of the inputs; the same share of every layer."""
+    """Truncated SVDs of ``W M^(1/2)``, `M` the second moment of the inputs; the same share of every layer.
+
+    Embeddings are matrices with a column for every token; their `M` has the frequencies of tokens.
+    """
     own, picked = _copy(model, layers)
     moments = input_moments(own, picked, [calibration])
     left = budget - (count_parameters(own) - sum(m.weight.numel() for m in picked.values()))
-    share = left / sum(m.weight.numel() for m in picked.values())
-    for name, layer in picked.items():
+    for layer, rank in zip(picked.values(), _even_ranks(list(picked.values()), left)):
+        name = next(n for n, m in picked.items() if m is layer)
+        is_table = isinstance(layer, nn.Embedding)
         weight, inputs = layer.weight.detach().double(), moments[name]
+        weight = weight.T if is_table else weight
         rows, columns = weight.shape
-        rank = max(1, int(share * rows * columns / (rows + columns)))
-        mean = inputs.mean if inputs.mean is not None else torch.zeros(columns).to(weight)
-        moment = inputs.moment.to(weight) + torch.outer(mean, mean)
+        moment = inputs.moment.to(weight)
+        moment = torch.diag(moment) if moment.dim() == 1 else moment
+        if inputs.mean is not None:
+            mean = inputs.mean.to(weight)
+            moment = moment + torch.outer(mean, mean)
         root = torch.linalg.cholesky(moment)
         u, s, vh = torch.linalg.svd(weight @ root, full_matrices=False)
         right = torch.linalg.solve_triangular(root, vh[:rank], upper=False, left=False)
-        low = nn.Sequential(nn.Linear(columns, rank, bias=False), nn.Linear(rank, rows))
+        first = nn.Embedding(columns, rank) if is_table else nn.Linear(columns, rank, bias=False)
+        last = nn.Linear(rank, rows, bias=not is_table)
         with torch.no_grad():
-            low[0].weight.copy_(s[:rank, None].sqrt() * right)
-            low[1].weight.copy_(u[:, :rank] * s[:rank].sqrt())
-            low[1].bias.copy_(layer.bias)
-        own = replace_module(own, layer, low.to(layer.weight))
+            down = s[:rank, None].sqrt() * right
+            first.weight.copy_(down.T if is_table else down)
+            last.weight.copy_(u[:, :rank] * s[:rank].sqrt())
+            if isinstance(layer, nn.Linear):
+                last.bias.copy_(layer.bias)
+        own = replace_module(own, layer, nn.Sequential(first, last).to(layer.weight))
     return own
+
+
+def _even_ranks(layers: list[nn.Linear | nn.Embedding], room: int) -> list[int]:
+    """Ranks of truncated SVDs, the same share of every layer, the largest that fits."""
+    share = 1.0
+    while True:
+        ranks = [max(1, int(share * m.weight.numel() / sum(m.weight.shape))) for m in layers]
+        if sum(r * sum(m.weight.shape) for r, m in zip(ranks, layers)) <= room:
+            return ranks
+        if max(ranks) == 1:
+            raise ValueError(f"truncated SVDs of rank one do not fit in {room:,} parameters")
+        share *= 0.99
 
 
 def tensor_trains(model: nn.Module, layers: Iterable[str], budget: int) -> nn.Module:
     """Tensor trains over paired digits near 4, by TT-SVD; one largest rank for all layers."""
-    best = None
-    for rank in range(1, 400):
-        own, picked = _copy(model, layers)
+    names = list(layers)
+
+    def build(rank: int) -> nn.Module:
+        own, picked = _copy(model, names)
         for layer in picked.values():
             layout = Layout.choose(layer.in_features, layer.out_features)
             tensor = layout.to_tensor(layer.weight.detach().double().cpu())
@@ -55,9 +78,16 @@ def tensor_trains(model: nn.Module, layers: Iterable[str], budget: int) -> nn.Mo
             network = train_network(cores, range(len(cores)))
             sizes = {"in_dims": layout.in_dims, "out_dims": layout.out_dims}
             own = replace_module(own, layer, TNLinear.from_linear(layer, network=network, **sizes))
-        if count_parameters(own) > budget:
-            break
-        best = own
+        return own
+
+    best, low, high = None, 1, 400  # at which trains are larger than the matrices
+    while low <= high:
+        rank = (low + high) // 2
+        own = build(rank)
+        if count_parameters(own) <= budget:
+            best, low = own, rank + 1
+        else:
+            high = rank - 1
     if best is None:
         raise ValueError(f"tensor trains of rank one do not fit in {budget:,} parameters")
     return best

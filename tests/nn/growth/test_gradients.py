@@ -9,7 +9,7 @@ import tensorgrow as tg
 from tensorgrow.nn import TNConv2d, TNEmbedding, TNLinear
 from tensorgrow.nn.growth.gradients import weight_gradients
 from tensorgrow.nn.growth.trainer import make_trainer
-from tests.nn.growth.models import HIDDEN, OPTIONS, model, run, same
+from tests.nn.growth.models import HIDDEN, OPTIONS, model, regression, run, same
 from tests.oracles import assert_close
 
 
@@ -95,3 +95,24 @@ def test_several_edges_grow_together_within_the_budget():
 def test_options_that_do_not_go_together(options, match):
     with pytest.raises(tg.OptionError, match=match):
         run(**options)
+
+
+def test_a_teacher_shows_which_edge_to_grow():
+    """Targets of the training data say nothing; what the teacher makes of the inputs does."""
+    (x, y), validation = regression()
+    dense = nn.Linear(16, 16, bias=False)
+    with torch.no_grad():
+        dense.weight.copy_(torch.linalg.lstsq(x, y).solution.T)
+    teacher = tg.nn.Teacher(dense, share=1.0, loss=F.mse_loss)
+    result = tg.nn.grow(
+        model(),
+        (x, torch.zeros_like(y)),
+        validation,
+        loss=F.mse_loss,
+        teacher=teacher,
+        candidates="gradient",
+        training=OPTIONS,
+        max_steps=1,
+        random_state=0,
+    )
+    assert result.history[1].edge == (0, 2)

@@ -6,6 +6,7 @@ from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.nn import TNMultiheadAttention
+from tests.nn.onnx_files import through_onnx
 from tests.oracles import assert_close
 
 
@@ -106,3 +107,27 @@ def test_a_new_one_grows_in_an_encoder():
     model.eval()
     with torch.no_grad():
         assert_close(model(x[:2]), model(x)[:2], 1e-5)
+
+
+class SelfAttention(nn.Module):
+    """Attention of one sequence to itself, a module of one input."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.inner(x, x, x, need_weights=False)[0]
+        return out
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter, about its own parts
+def test_exports_to_onnx(tmp_path):
+    layer = TNMultiheadAttention(8, 2, batch_first=True, random_state=0)
+    for part in tg.nn.tn_layers(layer).values():
+        part.grow_edge(0, 1, noise=0.5, random_state=1)
+    model = SelfAttention(layer).eval()
+    x = sequences(True, 8)[0].float()
+    exported = through_onnx(model, x, tmp_path)
+    assert_close(exported(x), model(x).detach(), 1e-4)
+    assert_close(exported(x[:2]), model(x[:2]).detach(), 1e-4)

@@ -14,6 +14,7 @@ from torch import nn
 import tensorgrow as tg
 from tensorgrow.nn import TNConv1d, TNConv2d, TNConv3d, TNEmbedding, TNLayer, TNLinear, tn_layers
 from tests import oracles
+from tests.nn.onnx_files import through_onnx
 from tests.oracles import assert_close
 
 # A layer of rank one, and an input with that many rows, for every kind.
@@ -201,14 +202,11 @@ def test_exports_for_any_batch(kind):
 
 @pytest.mark.filterwarnings("ignore")  # of the exporter, about its own parts
 def test_exports_to_onnx(kind, tmp_path):
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
-    runtime = pytest.importorskip("onnxruntime")
-    layer, x = layer_of(kind).eval(), input_of(kind, 3)
-    torch.onnx.export(layer, (x,), tmp_path / "layer.onnx", dynamo=True)
-    session = runtime.InferenceSession(tmp_path / "layer.onnx")
-    (out,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    assert_close(torch.from_numpy(out), layer(x), 1e-4)
+    layer = layer_of(kind).eval()
+    exported = through_onnx(layer, input_of(kind, 3), tmp_path)
+    for rows in (3, 7):
+        x = input_of(kind, rows)
+        assert_close(exported(x), layer(x).detach(), 1e-4)
 
 
 def test_mixed_and_half_precision(kind):

@@ -27,19 +27,17 @@ class Metric:
     `M` is the second moment of the inputs, a vector where it is diagonal. Without `M` all inputs count the
     same. `G` is the second moment of the gradients of a loss with respect to the `outputs`; then the square
     of the error is what the loss loses by Gauss and Newton's approximation, inputs and gradients taken for
-    independent. Without `G` all outputs count the same. An input scale of the layer has `scales` numbers, by
-    default one for every column.
+    independent. Without `G` all outputs count the same.
     """
 
     def __init__(
         self,
         weight: torch.Tensor,
         moment: torch.Tensor | None,
-        scales: int | None = None,
         outputs: torch.Tensor | None = None,
     ) -> None:
         self.weight = weight
-        self.root = self.deviation = self.scale = None
+        self.root = self.deviation = None
         self.output_root = None if outputs is None else _root(outputs.to(weight))
         if moment is not None:
             moment = moment.to(weight)
@@ -53,7 +51,6 @@ class Metric:
             else:
                 self.root = _root(moment)
             self.deviation = squares.sqrt()
-            self.scale = squares.reshape(scales or len(squares), -1).mean(1).sqrt()
         self.norm = float(self.whiten(weight).norm())
 
     @classmethod
@@ -61,7 +58,12 @@ class Metric:
         """The metric of a layer. It takes as much memory as the weight: compute it when needed."""
         kind = known_kind(layer)
         weight, moment = kind.layer.matrix_of(layer).double(), None if inputs is None else inputs.moment
-        return cls(weight, moment, kind.count_scales(layer), None if inputs is None else inputs.outputs)
+        return cls(weight, moment, None if inputs is None else inputs.outputs)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all entries of the weight count the same."""
+        return self.root is None and self.output_root is None
 
     def whiten(self, weight: torch.Tensor) -> torch.Tensor:
         """The weight between the roots of the moments."""

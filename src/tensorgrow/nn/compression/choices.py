@@ -19,8 +19,8 @@ from ...tasks.decompose import decompose
 from ..layer.application import Application
 from ..layer.layout import Layout
 from ..layer.schedules import estimate, estimate_dense
-from ..layer.tn_layer import column_scale
 from .calibration import Metric
+from .polish import polish
 
 # Points of a path that are looked at, evenly spread over the logarithm of the size: each is contracted to a
 # dense weight to measure its error.
@@ -32,15 +32,14 @@ packable(Layout)
 @packable
 @dataclass(frozen=True)
 class Choice:
-    """One way to store a weight: a network of it, or of it divided by an input scale."""
+    """One way to store a weight."""
 
     kind: str  # "dense", "low rank" or "network"
-    num_parameters: int  # without the bias, an input scale included
+    num_parameters: int  # without the bias
     error: float  # relative, in the layer's `Metric`
     layout: Layout | None = None  # None for dense
     rank: int = 0  # of a truncated SVD, which is computed again when it is used
     network: TensorNetwork | None = field(default=None, compare=False)
-    scale: torch.Tensor | None = field(default=None, compare=False)
     note: str = ""  # why it is dense although there is something smaller
 
     @property
@@ -49,12 +48,10 @@ class Choice:
         assert self.layout is not None
         return self.network.structure if self.network else Structure(self.layout.dims, {(0, 1): self.rank})
 
-    def make(self, metric: Metric) -> tuple[TensorNetwork, torch.Tensor | None]:
-        """The network, and the input scale where it needs one."""
+    def make(self, metric: Metric) -> TensorNetwork:
+        """The network."""
         assert self.layout is not None
-        if self.network is None:
-            return _truncate(self.layout, self.rank, metric), None
-        return self.network, self.scale
+        return _truncate(self.layout, self.rank, metric) if self.network is None else self.network
 
 
 @dataclass(frozen=True)
@@ -93,8 +90,7 @@ def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: f
     rows, columns = weight.shape
     alone = "" if layouts else f"sizes {columns} and {rows} have no digits to make a network of"
     choices = [Choice("dense", weight.numel(), 0.0, note=alone), *_low_rank(metric, most)]
-    searches = [(layout, scaling) for layout in layouts for scaling in _scalings(metric, layout)]
-    for n, (layout, scaling) in enumerate(searches):
+    for n, layout in enumerate(layouts):
         left = min(end, context.deadline) - time.perf_counter()
         if left <= 0:
             break
@@ -102,7 +98,7 @@ def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: f
         if max_error is not None:  # only what is smaller than the best so far is of interest
             room = min([room, *(c.num_parameters - 1 for c in choices if c.error <= max_error)])
         own = replace(wish, max_parameters=room)
-        choices += _networks(metric, layout, scaling, own, left / (len(searches) - n))
+        choices += _networks(metric, layout, own, left / (len(layouts) - n))
     within = [c for c in choices if max_error is None or c.error <= max_error]
     return pareto(within if wish.allow_slower else _no_worse(within, metric.weight, wish.site))
 
@@ -172,74 +168,59 @@ def _truncate(layout: Layout, rank: int, metric: Metric) -> TensorNetwork:
 
 @dataclass(frozen=True)
 class _Scaling:
-    """Columns multiplied by a vector before a decomposition, and how that is undone.
+    """Columns multiplied by the outer product of `factors`, one per input digit, before a decomposition."""
 
-    A vector that is the outer product of `factors`, one per input digit, is undone in the cores, at no cost.
-    Any other vector is that of an input `scale`, by which the layer undoes it.
-    """
-
-    vector: torch.Tensor | None = None
     factors: tuple[torch.Tensor, ...] = ()
-    scale: torch.Tensor | None = None
 
-    @property
-    def extra(self) -> int:
-        """Parameters that it adds."""
-        return 0 if self.scale is None else self.scale.numel()
+    def apply(self, weight: torch.Tensor) -> torch.Tensor:
+        """The weight with its columns multiplied."""
+        if not self.factors:
+            return weight
+        product = torch.ones((), dtype=weight.dtype, device=weight.device)
+        for factor in self.factors:
+            product = product[..., None] * factor
+        return weight * product.reshape(-1)[: weight.shape[1]]
 
-    def undo(self, layout: Layout, network: TensorNetwork) -> tuple[TensorNetwork, torch.Tensor | None]:
-        """The network of the weight, or that of the scaled weight with the input scale."""
-        if self.scale is not None:
-            return network, 1.0 / self.scale
+    def undo(self, layout: Layout, network: TensorNetwork) -> TensorNetwork:
+        """The network of the weight: cores absorb the factors."""
         cores = list(network.cores)
         for k, factor in enumerate(self.factors):
             node = k if layout.paired else len(layout.out_dims) + k
             core, digit = cores[node], layout.in_dims[k]
             rows = core.reshape(layout.dims[node] // digit, digit, -1) / factor.to(core)[:, None]
             cores[node] = rows.reshape(core.shape)
-        return TensorNetwork(network.structure, cores), None
+        return TensorNetwork(network.structure, cores)
 
 
-def _scalings(metric: Metric, layout: Layout) -> list[_Scaling]:
-    """Ways to weigh columns by the size of their input while keeping the tensor format.
-
-    The root mean square of each input, which needs a vector of its own in the layer; and the nearest outer
-    product over the digits, which cores absorb and which keeps every structure the weight has.
-    """
-    if metric.deviation is None or metric.scale is None:
-        return [_Scaling()]
+def _scaling(metric: Metric, layout: Layout) -> _Scaling:
+    """Columns by the size of their input: of all that keep the tensor format, the nearest."""
+    if metric.deviation is None:
+        return _Scaling()
     logs = metric.deviation.log()
     logs = logs - logs.mean()
     logs = torch.nn.functional.pad(logs, (0, layout.in_features - len(logs))).reshape(layout.in_dims)
     axes = range(logs.dim())
     parts = [logs.mean([a for a in axes if a != k]) if logs.dim() > 1 else logs for k in axes]
-    product = torch.zeros((), dtype=logs.dtype, device=logs.device)
-    for part in parts:
-        product = product[..., None] + part
-    columns = len(metric.deviation)
-    separable = _Scaling(product.exp().reshape(-1)[:columns], tuple(p.exp() for p in parts))
-    return [separable, _Scaling(column_scale(metric.scale, columns), scale=metric.scale)]
+    return _Scaling(tuple(p.exp() for p in parts))
 
 
-def _networks(
-    metric: Metric, layout: Layout, scaling: _Scaling, wish: Wish, max_seconds: float
-) -> list[Choice]:
-    """Networks on the path of a decomposition.
+def _networks(metric: Metric, layout: Layout, wish: Wish, max_seconds: float) -> list[Choice]:
+    """Networks on the path of a decomposition, fitted to the metric where it is not the plain norm.
 
-    The error counts all of the second moment, the search only what its scaling stands for: where it ends
-    short of the target, it continues once.
+    The search knows of the metric only what its scaling stands for: where it ends short of the target, it
+    continues once.
     """
-    max_error, vector = wish.max_error, scaling.vector
-    tensor = layout.to_tensor(metric.weight if vector is None else metric.weight * vector)
+    max_error, scaling = wish.max_error, _scaling(metric, layout)
+    tensor = layout.to_tensor(scaling.apply(metric.weight))
     if tensor.numel() > 1 << 16 and (max_error is None or max_error > 1e-4):
         tensor = tensor.float()  # large, and single precision is exact enough
-    room = wish.max_parameters - scaling.extra
+    room = wish.max_parameters
     if room < sum(layout.dims) or not bool(tensor.any()):
         return []
     begin = time.perf_counter()
     goal, init = max_error, None
     choices: list[Choice] = []
-    for _ in range(1 if vector is None or max_error is None else 2):
+    for _ in range(1 if metric.is_plain or max_error is None else 2):
         left = max_seconds - (time.perf_counter() - begin)
         if left <= 0:
             break
@@ -248,7 +229,7 @@ def _networks(
                 tensor,
                 max_error=goal,
                 max_parameters=room,
-                max_seconds=left,
+                max_seconds=left if metric.is_plain else left / 2,  # the rest is for fits
                 effort=wish.effort,
                 init=init,
                 random_state=wish.seed,
@@ -259,34 +240,46 @@ def _networks(
             )
         except MemoryLimitError:
             break  # truncated SVDs need less
-        networks = [_measure(metric, layout, scaling, p.network) for p in _thin_out(result)]
-        choices += networks
+        networks = [scaling.undo(layout, p.network) for p in _thin_out(result, metric)]
+        if not metric.is_plain:
+            wish.tell(f"{layout}, fitted to the outputs")
+            networks = _polish_all(metric, layout, networks, begin + max_seconds)
+        found = [_measure(metric, layout, n) for n in networks]
+        choices += found
         if result.stop is StopReason.INTERRUPTED:
             wish.context.deadline = -math.inf  # whatever is left gets truncated SVDs only
             break
-        least = min(c.error for c in networks)
+        least = min(c.error for c in found)
         if max_error is None or goal is None or least <= max_error:
             break
         goal, init = 0.95 * goal * max_error / least, result.network  # a little lower, so as not to just miss
     return choices
 
 
-def _thin_out(result: Result) -> list[PathPoint]:
+def _thin_out(result: Result, metric: Metric) -> list[PathPoint]:
     """Some points of a path, the final network among them."""
     path = [*result.path, PathPoint(result.network, result.relative_error)]
-    if len(path) <= POINTS:
+    points = POINTS if metric.is_plain else POINTS // 2  # a fit of each takes a tenth of a second and more
+    if len(path) <= points:
         return path
     low, high = (math.log(p.num_parameters) for p in (path[0], path[-1]))
-    some = {round((math.log(p.num_parameters) - low) / max(high - low, 1e-9) * POINTS): p for p in path}
+    some = {round((math.log(p.num_parameters) - low) / max(high - low, 1e-9) * points): p for p in path}
     return [*some.values(), path[-1]]
 
 
-def _measure(metric: Metric, layout: Layout, scaling: _Scaling, network: TensorNetwork) -> Choice:
-    own, scale = scaling.undo(layout, network)
-    columns = metric.weight.shape[1]
-    dense = layout.to_matrix(own.to_dense())[:, :columns].to(metric.weight)
-    error = metric.error(dense if scale is None else dense * column_scale(scale, columns))
-    return Choice("network", own.num_parameters + scaling.extra, error, layout, network=own, scale=scale)
+def _polish_all(
+    metric: Metric, layout: Layout, networks: Sequence[TensorNetwork], deadline: float
+) -> list[TensorNetwork]:
+    """Each network fitted to the metric, as long as there is time: every other one first, then the rest."""
+    out = list(networks)
+    for k in [*range(len(out) - 1, -1, -2), *range(len(out) - 2, -1, -2)]:
+        out[k] = polish(metric, layout, out[k], deadline)
+    return out
+
+
+def _measure(metric: Metric, layout: Layout, network: TensorNetwork) -> Choice:
+    dense = layout.to_matrix(network.to_dense())[:, : metric.weight.shape[1]].to(metric.weight)
+    return Choice("network", network.num_parameters, metric.error(dense), layout, network=network)
 
 
 def weigh(choices: Sequence[Choice], weight: float) -> list[Choice]:

@@ -201,9 +201,8 @@ def convert(
     metric = Metric.of(layer, inputs)
     structure, matrix = None, metric.weight
     if choice.layout is not None:
-        network, scale = choice.make(metric)
-        own = network.to(site.like.device, site.like.dtype)
-        made = kind.layer.from_dense(layer, choice.layout, network=own, input_scale=scale)
+        own = choice.make(metric).to(site.like.device, site.like.dtype)
+        made = kind.layer.from_dense(layer, choice.layout, network=own)
         new, structure, matrix = made, made.structure, made.matrix.detach().double()
         after = median_seconds(lambda: new(x), new) if measure else None
         if inputs is not None and inputs.mean is not None and made.bias is not None:

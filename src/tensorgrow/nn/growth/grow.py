@@ -27,7 +27,7 @@ from ..modules import count_parameters
 from .candidates import GrowProblem, layers_to_grow
 from .result import GrowResult
 from .steps import GrowSearch
-from .trainer import Loss, Score, make_trainer
+from .trainer import Loss, Score, Teacher, make_trainer
 
 # The paper's choices for this experiment.
 PAPER_TRAINING = TrainingOptions(
@@ -53,6 +53,7 @@ def grow(
     edges_per_step: int = 1,
     noise: float = 1e-2,
     patience: int | None = 5,
+    teacher: Teacher | None = None,
     training: TrainingOptions | None = None,
     final_epochs: int = 0,
     batch_size: int = 256,
@@ -102,6 +103,9 @@ def grow(
         Size of the random slices that a candidate starts from.
     patience
         Stop after this many growths in a row without a better score; None: never.
+    teacher
+        Train towards the outputs of this model as well, and judge edges by that loss too where gradients do;
+        steps are still scored by the validation data's own targets.
     training
         Optimiser, epochs and more. By default Adam at 1e-3, 50 epochs, 5 for candidates, best epoch kept.
     final_epochs
@@ -157,7 +161,8 @@ def grow(
     growing = layers_to_grow(own, layers)
     how = PAPER_TRAINING if training is None else training
     data = (train_data, validation_data)
-    trainer = make_trainer(own, data, loss, score, how, batch_size=batch_size, device=device)
+    kind: dict[str, Any] = {"batch_size": batch_size, "device": device, "teacher": teacher}
+    trainer = make_trainer(own, data, loss, score, how, **kind)
     if isinstance(edges, Iterable) and not isinstance(edges, str):
         edges = tuple(edges)  # read once for every layer
     policies = {n: EdgePolicy.parse(edges, m.structure.order, options.max_degree) for n, m in growing.items()}

@@ -37,9 +37,6 @@ class ConvKind(Kind[C]):
             return f"each of its {module.groups} groups has one channel, and there is nothing to factorise"
         return reason
 
-    def count_scales(self, module: C) -> int:
-        return module.in_channels // module.groups
-
     def layouts(self, module: C) -> list[Layout]:
         """Channels and the kernel whole; channels in digits near 16, separate, and near 4, paired."""
         channels, volume = module.in_channels // module.groups, form_of(module).volume

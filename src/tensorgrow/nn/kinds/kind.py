@@ -48,10 +48,6 @@ class Kind(ABC, Generic[M]):
             return f"its weight holds {weight.dtype}, and must hold real floating-point numbers"
         return ""
 
-    def count_scales(self, module: M) -> int:
-        """Numbers of an `input_scale`; each is that of as many neighbouring columns."""
-        return self.sizes(module)[0]
-
     @abstractmethod
     def application(self, module: M) -> Application:
         """How its weight meets its input."""

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from ..algebra.nonnegative import least_on_simplex
 from ..algebra.uncertainty import Uncertainty, combine
 from ..callbacks.base import as_callbacks
 from ..callbacks.progress import LogLines, describe_step, live_line
@@ -64,12 +65,15 @@ class Member:
         All entries as its network predicted them before the last fit to all of them, in the task's units.
     doubts
         The errors to expect of these predictions; None where nothing tells.
+    share
+        Its share in the mean where that is settled: of the last member only.
     """
 
     task: EntryTask
     result: Result
     judged: torch.Tensor
     doubts: torch.Tensor | None
+    share: float | None = None
 
 
 def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Workers = None) -> Result:
@@ -252,15 +256,25 @@ class _Messenger:
 
 
 def _with_neighbours(members: list[Member]) -> list[Member]:
-    """Members, and one more that interpolates where that has a share in the best mean."""
+    """Members, and one more that interpolates where held-out entries say that this helps."""
     first = members[0]
-    if not all(_same(m.task.held_out, first.task.held_out) for m in members):
+    if first.task.how is None or not all(_same(m.task.held_out, first.task.held_out) for m in members):
         return members
-    found = interpolate_known(first.task, first.result)
+    weights = _weights(members)
+    judged = _mean(weights, [m.judged.to(first.judged) for m in members])
+    found = interpolate_known(first.task, first.result, judged, lambda: _mean(weights, _arrays(members)))
     if found is None:
         return members
-    both = [*members, Member(*found)]
-    return both if _weights(both)[-1] > 0.0 else members
+    return [*members, Member(found.task, found.result, found.judged, found.doubts, found.share)]
+
+
+def _arrays(members: Sequence[Member]) -> list[torch.Tensor]:
+    """The arrays of networks in the user's shape, in the units computed in."""
+    networks = [m.result.network.times_power(-m.task.exponent) for m in members]
+    return [
+        n.to_dense().cpu() if (how := m.task.how) is None else how.invert(n.to_dense().cpu())
+        for n, m in zip(networks, members)
+    ]
 
 
 # -- the mean ----------------------------------------------------------------------------------------------
@@ -346,6 +360,9 @@ def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:
     Where all held out the same entries: the shares, none negative, whose mean has the least squared error
     there, drawn towards equal ones by as much as a few entries would. Otherwise by the variance of errors.
     """
+    settled = members[-1].share
+    if settled is not None:
+        return np.append((1.0 - settled) * _weights(members[:-1]), settled)
     count, task = len(members), members[0].task
     equal = np.full(count, 1.0 / count)
     held = np.asarray([m.result.validation_error or math.nan for m in members])
@@ -361,19 +378,7 @@ def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:
     gram = (residuals.mH @ residuals).real.double().cpu().numpy()
     # Relative to the best of them: where one is exact, there is nothing to average.
     pull = FEW_HELD_OUT / len(residuals) * gram.diagonal().min() + 1e-12 * gram.trace()
-    return _least_on_simplex(gram + pull * np.eye(count)) if pull else equal
-
-
-def _least_on_simplex(gram: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Minimise ``w @ gram @ w`` over shares: those that would be negative are left out one by one."""
-    active = np.ones(len(gram), dtype=bool)
-    while True:
-        shares = np.zeros(len(gram))
-        solved = np.linalg.solve(gram[np.ix_(active, active)], np.ones(active.sum()))
-        shares[active] = solved / solved.sum()
-        if (shares >= 0.0).all():
-            return shares
-        active[np.argmin(shares)] = False
+    return least_on_simplex(gram + pull * np.eye(count)) if pull else equal
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:

@@ -9,6 +9,7 @@ import tensorgrow as tg
 from tensorgrow.data.thin_plate import thin_plate
 from tensorgrow.report.numbers import member_table, members_of
 from tensorgrow.results import INTERPOLATION, best_network, networks_among
+from tensorgrow.tasks.neighbours import PLACES, Plates, place_shares
 
 QUICK = {"effort": "fast", "random_state": 0, "max_steps": 3, "progress": False, "tensorize": "auto"}
 
@@ -114,21 +115,33 @@ def test_noise_has_no_neighbours_to_learn_from():
     assert sum(w for m, w in shares if m.info.get("method") == INTERPOLATION) < 0.01
 
 
-def test_it_is_a_plate_where_an_array_is_smooth_and_the_networks_where_it_is_rough():
-    rng = np.random.default_rng(1)
-    x = np.where(np.arange(48)[:, None] < 24, hills(48), 2.0 + np.kron(np.ones((12, 12)), rng.random((4, 4))))
-    mask = rng.random(x.shape) < 0.5
-    result = tg.complete(x, mask, members=2, **{**QUICK, "max_steps": 12})
-    plate, smooth = plate_of(result).to_array(), np.arange(48)[:, None] < 20
-    expected, nets = thin_plate(x, mask, (0, 1)), networks_among(result.members)
-    mean = sum(n.to_array() for n in nets) / len(nets)
-    there, here = smooth & ~mask, ~smooth & ~mask
-    assert np.abs(plate - expected)[there].mean() < 0.5 * np.abs(mean - expected)[there].mean()
-    assert np.abs(plate - expected)[here].mean() > 0.5 * np.abs(mean - expected)[here].mean()
+def judged(seed, plate_noise, rest_noise, count=400):
+    """Held-out entries, all zero: what plates predict of them by place, and networks that err by 0.1."""
+    rng = np.random.default_rng(seed)
+    place = np.arange(count) % PLACES
+    plate = rng.standard_normal(count) * np.asarray(plate_noise)[place]
+    mean = 0.1 * rng.standard_normal(count)
+    return Plates(plate, rest_noise * rng.standard_normal(count), place), mean, np.zeros(count)
 
 
-def test_weights_count_where_shares_are_chosen(data):
-    x, mask = data
-    weights = np.where(np.arange(36)[:, None] < 18, 1.0, 1e-3) * np.ones_like(x)
-    result = tg.complete(x, mask, weights=weights, members=2, truth=x, **QUICK)
-    assert result.test_error < min(m.test_error for m in networks_among(result.members))
+def test_shares_go_by_place():
+    shares = place_shares(*judged(0, (0.001, 0.1, 0.3, 1.0), 1.0), None)
+    assert shares.shape == (PLACES, 3) and np.allclose(shares.sum(1), 1.0) and (shares >= 0.0).all()
+    assert shares[0, 1] > 0.95 and shares[3, 1] < 0.1 < 0.8 < shares[3, 0]
+    assert 0.3 < shares[1, 1] < 0.7
+
+
+def test_weights_decide_which_entries_count():
+    plates, mean, truth = judged(1, (1.0, 1.0, 1.0, 1.0), 1.0)
+    weights = np.where(np.abs(plates.plate) < 0.05, 1e4, 1.0)  # where the plate happens to be right
+    assert (place_shares(plates, mean, truth, weights)[:, 1] > 0.5).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_plates_that_say_nothing_have_no_share(seed):
+    assert place_shares(*judged(seed, (9.0, 9.0, 9.0, 9.0), 9.0), None) is None
+
+
+def test_nothing_is_mended_that_is_exact():
+    zero = np.zeros(8)
+    assert place_shares(Plates(zero, zero, np.arange(8) % PLACES), zero, zero, None) is None

@@ -174,9 +174,9 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         """Fit the answer to all data, where some was held out.
 
         Fits that were cut short are far from where they would settle with a ridge, and the first sweeps may
-        raise the loss: all sweeps are made then. On six 300x300 photographs from a tenth, the error fell by
-        0.5 % on the mean (1.1 % at best, 0.2 % worse at worst), where three had ended after four sweeps or
-        less.
+        raise the loss: all sweeps are made then. On six 300x300 photographs from a tenth, with 80 sweeps, the
+        error fell by 0.4 % of itself on the mean (by 1.1 % at best, risen by 0.2 % at worst); two of the six
+        had ended after four sweeps or less. On one mask of Einstein it fell from 8.98 to 8.90 %.
         """
         o = search.problem.options
         is_settled = search.problem.refits_fully(network.structure)

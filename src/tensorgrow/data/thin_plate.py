@@ -13,8 +13,6 @@ Array = NDArray[Any]
 
 # Steps of the conjugate gradients at most: a 256x256 photograph from a tenth of its entries takes 150.
 MOST_STEPS = 300
-# Each pass of a window adds half a pixel squared to its variance; windows twice as wide are no better.
-WINDOW_PASSES = 4
 
 
 def thin_plate(
@@ -81,7 +79,7 @@ def roughness(x: Array, axes: Sequence[int]) -> Array:
 def _smoothed(x: Array, axes: Sequence[int]) -> Array:
     """Averages with neighbours, several times over: nearly a normal window, of a deviation of 1.4."""
     for axis in axes:
-        for _ in range(WINDOW_PASSES):
+        for _ in range(4):  # each adds half a pixel squared; windows twice as wide are no better
             sides = [(1, 1) if a == axis else (0, 0) for a in range(x.ndim)]
             wide = np.moveaxis(np.pad(x, sides, mode="edge"), axis, 0)
             x = np.moveaxis(0.25 * (wide[:-2] + 2.0 * wide[1:-1] + wide[2:]), 0, axis)

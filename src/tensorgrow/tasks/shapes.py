@@ -16,6 +16,7 @@ from ..data.tensorization.digits import LONG_AXIS, arrange, even_digits
 from ..errors import OptionError, check_choice, check_whole
 from ..search import GreedyOptions
 from .entry_task import EntryTask
+from .tensor_data import WHOLE_ENTRIES
 
 # From this size on three digits are tried as well: fewer would be as long as an axis that stays whole.
 VERY_LONG_AXIS = 64
@@ -26,12 +27,6 @@ TRIAL_SHARE, TRIAL_FACTOR, TRIAL_STEPS = 1.0 / 12.0, 2.5, 24
 TRIAL_TIME = 0.25
 # Members of a committee where the user does not say, by effort.
 MEMBERS = {"fast": 1, "balanced": 4, "thorough": 7}
-# Networks that are distilled to one. On two 300x300 photographs from a tenth, cut into seven modes, three
-# runs had errors of 9.50 to 9.56 and 15.96 to 16.43 %, one network of that size for their mean 9.28 and
-# 15.34.
-DISTILLED = 3
-# Entries of a tensor up to which all of them are fitted for that: 32 MB, as many as sweeps take at a time.
-MOST_DISTILLED = 1 << 22
 # Parameters per fitted entry of these at most: beyond, a tenth of its error takes a member twice the time (a
 # 128x128 photograph from 30 %: held-out error .0835 at a quarter, .0744 at 0.44, .0695 at 0.56).
 MEMBER_SHARE = 1.0 / 3.0
@@ -130,14 +125,16 @@ def is_distilled(task: EntryTask) -> bool:
         return False
     if task.is_reweighted or not task.num_held_out or request.tensorize is not None:
         return False
-    return request.init is None and not task.penalties.nonnegative and math.prod(task.shape) <= MOST_DISTILLED
+    return request.init is None and not task.penalties.nonnegative and math.prod(task.shape) <= WHOLE_ENTRIES
 
 
 def to_distil(task: EntryTask) -> list[EntryTask]:
     """Runs whose mean one network is fitted to: what they gain is more than one gains by more care."""
     balanced = GreedyOptions.for_completion("balanced")
     task.request = replace(task.request, options=balanced)
-    return _apart(task, DISTILLED)
+    # On two 300x300 photographs from a tenth, cut into seven modes, three runs had errors of 9.50 to 9.56 and
+    # of 15.96 to 16.43 %, one network of that size for their mean 9.28 and 15.34 %.
+    return _apart(task, 3)
 
 
 def _in_haste(task: EntryTask) -> EntryTask:

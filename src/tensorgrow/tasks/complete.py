@@ -127,8 +127,8 @@ def complete(
         negative; ``(-math.inf, math.inf)`` lets them be.
     edges, split_nodes, effort, init, random_state, device, dtype, memory_limit
         As for `decompose`. "thorough" within `max_parameters`: three runs, and one network for their mean,
-        which is better than any of them. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR completion. With
-        ``random_state=None`` the same entries are held out each time.
+        which is mostly better than any of them. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR
+        completion. With ``random_state=None`` the same entries are held out each time.
     progress, callbacks, checkpoint, options
         As for `decompose`. The ridge is ``options.ridge``.
 

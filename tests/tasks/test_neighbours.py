@@ -88,9 +88,8 @@ def test_an_update_starts_from_the_networks_and_interpolates_anew(data, committe
     x, mask = data
     more = mask | (np.random.default_rng(1).random(x.shape) < 0.1)
     updated = committee.update(np.where(more, x, 0.0), more, truth=x, max_steps=1, progress=False)
-    assert plate_of(updated).relative_error < 0.1 * min(
-        m.relative_error for m in networks_among(updated.members)
-    )
+    nets = networks_among(updated.members)
+    assert plate_of(updated).relative_error < 0.1 * min(m.relative_error for m in nets)
     before = np.linalg.norm((committee.to_array() - x)[~more])
     assert np.linalg.norm((updated.to_array() - x)[~more]) < before
 

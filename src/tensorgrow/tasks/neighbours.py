@@ -213,7 +213,9 @@ def place_shares(judge: Plates, mean: Array, truth: Array, weights: Array | None
         mine = doubted[judge.place == place]
         gram = mine.T @ mine
         pull = COMMON_ENTRIES * gram.diagonal().min() / max(len(mine), 1)
-        found = _least(gram + pull * apart.T @ apart) if len(mine) else common
+        found = common  # fewer entries than that is worth cannot tell places apart
+        if len(mine) >= COMMON_ENTRIES:
+            found = _least(gram + pull * apart.T @ apart)
         shares.append(found)
         error += float(found @ gram @ found)
     helps = error * (1.0 + 2.0 * PLACES * (len(total) - 1) / count) < total[0, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tensorgrow.data.thin_plate import thin_plate
+from tensorgrow.data.thin_plate import roughness, thin_plate
 
 
 def second_differences(rows, columns):
@@ -53,3 +53,11 @@ def test_axes_too_short_to_bend_are_allowed(shape):
 def test_an_array_without_gaps_stays():
     x = np.random.default_rng(3).random((4, 5))
     assert np.array_equal(thin_plate(x, np.ones((4, 5), dtype=bool), (0, 1)), x)
+
+
+def test_roughness_is_zero_on_constants_and_that_of_a_board_of_chess_within():
+    board = np.indices((12, 12)).sum(0) % 2 * 2.0 - 1.0
+    assert np.allclose(roughness(np.full((5, 6), 1e6), (0, 1)), 0.0)
+    assert np.allclose(roughness(board, (0, 1))[4:-4, 4:-4], 1.0, atol=1e-3)
+    assert np.allclose(roughness(board[..., None] * [1.0, 3.0], (0, 1))[6, 6], [1.0, 3.0], atol=0.01)
+    assert np.allclose(roughness(np.arange(5.0)[:, None] * np.ones(9), (1,)), 0.0)

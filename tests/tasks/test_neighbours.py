@@ -9,6 +9,7 @@ import tensorgrow as tg
 from tensorgrow.data.thin_plate import thin_plate
 from tensorgrow.report.numbers import member_table, members_of
 from tensorgrow.results import INTERPOLATION, best_network, networks_among
+from tensorgrow.tasks.neighbours import PLACES, Plates, place_shares
 
 QUICK = {"effort": "fast", "random_state": 0, "max_steps": 3, "progress": False, "tensorize": "auto"}
 
@@ -41,7 +42,9 @@ def test_it_interpolates_the_known_entries_in_the_users_shape(data, committee):
     plate = plate_of(committee)
     assert len(committee.members) == 3 and len(networks_among(committee.members)) == 2
     expected = thin_plate(x, mask, (0, 1)).clip(x[mask].min())  # no known value is negative: a bound
-    assert np.allclose(plate.to_array(), expected, atol=1e-5)
+    assert np.abs(plate.to_array() - x)[mask].max() < 0.01  # what little the networks have of it
+    apart = np.linalg.norm(plate.to_array() - expected)
+    assert apart < 0.5 * np.linalg.norm(expected - x)  # a mended mean of poor networks is nearly the same
     assert plate.num_parameters == mask.sum()
     hidden = ~mask
     off = np.linalg.norm((plate.to_array() - x)[hidden]) / np.linalg.norm(x[hidden])
@@ -50,7 +53,7 @@ def test_it_interpolates_the_known_entries_in_the_users_shape(data, committee):
 
 def test_held_out_entries_are_hidden_from_it_before_they_judge(committee):
     plate = plate_of(committee)
-    assert plate.train_error == pytest.approx(0.0, abs=1e-6) and plate.relative_error < 1e-6
+    assert max(plate.train_error, plate.relative_error) < 0.2 * plate.validation_error
     assert 0.2 * plate.test_error < plate.validation_error < 5.0 * plate.test_error
 
 
@@ -85,7 +88,8 @@ def test_an_update_starts_from_the_networks_and_interpolates_anew(data, committe
     x, mask = data
     more = mask | (np.random.default_rng(1).random(x.shape) < 0.1)
     updated = committee.update(np.where(more, x, 0.0), more, truth=x, max_steps=1, progress=False)
-    assert np.allclose(plate_of(updated).to_array()[more], x[more], atol=1e-5)
+    nets = networks_among(updated.members)
+    assert plate_of(updated).relative_error < 0.1 * min(m.relative_error for m in nets)
     before = np.linalg.norm((committee.to_array() - x)[~more])
     assert np.linalg.norm((updated.to_array() - x)[~more]) < before
 
@@ -110,3 +114,35 @@ def test_noise_has_no_neighbours_to_learn_from():
     result = tg.complete(x, mask, members=2, **{**QUICK, "max_steps": 30})
     shares = zip(result.members, result.member_weights)
     assert sum(w for m, w in shares if m.info.get("method") == INTERPOLATION) < 0.01
+
+
+def judged(seed, plate_noise, rest_noise, count=400):
+    """Held-out entries, all zero: what plates predict of them by place, and networks that err by 0.1."""
+    rng = np.random.default_rng(seed)
+    place = np.arange(count) % PLACES
+    plate = rng.standard_normal(count) * np.asarray(plate_noise)[place]
+    mean = 0.1 * rng.standard_normal(count)
+    return Plates(plate, rest_noise * rng.standard_normal(count), place), mean, np.zeros(count)
+
+
+def test_shares_go_by_place():
+    shares = place_shares(*judged(0, (0.001, 0.1, 0.3, 1.0), 1.0), None)
+    assert shares.shape == (PLACES, 3) and np.allclose(shares.sum(1), 1.0) and (shares >= 0.0).all()
+    assert shares[0, 1] > 0.95 and shares[3, 1] < 0.1 < 0.8 < shares[3, 0]
+    assert 0.3 < shares[1, 1] < 0.7
+
+
+def test_weights_decide_which_entries_count():
+    plates, mean, truth = judged(1, (1.0, 1.0, 1.0, 1.0), 1.0)
+    weights = np.where(np.abs(plates.plate) < 0.05, 1e4, 1.0)  # where the plate happens to be right
+    assert (place_shares(plates, mean, truth, weights)[:, 1] > 0.5).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_plates_that_say_nothing_have_no_share(seed):
+    assert place_shares(*judged(seed, (9.0, 9.0, 9.0, 9.0), 9.0), None) is None
+
+
+def test_nothing_is_mended_that_is_exact():
+    zero = np.zeros(8)
+    assert place_shares(Plates(zero, zero, np.arange(8) % PLACES), zero, zero, None) is None

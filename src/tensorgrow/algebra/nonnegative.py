@@ -8,7 +8,9 @@ becomes zero. Every round lowers the value, and once the right entries are zero 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
+import numpy as np
 import torch
 
 from .coupled import Coupling, solve_coupled
@@ -149,3 +151,18 @@ def _step(
             break
         share = share * 0.5
     return best, is_lower
+
+
+def least_on_simplex(gram: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Minimise ``w @ gram @ w`` over shares, none negative and one in all.
+
+    Those that would be negative are left out one by one.
+    """
+    active = np.ones(len(gram), dtype=bool)
+    while True:
+        shares = np.zeros(len(gram))
+        solved = np.linalg.solve(gram[np.ix_(active, active)], np.ones(active.sum()))
+        shares[active] = solved / solved.sum()
+        if (shares >= 0.0).all():
+            return shares
+        active[np.argmin(shares)] = False

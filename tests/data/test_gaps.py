@@ -101,6 +101,21 @@ def test_outages_run_along_time_only():
     assert Gaps.find(entries(known)) == Gaps(2, (), (1,))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_every_fibre_has_gaps_of_its_own_length_held_out(seed):
+    rng, known = np.random.default_rng(seed), np.ones((40, 1440), bool)
+    busy = known[:10].reshape(10, 60, 24)  # whole days are missing
+    busy[rng.random((10, 60)) < 0.4] = False
+    known[10:] = rng.random((30, 1440)) < 0.5  # single hours
+    gaps, held = draw(known, seed=seed)
+    assert gaps == Gaps(2, (), (1,))
+    shares = held.sum(1) / known.sum(1)
+    assert shares.min() > 0.0 and 0.07 < shares[:10].mean() < 0.15  # a busy place has few groups
+    # Most of what is held out of busy places lies inside of runs, of others next to single gaps.
+    inside = held[:, 1:-1] & held[:, :-2] & held[:, 2:]
+    assert inside[:10].sum() > 0.7 * held[:10].sum() and inside[10:].sum() < 0.3 * held[10:].sum()
+
+
 def test_tails_are_held_out_at_the_end():
     known = np.ones((20, 60), bool)
     for series, length in enumerate(np.random.default_rng(0).integers(0, 30, 20)):

@@ -53,7 +53,7 @@ class Knob:
     small
         Below this values hardly differ once there is noise: one step up from there leads here.
     stalls_growth
-        Whether values above the first one stall the growth of large networks.
+        Whether values above the first one stall the growth of large networks; its end may take them.
     """
 
     name: Literal["ridge", "strength"]
@@ -151,7 +151,10 @@ class KnobChooser:
         if direction < 0 and fitted.size >= self.problem.objective.num_fitted:
             return fitted, value  # the knobs alone decide what the entries leave open
         cheap = self.problem.refits_fully(fitted.network.structure)
-        largest = self.first if knob.stalls_growth and direction > 0 and not cheap else knob.largest
+        may_stall = (
+            knob.stalls_growth and direction > 0 and not cheap and not fine
+        )  # nothing grows after that
+        largest = self.first if may_stall else knob.largest
         first_factor = factor = 2.0 if fine else 10.0**0.5
         if not fine and direction > 0 and value * factor < knob.small:
             factor = knob.small / value

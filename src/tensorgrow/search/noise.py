@@ -25,8 +25,8 @@ POWERS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float] | None:
     """Refit a network with weights from its own levels; return it with the power, or None for no weights.
 
-    The largest power up to that of the noise, for as long as each raises the likelihood of held-out entries,
-    and none their squared error by more than a standard error.
+    Powers up to that of the noise are tried for as long as each raises the likelihood of held-out entries.
+    The largest is taken whose squared error on them is above the least by no more than a standard error.
     """
     data, structure = problem.objective, fitted.network.structure
     pairs = data.held_out_pairs(structure, data.to_arrays(fitted.network))
@@ -34,20 +34,28 @@ def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float
         return None
     values, levels = pairs[0], data.levels(pairs[1])
     grows = noise_power(values - pairs[1], levels)
-    chosen, best = None, _refit(problem, fitted)
-    rest = _residuals(problem, best, values)
-    least, likely = rest.square(), deviance(rest, levels, grows)
+    last = _refit(problem, fitted)
+    rest = _residuals(problem, last, values)
+    likely, tried = deviance(rest, levels, grows), [(last, 0.0, rest.square())]
     for power in POWERS:
         if power > grows or problem.context.is_out_of_time:
             break
-        trial = _refit(replace(problem, objective=data.weighed(fitted.network, power)), best)
-        rest = _residuals(problem, trial, values)
-        more, now = rest.square() - least, deviance(rest, levels, grows)
-        if float(more.mean()) > float(more.std()) / math.sqrt(len(more)) or now >= likely:
+        last = _refit(replace(problem, objective=data.weighed(fitted.network, power)), last)
+        rest = _residuals(problem, last, values)
+        now = deviance(rest, levels, grows)
+        if now >= likely:
             break
-        best, likely, chosen = trial, now, (trial, power)
-        least = rest.square() if float(more.mean()) < 0.0 else least
-    return chosen
+        likely = now
+        tried.append((last, power, rest.square()))
+    least = min((squares for *_, squares in tried), key=lambda squares: float(squares.mean()))
+    network, power, _ = next(t for t in reversed(tried) if not _is_larger(t[2], least))
+    return (network, power) if power else None
+
+
+def _is_larger(squares: torch.Tensor, least: torch.Tensor) -> bool:
+    """Whether squares of the same entries are larger in the mean, by more than a standard error."""
+    more = squares - least
+    return float(more.mean()) > float(more.std()) / math.sqrt(len(more))
 
 
 def noise_power(residuals: torch.Tensor, levels: torch.Tensor) -> float:

@@ -16,7 +16,7 @@ import torch
 
 from tensorgrow.errors import DataError
 from tensorgrow.experiments.experiment import draw_figures, run_experiment
-from tensorgrow.experiments.harness import table
+from tensorgrow.experiments.harness import Results, table
 from tensorgrow.experiments.provenance import COMMIT_VARIABLE, source_hash
 
 from . import ROOT
@@ -85,6 +85,7 @@ def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argpar
     add("--figures", type=Path, help="folder of the figures")
     if one is not None:
         add("--out", type=Path, help="JSON file of the results")
+        add("--add", nargs="+", type=Path, metavar="FILE", help="take rows of other files; nothing runs")
         if one.parts:
             add("--only", nargs="+", choices=one.parts, default=list(one.parts), help="parts to run")
         for option in one.options:
@@ -142,6 +143,9 @@ def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
         threads=threads,
         runs=args.runs,
     )
+    for path in getattr(args, "add", None) or ():
+        print(f"{Results(out).add(path)} rows of {path.name}")
+        args.summary = True
     results, report = run_experiment(
         benchmark,
         settings,

@@ -103,6 +103,20 @@ def test_no_case_is_started_after_the_deadline(tmp_path):
     assert said == ["the time is spent; 1 cases are left for the next run"]
 
 
+def test_rows_of_another_machine_are_added_with_where_they_come_from(tmp_path):
+    here, there = Results(tmp_path / "here.json"), Results(tmp_path / "there.json", jobs=3)
+    here.put(Case("a/0", {}), {"error": 1.0})
+    here.put(Case("a/1", {}), {"error": 1.0})
+    there.put(Case("a/1", {}), {"error": 2.0})
+    there.put(Case("a/2", {}), {"error": 3.0})
+    there.put(Case("a/3", {}), {"failed": "no room"})
+    assert here.add(there.path) == 2
+    again = Results(here.path)
+    assert {k: r["error"] for k, r in again.cases.items()} == {"a/0": 1.0, "a/1": 2.0, "a/2": 3.0}
+    jobs = [again.document["environments"][r["environment"]]["jobs"] for r in again.cases.values()]
+    assert jobs == [1, 3, 3]
+
+
 def test_what_is_said_of_a_row(tmp_path):
     row = {"size": 12, "error": 0.123456, "reached": False, "seconds": 1.5, "hit_limit": True}
     assert describe_row(row) == "size 12, error 0.1235, 1.5 s, NOT REACHED, TIME LIMIT"

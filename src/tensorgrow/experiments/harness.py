@@ -236,6 +236,20 @@ class Results:
         )
         self.write()
 
+    def add(self, path: Path) -> int:
+        """Take the finished rows of another results file, such as one from another machine; their number."""
+        other = json.loads(path.read_text(encoding="utf-8"))
+        known: list[Row] = self.document["environments"]
+        rows = {k: r for k, r in other["cases"].items() if "failed" not in r and "skipped" not in r}
+        for key, row in rows.items():
+            there = other["environments"][row["environment"]]
+            if there not in known:
+                known.append(there)
+            self.cases[key] = {**row, "environment": known.index(there)}
+        self._number_environments()
+        self.write()
+        return len(rows)
+
     def summarise(self, summary: Row) -> None:
         """Replace the summary and write the file."""
         self.document["summary"] = tidy(summary)

@@ -198,7 +198,7 @@ class ObservedLeastSquares(ListedLeastSquares):
             fibre = torch.zeros_like(columns[mode])
             for k, size in enumerate(self.dims):
                 if k != mode:  # numbered anew each time, as the number of all fibres may overflow
-                    fibre = (fibre * size + columns[k]).unique(return_inverse=True)[1]
+                    fibre = torch.unique(fibre * size + columns[k], return_inverse=True)[1]
             found.append(fibre)
         return found
 

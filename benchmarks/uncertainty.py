@@ -4,7 +4,7 @@ Five masks of everything, default settings:
 
 * pictures: the four test images as 2x2 block means at 128x128, 10 or 30 % of the entries known,
   tensorize="auto" (`--side 256` for whole ones);
-* traffic: car parks and taxis with 40 % removed at random, car parks with 40 % of the days removed: masks as
+* traffic: car parks and taxis with 40 % of the entries or of the days removed: masks as
   in `traffic`, from that seed and the next ones;
 * planted: networks with noise of 1 or 10 % of their size, 10 entries per parameter; judged on noisy values.
 
@@ -45,7 +45,7 @@ JUDGED = 50_000
 SAMPLES = 100  # and as many before them that do not count
 ITEMS = {
     "pictures": tuple(f"{name}@{rate}" for name in IMAGES for rate in (10, 30)),
-    "traffic": ("parking@random40", "parking@days40", "taxi@random40"),
+    "traffic": ("parking@random40", "parking@days40", "taxi@random40", "taxi@days40"),
     "planted": tuple(f"{name}@{noise}" for name in ("tt", "tr", "triangle") for noise in (1, 10)),
 }
 QUICK = {"pictures": ("house@30",), "traffic": ("parking@random40",), "planted": ("tt@10",)}

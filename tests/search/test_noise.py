@@ -8,7 +8,7 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow.objectives import ObservedLeastSquares
-from tensorgrow.search.noise import deviance, noise_power
+from tensorgrow.search.noise import deviance, excess, noise_power
 
 RNG = np.random.default_rng(0)
 SHAPE = (10, 12, 14)
@@ -34,6 +34,21 @@ def test_the_deviance_is_that_of_the_best_scale():
 
     least = min(map(minus_log_likelihood, np.linspace(0.1, 10.0, 5000)))
     assert deviance(rest, levels, 1.0) + 1.0 == pytest.approx(least, abs=1e-5)
+
+
+def test_numbers_that_go_together_count_as_one():
+    numbers = torch.from_numpy(RNG.normal(0.3, 1.0, 400))
+    alone = float(numbers.mean() / numbers.std() * 20.0)
+    fibres = torch.arange(400)
+    assert excess(numbers, [fibres]) == pytest.approx(alone, rel=1e-2)
+    assert excess(numbers.repeat(9), [fibres.repeat(9)]) == pytest.approx(alone, rel=1e-2)
+    assert excess(-numbers, [fibres]) == 0.0
+
+
+def test_fibres_are_numbered_along_every_mode():
+    where = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 0, 3], [1, 2, 3]])
+    data = ObservedLeastSquares(where, torch.ones(4), (2, 3, 4), held_out=torch.ones(4, dtype=torch.bool))
+    assert [f.tolist() for f in data.held_out_fibres()] == [[0, 0, 1, 2], [0, 2, 1, 3], [0, 1, 0, 2]]
 
 
 def test_weighed_sweeps_are_weighted_least_squares():

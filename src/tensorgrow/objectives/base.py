@@ -278,6 +278,10 @@ class HeldOut(LeastSquares):
         """Held-out numbers and what a network says of them; None where weights make no sense."""
         return None
 
+    def held_out_fibres(self) -> list[torch.Tensor]:
+        """For every mode: which fibre along it each held-out number lies in, numbered from 0."""
+        raise NotImplementedError
+
     def levels(self, predicted: torch.Tensor) -> torch.Tensor:
         """Predictions as levels that a power can be taken of: none much below the data."""
         raise NotImplementedError

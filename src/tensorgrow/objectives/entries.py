@@ -192,6 +192,16 @@ class ObservedLeastSquares(ListedLeastSquares):
         found = self._at(self.index.held_out_entries, structure, arrays)
         return self.values[held].double(), found.double()
 
+    def held_out_fibres(self) -> list[torch.Tensor]:
+        found, columns = [], self.index.held_out_entries.columns
+        for mode in range(len(self.dims)):
+            fibre = torch.zeros_like(columns[mode])
+            for k, size in enumerate(self.dims):
+                if k != mode:  # numbered anew each time, as the number of all fibres may overflow
+                    fibre = torch.unique(fibre * size + columns[k], return_inverse=True)[1]
+            found.append(fibre)
+        return found
+
     def levels(self, predicted: torch.Tensor) -> torch.Tensor:
         return predicted.clamp_min(self._least_level)
 

@@ -10,6 +10,7 @@ their squared error allows.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -26,7 +27,8 @@ def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float
     """Refit a network with weights from its own levels; return it with the power, or None for no weights.
 
     Powers up to that of the noise are tried for as long as each raises the likelihood of held-out entries.
-    The largest is taken whose squared error on them is above the least by no more than a standard error.
+    The largest is taken whose squared error on them is above the least by no more than a standard error, of
+    sums over fibres: entries of one are off together.
     """
     data, structure = problem.objective, fitted.network.structure
     pairs = data.held_out_pairs(structure, data.to_arrays(fitted.network))
@@ -48,14 +50,19 @@ def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float
         likely = now
         tried.append((last, power, rest.square()))
     least = min((squares for *_, squares in tried), key=lambda squares: float(squares.mean()))
-    network, power, _ = next(t for t in reversed(tried) if not _is_larger(t[2], least))
+    fibres = data.held_out_fibres()
+    network, power, _ = next(t for t in reversed(tried) if excess(t[2] - least, fibres) <= 1.0)
     return (network, power) if power else None
 
 
-def _is_larger(squares: torch.Tensor, least: torch.Tensor) -> bool:
-    """Whether squares of the same entries are larger in the mean, by more than a standard error."""
-    more = squares - least
-    return float(more.mean()) > float(more.std()) / math.sqrt(len(more))
+def excess(numbers: torch.Tensor, fibres: Iterable[torch.Tensor]) -> float:
+    """The mean of numbers in standard errors: the largest for groups of them that may go together."""
+    mean = float(numbers.mean())
+    if mean <= 0.0:
+        return 0.0
+    rest = numbers - mean
+    sums = (torch.zeros_like(rest).index_add_(0, fibre, rest) for fibre in fibres)
+    return mean * len(rest) / max(float(s.norm()) for s in (rest, *sums))
 
 
 def noise_power(residuals: torch.Tensor, levels: torch.Tensor) -> float:

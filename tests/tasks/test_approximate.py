@@ -80,7 +80,7 @@ def test_what_random_points_miss_is_looked_for(seed):
     points = np.stack(np.meshgrid(*[np.arange(16)] * 4, indexing="ij"), -1).reshape(-1, 4)
 
     def cusp(index):
-        return 1.0 - np.exp(-6.0 * np.sqrt((grid[index] ** 2).mean(1)))
+        return 1.0 - np.exp(-4.0 * np.sqrt((grid[index] ** 2).mean(1)))
 
     result = tg.approximate(cusp, (16,) * 4, max_error=1e-5, random_state=seed, progress=False)
     truth = cusp(points)

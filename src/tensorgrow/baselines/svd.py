@@ -146,7 +146,7 @@ def _smallest_trees(setting: Setting, bounds: CutBounds) -> list[dict[int, TreeN
 def _shared_tree(
     x: torch.Tensor, nodes: Mapping[int, TreeNode], bounds: CutBounds, norm: float, threshold: float
 ) -> TensorNetwork:
-    """The tree whose edges drop a norm of `threshold` together, shared out so that it becomes small."""
+    """The tree whose edges drop a norm of `threshold` on the mean, shared out so that it becomes small."""
     inside = [mask for mask in nodes if mask != max(nodes)]
     tails = {mask: bounds.spectrum(_near(mask, x.dim())).square().tolist() for mask in inside}
     above = {child: mask for mask, node in nodes.items() for child in node.children}
@@ -162,7 +162,7 @@ def _shared_tree(
         added = (size(mask) + size(above[mask])) / rank
         return (tails[mask][rank] - tails[mask][rank + 1]) / added if rank + 1 < len(tails[mask]) else -1.0
 
-    while dropped > (threshold / norm) ** 2 and worth(best := max(inside, key=worth)) >= 0:
+    while dropped > len(inside) * (threshold / norm) ** 2 and worth(best := max(inside, key=worth)) >= 0:
         dropped -= tails[best][ranks[best]] - tails[best][ranks[best] + 1]
         ranks[best] += 1
     return _truncated_tree(x, nodes, lambda mask, s: min(ranks[mask], len(s)))
@@ -226,7 +226,7 @@ def _bisect(setting: Setting, truncate: Callable[[float], TensorNetwork]) -> Out
     """The best outcome while the threshold is bisected, on the error where the user set one."""
     goal, norm = setting.goal, float(torch.linalg.vector_norm(setting.double))
     best: Outcome | None = None
-    for may_drop_more, least in _aims(goal, setting.order):
+    for may_drop_more, least in _aims(goal, 2 * setting.order):  # trees have fewer edges
         # Thresholds in logarithms: errors of interest span many orders of magnitude.
         # Singular values below 1e-14 of the norm are rounding.
         low, high = math.log(max(least, 1e-14)), 0.0

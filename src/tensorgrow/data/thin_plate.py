@@ -68,8 +68,9 @@ def roughness(x: Array, axes: Sequence[int]) -> Array:
 
     Examples
     --------
+    >>> import numpy as np
     >>> roughness(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0]), (0,)).round(1)
-    array([0. , 0. , 0. , 0.1, 0.4, 0.7, 0.9])
+    array([0. , 0. , 0.1, 0.4, 0.7, 0.9, 1. ])
     """
     x = x - x.mean()  # squares of what is left cancel less
     variance = _smoothed(x * x, axes) - _smoothed(x, axes) ** 2

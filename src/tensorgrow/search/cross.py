@@ -65,8 +65,6 @@ GLANCE = 4
 PER_JUDGE = 20
 # Errors up to which the graph of the part is taken to be right, and a fit to all points to be worth its time.
 NEAR = 0.01
-# A residual that is so many times the target is an outlier: at one point of a thousand it is the whole error.
-OUTLIER = 30.0
 # Pivots added at once, as a share of the largest rank.
 AT_ONCE = 4
 # Bytes that one evaluation takes, with the point, its place in the table and what is computed from it.
@@ -359,16 +357,15 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         state, known, target = self.state, self.evaluations, self.problem.target
         if error <= 10.0 * LEAST_ERROR:
             return False
-        judges = self._judges
-        values = known.at(judges)
-        allowed = OUTLIER * target * _norm(values) / math.sqrt(len(judges))
+        # A tenth of the error: residuals fall off more slowly between the axes than along them.
+        allowed = float(known.at(self._judges).abs().square().mean()) * (0.1 * target) ** 2
         most, found = 1.1 * len(known), []
         for point in self._suspects(network):
             found += self._walk(point, network, allowed)
             if len(known) > most:
                 break
         if found:
-            state.found = torch.cat([*found] if state.found is None else [state.found, *found])
+            state.found = torch.cat(found if state.found is None else [state.found, *found])
         return bool(found)
 
     def _suspects(self, network: TensorNetwork) -> list[torch.Tensor]:
@@ -386,18 +383,22 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         return [near[0], *extremes, *near[1:]]
 
     def _walk(self, point: torch.Tensor, network: TensorNetwork, allowed: float) -> list[torch.Tensor]:
-        """Points with residuals above what is allowed, on the way from a point to a larger residual."""
-        known, found, largest = self.evaluations, [], -1.0
+        """Points around the largest residual on the way from a point, where they matter.
+
+        They do where the mean square of residuals over the grid would exceed what is allowed for them alone:
+        the largest one falls off along every axis as it does on its fibres.
+        """
+        known, shape, largest = self.evaluations, self.evaluations.shape, -1.0
         while True:
-            before = largest
-            for axis, size in enumerate(known.shape):
+            before, share, around = largest, 1.0, []
+            for axis, size in enumerate(shape):
                 line = fibre(point, axis, size)
                 residuals = (known.at(line) - network.entries(line)).abs()
                 point, largest = line[int(residuals.argmax())], float(residuals.max())
-                if largest > allowed:
-                    found.append(line[residuals > allowed])
-            if largest <= before:
-                return found
+                share *= float((residuals / (largest or 1.0)).square().mean())
+                around.append(line[residuals >= 0.5 * largest])
+            if largest <= before:  # all lines went through the same point
+                return around if share * largest**2 > allowed else []
 
     def _judge(self, network: TensorNetwork) -> tuple[float, float]:
         """Relative error on random points that no choice has seen, and the same plus a standard error.

@@ -179,7 +179,8 @@ class HeldOutTask(NetworkTask[HeldOutSearch]):
         had ended after four sweeps or less. On one mask of Einstein it fell from 8.98 to 8.90 %.
         """
         o = search.problem.options
-        is_settled = search.problem.refits_fully(network.structure)
+        # A structure that is given has only been fitted: that ends as it does.
+        is_settled = self.structure is not None or search.problem.refits_fully(network.structure)
         settings = ALSSettings(
             max_sweeps=o.final_sweeps,
             min_sweeps=o.least_sweeps if is_settled else o.final_sweeps,

@@ -67,7 +67,10 @@ def test_products_on_a_grid_are_those_with_rows(structure, weighted, dtype, monk
         for one, other in zip(*found):
             assert_close(one, to_numpy(other), TOLERANCE[dtype], 10 * float(abs(other).max()))
         # It takes the place of the source, so that it comes last.
-        assert_close(source.squares().rows(table.order), to_numpy(rows.abs().double().square()), 1e-5)
+        squares = source.squares()
+        assert_close(squares.rows(table.order), to_numpy(rows.abs().double().square()), 1e-5)
+        held = sum(part.array.numel() for part in squares.parts)  # of complex rows, real and imaginary parts
+        assert held == source.square_entries * (2 if rows.is_complex() else 1)
 
 
 @FIXED

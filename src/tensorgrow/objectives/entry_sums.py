@@ -211,8 +211,10 @@ class SliceTable:
         return torch.cat(parts)
 
     def _grid_of_squares(self, source: RowSource) -> CoreGrid | None:
-        direct = self._direct_flops(source)
-        return grid_for_product(self, source.squares(), direct) if len(source.parts) > 1 else None
+        """Products with squared environments over all combinations of rows, where these pay and fit in."""
+        if len(source.parts) < 2 or 8 * source.square_entries > CHUNK_BYTES[self.device.type]:
+            return None
+        return grid_for_product(self, source.squares(), self._direct_flops(source))
 
     def _direct_flops(self, source: RowSource) -> float:
         """Of one product with rows that are formed for every entry."""

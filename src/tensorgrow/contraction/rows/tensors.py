@@ -148,6 +148,11 @@ class RowSource:
         array = part.matrices(self.shared, self.free[k]).reshape(len(part.array), *sizes)
         return RowSource(self.entries, (RowTensor(part.rows, edges, array),))
 
+    @property
+    def square_entries(self) -> int:
+        """Numbers of `squares`: the bonds between the parts count twice."""
+        return sum(t.array.numel() * t.size(self.shared) for t in self.parts)
+
     def squares(self) -> RowSource:
         """The squared absolute values of this environment, of two parts, in double precision.
 

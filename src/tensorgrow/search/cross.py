@@ -303,11 +303,14 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
 
     def _draw(self, count: int) -> torch.Tensor:
         """Random points, beside those before."""
-        state, generator = self.state, self.context.generator
-        columns = [torch.randint(n, (count,), generator=generator) for n in self.evaluations.shape]
-        points = torch.stack(columns, 1)
+        state, points = self.state, self._random_points(count)
         state.drawn = points if state.drawn is None else torch.cat([state.drawn, points])
         return points
+
+    def _random_points(self, count: int) -> torch.Tensor:
+        generator = self.context.generator
+        columns = [torch.randint(n, (count,), generator=generator) for n in self.evaluations.shape]
+        return torch.stack(columns, 1)
 
     def _accept(self, network: TensorNetwork, kind: str) -> None:
         """Judge a network by random points that no choice has seen, and note it; end where it will do."""
@@ -376,8 +379,7 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         judges = self._judges
         residuals = (self.evaluations.at(judges) - network.entries(judges)).abs()
         near = judges[residuals.argsort(descending=True, stable=True)[:6]]  # of most use are the first
-        columns = [torch.randint(n, (LARGEST_PART,), generator=self.context.generator) for n in network.shape]
-        looks = torch.stack(columns, 1)
+        looks = self._random_points(LARGEST_PART)
         sizes = network.entries(looks).abs()
         extremes = looks[torch.stack([sizes.argmin(), sizes.argmax()])]
         return [near[0], *extremes, *near[1:]]
@@ -388,10 +390,10 @@ class CrossSearch(NetworkSearch[CrossProblem, CrossState]):
         They do where the mean square of residuals over the grid would exceed what is allowed for them alone:
         the largest one falls off along every axis as it does on its fibres.
         """
-        known, shape, largest = self.evaluations, self.evaluations.shape, -1.0
+        known, largest = self.evaluations, -1.0
         while True:
             before, share, around = largest, 1.0, []
-            for axis, size in enumerate(shape):
+            for axis, size in enumerate(known.shape):
                 line = fibre(point, axis, size)
                 residuals = (known.at(line) - network.entries(line)).abs()
                 point, largest = line[int(residuals.argmax())], float(residuals.max())

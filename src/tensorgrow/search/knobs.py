@@ -151,9 +151,8 @@ class KnobChooser:
         if direction < 0 and fitted.size >= self.problem.objective.num_fitted:
             return fitted, value  # the knobs alone decide what the entries leave open
         cheap = self.problem.refits_fully(fitted.network.structure)
-        may_stall = (
-            knob.stalls_growth and direction > 0 and not cheap and not fine
-        )  # nothing grows after that
+        # Nothing grows after a fine choice.
+        may_stall = knob.stalls_growth and direction > 0 and not cheap and not fine
         largest = self.first if may_stall else knob.largest
         first_factor = factor = 2.0 if fine else 10.0**0.5
         if not fine and direction > 0 and value * factor < knob.small:

@@ -127,11 +127,8 @@ def interpolate_known(
 
     def plates(predicted: Array, some: NDArray[np.bool_]) -> Plates:
         values, off, seen = np.zeros(count), np.zeros(count), np.zeros(count, dtype=bool)
-        values[where[some]], off[where[some]], seen[where[some]] = (
-            known[some],
-            (known - predicted)[some],
-            True,
-        )
+        mine = where[some]
+        values[mine], off[mine], seen[mine] = known[some], (known - predicted)[some], True
         shape = how.shape
         return Plates.through(values.reshape(shape), off.reshape(shape), seen.reshape(shape), axes)
 
@@ -205,9 +202,8 @@ def place_shares(judge: Plates, mean: Array, truth: Array, weights: Array | None
     if not total.trace() > 0.0:
         return None
     common = _least(total)
-    apart = (
-        np.eye(len(total)) - common[:, None]
-    )  # from shares to what they differ by from those of all places
+    # From shares to what they differ by from those of all places.
+    apart = np.eye(len(total)) - common[:, None]
     shares, error = [], 0.0
     for place in range(PLACES):
         mine = doubted[judge.place == place]

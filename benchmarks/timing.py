@@ -21,6 +21,7 @@ from tensorgrow.experiments.harness import Row, Stopwatch, median, stopwatch
 from tensorgrow.experiments.methods import describe_run
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.solvers import ALSSettings, als
+from tensorgrow.solvers.sweep_graphs import SweepGraphs
 
 # A graph found by a growth on a 256x256 image as 4^8; 2,092 parameters.
 IMAGE_RANKS = {
@@ -98,10 +99,13 @@ def call_seconds(call: Callable[[], Any], device: torch.device | str, *, cpu_tim
     return now() - begin
 
 
-def als_seconds(objective: Any, network: tg.TensorNetwork, sweeps: int) -> float:
+def als_seconds(
+    objective: Any, network: tg.TensorNetwork, sweeps: int, graphs: SweepGraphs | None = None
+) -> float:
     """Seconds per sweep of a fit, gauge balancing included, with a tolerance that no sweep falls below."""
     settings = ALSSettings(max_sweeps=sweeps, tolerance=-1.0)
-    return call_seconds(lambda: als(objective, network, settings), network.cores[0].device) / sweeps
+    fit = functools.partial(als, objective, network, settings, graphs=graphs)
+    return call_seconds(fit, network.cores[0].device) / sweeps
 
 
 def sweep_seconds(
@@ -109,17 +113,19 @@ def sweep_seconds(
 ) -> tuple[float, int]:
     """Seconds per ALS sweep: median of several fits; and sweeps per fit.
 
-    The first fit compiles the plan, stores the target in the order the sweep reads it and warms everything
-    up; it is not counted.
+    The first fits compile the plan, store the target in the order the sweep reads it, record the sweep on a
+    GPU and warm everything up; they are not counted.
     """
-    target = objective.target
+    target, graphs = objective.target, SweepGraphs()
     network = tg.TensorNetwork.random(structure, random_state=0, dtype=target.dtype, device=target.device)
     with one_thread() if objective.use_numpy else nullcontext():
-        als_seconds(objective, network, 2)
-        once = als_seconds(objective, network, 1)
+        als_seconds(objective, network, 4, graphs)
+        once = als_seconds(objective, network, 1, graphs)
         sweeps = int(min(max(budget / repeats / max(once, 1e-6), 1), 25))
         repeats = max(1, min(repeats, int(budget / (once * sweeps)) + 1))
-        return statistics.median(als_seconds(objective, network, sweeps) for _ in range(repeats)), sweeps
+        return statistics.median(
+            als_seconds(objective, network, sweeps, graphs) for _ in range(repeats)
+        ), sweeps
 
 
 def low_rank_plus_noise(

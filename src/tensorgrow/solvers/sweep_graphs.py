@@ -146,6 +146,7 @@ class _Graph:
             self.numbers.copy_(torch.tensor(numbers, dtype=torch.float64))
             self.last = numbers
         self.graph.replay()
-        # Another recording may write its intermediate results where these lie.
-        cores[:] = [c.clone() for c in self.outputs]
+        # Another recording may write its intermediate results where these lie. One launch copies all.
+        cores[:] = [torch.empty_like(c) for c in self.outputs]
+        torch._foreach_copy_(cores, self.outputs)
         return self.explained

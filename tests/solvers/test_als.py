@@ -281,6 +281,15 @@ def test_the_least_number_of_sweeps_is_made_whatever_they_gain():
     assert long_run(tolerance=0.9, min_sweeps=6, max_sweeps=4)[1].losses == full.losses[:4]
 
 
+def test_compares_losses_a_period_apart_at_its_end():
+    _, full = long_run()
+    _, fit = long_run(tolerance=1e-3, by_period=True, balance_every=5)
+    ends = range(10, 41, 5)
+    last = next(k for k in ends if abs(full.losses[k - 6] - full.losses[k - 1]) < 5e-3 * full.losses[k - 1])
+    assert fit.losses == full.losses[:last]
+    assert 10 <= fit.num_sweeps < 40
+
+
 def test_stops_by_the_rule_of_the_paper():
     objective, full = long_run()
     _, fit = long_run(absolute_tolerance=1e-4)

@@ -35,6 +35,9 @@ class ALSSettings:
     max_sweeps: int = 100
     min_sweeps: int = 1  # so many are made whatever they gain: where a ridge counts, the loss may rise first
     tolerance: float = 1e-4  # stop when a sweep lowers the loss by less than this share of it
+    # Compare losses before and after `balance_every` sweeps instead, whichever is lower. For ridges that count:
+    # they hold for a gauge, so that the loss rises and falls from one balancing to the next.
+    by_period: bool = False
     # Stop when a sweep lowers the relative squared error by less than this (the paper's rule); off when 0.
     absolute_tolerance: float = 0.0
     ridge: float = 1e-14  # added to the unit diagonal of every scaled Gram
@@ -132,7 +135,12 @@ def als(
         least = settings.tolerance * loss
         if settings.tolerance >= 0.0:  # else no sweep is one too many
             least = max(least, sweeps.rounding)
-        if drop < least and len(losses) >= settings.min_sweeps:
+        if settings.by_period:
+            period = settings.balance_every
+            is_over = len(losses) > period and len(losses) % period == 0  # just before the next balancing
+            if is_over and abs(losses[-1 - period] - loss) < period * least:
+                break
+        elif drop < least and len(losses) >= settings.min_sweeps:
             break
         if settings.absolute_tolerance and math.isfinite(previous):
             scale = objective.norm**2 or 1.0

@@ -167,8 +167,8 @@ def usable_cores() -> int:
 def _pools() -> Any:
     """Control over BLAS threads, where threadpoolctl is installed.
 
-    It knows libraries that are loaded, and SciPy has a BLAS of its own. One that came later would keep all its
-    threads: banded solves of smooth axes then took 130 instead of 16 ms on two busy cores.
+    It knows libraries that are loaded, and SciPy has a BLAS of its own. One that came later would keep all
+    its threads: banded solves of smooth axes then took 130 instead of 16 ms on two busy cores.
     """
     try:
         from threadpoolctl import ThreadpoolController

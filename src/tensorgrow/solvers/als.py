@@ -35,8 +35,8 @@ class ALSSettings:
     max_sweeps: int = 100
     min_sweeps: int = 1  # so many are made whatever they gain: where a ridge counts, the loss may rise first
     tolerance: float = 1e-4  # stop when a sweep lowers the loss by less than this share of it
-    # Compare losses before and after `balance_every` sweeps instead, whichever is lower. For ridges that count:
-    # they hold for a gauge, so that the loss rises and falls from one balancing to the next.
+    # Compare losses before and after `balance_every` sweeps instead, whichever is lower. For ridges that
+    # count: they hold for a gauge, so that the loss rises and falls from one balancing to the next.
     by_period: bool = False
     # Stop when a sweep lowers the relative squared error by less than this (the paper's rule); off when 0.
     absolute_tolerance: float = 0.0

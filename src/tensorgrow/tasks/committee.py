@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -30,6 +30,7 @@ from ..search import AnySearch
 from ..solvers import ALSSettings, als
 from ..steps import Record, StopReason
 from .entry_task import EntryTask
+from .member import Member, hold_out_the_same
 from .neighbours import interpolate_known
 from .request import Audience
 from .task import run_task
@@ -53,29 +54,6 @@ class Executor(Protocol):
 
 Workers = int | Executor | Literal["auto"] | None
 """Who runs the members: this process, one after the other (None); so many processes; an executor."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """A member of a committee.
-
-    Attributes
-    ----------
-    task
-        What it ran on.
-    judged
-        All entries as its network predicted them before the last fit to all of them, in the task's units.
-    doubts
-        The errors to expect of these predictions; None where nothing tells.
-    share
-        Its share in the mean where that is settled: of the last member only.
-    """
-
-    task: EntryTask
-    result: Result
-    judged: torch.Tensor
-    doubts: torch.Tensor | None
-    share: float | None = None
 
 
 def run_committee(
@@ -262,14 +240,12 @@ class _Messenger:
 def _with_neighbours(members: list[Member]) -> list[Member]:
     """Members, and one more that interpolates where held-out entries say that this helps."""
     first = members[0]
-    if first.task.how is None or not all(_same(m.task.held_out, first.task.held_out) for m in members):
+    if first.task.how is None or not hold_out_the_same(members):
         return members
     weights = _weights(members)
     judged = _mean(weights, [m.judged.to(first.judged) for m in members])
     found = interpolate_known(first.task, first.result, judged, lambda: _mean(weights, _arrays(members)))
-    if found is None:
-        return members
-    return [*members, Member(found.task, found.result, found.judged, found.doubts, found.share)]
+    return members if found is None else [*members, found]
 
 
 def _arrays(members: Sequence[Member]) -> list[torch.Tensor]:
@@ -280,7 +256,7 @@ def _arrays(members: Sequence[Member]) -> list[torch.Tensor]:
 
 def _tensors(members: Sequence[Member]) -> list[torch.Tensor]:
     """All entries of networks, in the units computed in."""
-    return [m.result.network.times_power(-m.task.exponent).to_dense().cpu() for m in members]
+    return [m.network.to_dense().cpu() for m in members]
 
 
 # -- the mean ----------------------------------------------------------------------------------------------
@@ -301,9 +277,9 @@ def unite(members: Sequence[Member]) -> Result:
     task = members[0].task
     errors = task.errors_at(
         _mean(weights, [m.judged for m in members]),
-        _mean(weights, [_entries(m).to(m.judged) for m in members]),
+        _mean(weights, [m.entries().to(m.judged) for m in members]),
     )
-    if not all(_same(m.task.held_out, task.held_out) for m in members):
+    if not hold_out_the_same(members):
         errors = replace(errors, train=None, validation=math.sqrt(float(weights @ np.square(held))))
     if task.test is not None:
         tests = [
@@ -342,7 +318,7 @@ def distil(members: Sequence[Member]) -> Result:
     objective = DenseLeastSquares(target.to(task.values.device))
     options = task.request.options
     settings = ALSSettings(max_sweeps=options.final_sweeps, tolerance=options.final_tolerance)
-    starts = [m.result.network.times_power(-task.exponent).to(target.device, target.dtype) for m in members]
+    starts = [m.network.to(target.device, target.dtype) for m in members]
     fits = [als(objective, n.to(objective.device), settings) for n in starts]
     number = min(range(len(fits)), key=lambda k: fits[k].loss)
     network = fits[number].network
@@ -371,12 +347,6 @@ def _mean(weights: np.ndarray[Any, Any], parts: Sequence[torch.Tensor]) -> torch
     return (torch.stack(list(parts), -1) * torch.as_tensor(weights).to(parts[0])).sum(-1)
 
 
-def _entries(member: Member, where: torch.Tensor | None = None) -> torch.Tensor:
-    """Entries as the member's network predicts them in the end, in the task's units; by default all known."""
-    network = member.result.network.times_power(-member.task.exponent)
-    return network.entries((member.task.indices if where is None else where).to(network.device))
-
-
 def _uncertainty(weights: np.ndarray[Any, Any], members: Sequence[Member]) -> Uncertainty | None:
     """What errors to expect of the mean; None where no held-out entry tells.
 
@@ -388,7 +358,7 @@ def _uncertainty(weights: np.ndarray[Any, Any], members: Sequence[Member]) -> Un
     if task.held_out is None or len(doubts) < len(members):
         return None
     off = [(m.judged.to(values) - values).abs().double() for m in members]
-    if all(_same(m.task.held_out, task.held_out) for m in members):
+    if hold_out_the_same(members):
         where = task.held_out
         judged = [m.judged.to(values)[where] for m in members]
         mean = (_mean(weights, judged) - values[where]).abs().double()
@@ -399,7 +369,7 @@ def _uncertainty(weights: np.ndarray[Any, Any], members: Sequence[Member]) -> Un
     known = Uncertainty.measured(torch.cat([(o / d)[h] for o, d, h in zip(off, doubts, held)]))
     generator = torch.Generator().manual_seed(0)
     drawn = torch.stack([torch.randint(d, (DRAWN,), generator=generator) for d in task.shape], 1)
-    parts = torch.stack([_entries(m, drawn).to(values) for m in members], -1)
+    parts = torch.stack([m.entries(drawn).to(values) for m in members], -1)
     apart = (parts - _mean(weights, list(parts.unbind(-1)))[:, None]).abs().double().square().mean(0)
     alone = np.asarray([float(o[h].square().mean()) for o, h in zip(off, held)])
     share = 1.0 - float(weights @ apart.cpu().numpy()) / (float(weights @ alone) or 1.0)
@@ -420,7 +390,7 @@ def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:
     held = np.asarray([m.result.validation_error or math.nan for m in members])
     if not np.isfinite(held).all():  # nothing was held out, or all is exact
         return equal
-    if task.held_out is None or not all(_same(m.task.held_out, task.held_out) for m in members):
+    if task.held_out is None or not hold_out_the_same(members):
         shares = held**-2.0
         return np.asarray(shares / shares.sum())
     where = task.held_out
@@ -431,7 +401,3 @@ def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:
     # Relative to the best of them: where one is exact, there is nothing to average.
     pull = FEW_HELD_OUT / len(residuals) * gram.diagonal().min() + 1e-12 * gram.trace()
     return least_on_simplex(gram + pull * np.eye(count)) if pull else equal
-
-
-def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and torch.equal(one, other))

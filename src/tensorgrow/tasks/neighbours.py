@@ -20,6 +20,7 @@ from ..network import TensorNetwork
 from ..results import INTERPOLATION, Result
 from ..structure import Structure
 from .entry_task import EntryTask
+from .member import Member
 
 Array = NDArray[Any]
 
@@ -29,25 +30,6 @@ MOST_ENTRIES = 1 << 20
 # smooth, and little of texture. On ten 128x128 photographs from 10 and 30 % (eight pictures, other than those
 # of the results), against one plate with the best share: PSNR 0.03 dB, SSIM 0.009 higher on the mean.
 PLACES = 4
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """A member of a committee that interpolates.
-
-    Attributes
-    ----------
-    share
-        Its share in the mean.
-    judged, doubts
-        All entries as predicted from those that are not held out, and the errors to expect of these.
-    """
-
-    task: EntryTask
-    result: Result
-    share: float
-    judged: torch.Tensor
-    doubts: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -90,7 +72,7 @@ class Plates:
 
 def interpolate_known(
     task: EntryTask, like: Result, mean: torch.Tensor, whole: Callable[[], torch.Tensor]
-) -> Neighbours | None:
+) -> Member | None:
     """Interpolate along the axes that are cut, as a member of a committee: a dense vector in place of cores.
 
     Where the array is smooth it is a thin plate through the known entries; where it is rough, the mean of the
@@ -109,7 +91,7 @@ def interpolate_known(
 
     Returns
     -------
-    Neighbours or None
+    Member or None
         None where nothing is cut or held out, where it would take long, where a size was asked for, and where
         held-out entries do not say that neighbours help.
     """
@@ -180,7 +162,7 @@ def interpolate_known(
         tensorization=flat,
         uncertainty=Uncertainty.measured(torch.from_numpy((off / expected)[is_held]), model),
     )
-    return Neighbours(other, result, share, predicted, torch.from_numpy(expected).to(task.values.device))
+    return Member(other, result, predicted, torch.from_numpy(expected).to(task.values.device), share)
 
 
 def place_shares(judge: Plates, mean: Array, truth: Array, weights: Array | None) -> Array | None:

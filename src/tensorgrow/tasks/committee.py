@@ -1,4 +1,4 @@
-"""Committees: several networks for the same entries, whose mean is better than any of them."""
+"""Committees: several runs on the same entries, here or elsewhere, and one result of all."""
 
 from __future__ import annotations
 
@@ -14,31 +14,24 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import torch
 
-from ..algebra.nonnegative import least_on_simplex
-from ..algebra.uncertainty import Uncertainty, combine
 from ..callbacks.base import as_callbacks
 from ..callbacks.progress import LogLines, describe_step, live_line
 from ..callbacks.signals import Interrupts
 from ..data.devices import usable_cores
 from ..errors import OptionError, check_choice
-from ..objectives import DenseLeastSquares
-from ..results import Result, best_network
+from ..results import Result
 from ..search import AnySearch
-from ..solvers import ALSSettings, als
 from ..steps import Record, StopReason
+from .distillation import distil
 from .entry_task import EntryTask
-from .member import Member, hold_out_the_same
-from .neighbours import interpolate_known
+from .mean import unite
+from .member import Member
+from .neighbours import with_interpolation
 from .request import Audience
 from .task import run_task
 
-# Held-out entries that equal shares of members are worth: so few say little of which mean is best.
-FEW_HELD_OUT = 30
-# Entries at which members are compared with each other: they tell a share of a variance to some percent.
-DRAWN = 2000
 # Seconds between two looks at members in other processes.
 LOOK_EVERY = 0.1
 # Observations from which a process of its own pays for a member: loading torch there takes about two seconds.
@@ -82,7 +75,7 @@ def run_committee(
             futures = [workers.submit(run_member, _abroad(t), _own(audience, k)) for k, t in enumerate(tasks)]
             members = [future.result() for future in futures]
         interrupts.hold()
-        united = distil(members) if distils else unite(_with_neighbours(members))
+        united = distil(members) if distils else unite(with_interpolation(members))
         is_cut = interrupts.count or any(m.result.stop is StopReason.INTERRUPTED for m in members)
         stop = StopReason.INTERRUPTED if is_cut else united.stop
         seconds = time.perf_counter() - audience.begin
@@ -235,169 +228,3 @@ class _Messenger:
 
     def on_end(self, search: AnySearch) -> None:
         """The result says it."""
-
-
-def _with_neighbours(members: list[Member]) -> list[Member]:
-    """Members, and one more that interpolates where held-out entries say that this helps."""
-    first = members[0]
-    if first.task.how is None or not hold_out_the_same(members):
-        return members
-    weights = _weights(members)
-    judged = _mean(weights, [m.judged.to(first.judged) for m in members])
-    found = interpolate_known(first.task, first.result, judged, lambda: _mean(weights, _arrays(members)))
-    return members if found is None else [*members, found]
-
-
-def _arrays(members: Sequence[Member]) -> list[torch.Tensor]:
-    """The arrays of networks in the user's shape, in the units computed in."""
-    tensors = zip(members, _tensors(members))
-    return [x if m.task.how is None else m.task.how.invert(x) for m, x in tensors]
-
-
-def _tensors(members: Sequence[Member]) -> list[torch.Tensor]:
-    """All entries of networks, in the units computed in."""
-    return [m.network.to_dense().cpu() for m in members]
-
-
-# -- the mean ----------------------------------------------------------------------------------------------
-
-
-def unite(members: Sequence[Member]) -> Result:
-    """Return the result whose answers are the weighted mean of its members' answers.
-
-    Where all members held out the same entries, the held-out error is that of the mean. Where each held out
-    others, no entry is unknown to all: then it is the mean of theirs, which the committee should beat.
-    """
-    results = [member.result for member in members]
-    held = [math.nan if r.validation_error is None else r.validation_error for r in results]
-    best = best_network(results)
-    if len(results) == 1:
-        return best
-    weights = _weights(members)
-    task = members[0].task
-    errors = task.errors_at(
-        _mean(weights, [m.judged for m in members]),
-        _mean(weights, [m.entries().to(m.judged) for m in members]),
-    )
-    if not hold_out_the_same(members):
-        errors = replace(errors, train=None, validation=math.sqrt(float(weights @ np.square(held))))
-    if task.test is not None:
-        tests = [
-            m.result.expected(m.result.network.entries(m.task.test[0]))
-            for m in members
-            if m.task.test is not None
-        ]
-        errors = replace(errors, test=task.test_error_at(_mean(weights, tests)))
-    info = {
-        **best.info,
-        "num_parameters": sum(r.num_parameters for r in results),
-        "member_weights": [float(w) for w in weights],
-    }
-    known = _uncertainty(weights, members)
-    return replace(best, errors=errors, info=info, members=tuple(results), uncertainty=known)
-
-
-def distil(members: Sequence[Member]) -> Result:
-    """Return one network for the mean of the members: with the graph and ranks that fit it best.
-
-    Where even that is as far from the mean as members are on average, nothing is gained, and the one with the
-    least held-out error is returned. Held-out errors and intervals are those of the member: no entry is
-    unknown to all of them, and the network should be better.
-    """
-    best = best_network([m.result for m in members])
-    if len(members) == 1:
-        return best
-    begin, weights, tensors = time.perf_counter(), _weights(members), _tensors(members)
-    mean = _mean(weights, tensors)
-    spread = math.sqrt(sum(w * float((x - mean).abs().square().sum()) for w, x in zip(weights, tensors)))
-    if not spread > 0.0:
-        return best
-    task, target = members[0].task, mean.clone()
-    if task.weights is None:  # else what is known may not be worth more than what is predicted
-        target[tuple(task.indices.cpu().T)] = task.values.cpu().to(target)
-    objective = DenseLeastSquares(target.to(task.values.device))
-    options = task.request.options
-    settings = ALSSettings(max_sweeps=options.final_sweeps, tolerance=options.final_tolerance)
-    starts = [m.network.to(target.device, target.dtype) for m in members]
-    fits = [als(objective, n.to(objective.device), settings) for n in starts]
-    number = min(range(len(fits)), key=lambda k: fits[k].loss)
-    network = fits[number].network
-    apart = float(torch.linalg.vector_norm(network.to_dense().cpu() - mean))
-    if not apart < spread:
-        return best
-    chosen, final = members[number].result, network.entries(task.indices.to(network.device)).to(task.values)
-    total = task.errors_at(final, final).total
-    home = task.bring_home(network)
-    errors = replace(chosen.errors, total=total, test=task.test_error(home))
-    last = chosen.history[-1]
-    step = replace(
-        last,
-        index=len(chosen.history),
-        kind="distil",
-        edge=None,
-        loss=last.loss * total / last.relative_error if last.relative_error else 0.0,
-        relative_error=total,
-        validation_error=None,
-        seconds=last.seconds + time.perf_counter() - begin,
-    )
-    return replace(chosen, network=home, errors=errors, history=(*chosen.history, step))
-
-
-def _mean(weights: np.ndarray[Any, Any], parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    return (torch.stack(list(parts), -1) * torch.as_tensor(weights).to(parts[0])).sum(-1)
-
-
-def _uncertainty(weights: np.ndarray[Any, Any], members: Sequence[Member]) -> Uncertainty | None:
-    """What errors to expect of the mean; None where no held-out entry tells.
-
-    Where each member held out others, only errors of single members are known. The mean has a smaller squared
-    error by just what its members differ by, on average over entries that none of them knows.
-    """
-    task, values = members[0].task, members[0].task.values
-    doubts = [m.doubts for m in members if m.doubts is not None]
-    if task.held_out is None or len(doubts) < len(members):
-        return None
-    off = [(m.judged.to(values) - values).abs().double() for m in members]
-    if hold_out_the_same(members):
-        where = task.held_out
-        judged = [m.judged.to(values)[where] for m in members]
-        mean = (_mean(weights, judged) - values[where]).abs().double()
-        return Uncertainty.measured(
-            mean / combine(list(weights), [d[where] for d in doubts], judged), spreads=True
-        )
-    held = [m.task.held_out for m in members]
-    known = Uncertainty.measured(torch.cat([(o / d)[h] for o, d, h in zip(off, doubts, held)]))
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.stack([torch.randint(d, (DRAWN,), generator=generator) for d in task.shape], 1)
-    parts = torch.stack([m.entries(drawn).to(values) for m in members], -1)
-    apart = (parts - _mean(weights, list(parts.unbind(-1)))[:, None]).abs().double().square().mean(0)
-    alone = np.asarray([float(o[h].square().mean()) for o, h in zip(off, held)])
-    share = 1.0 - float(weights @ apart.cpu().numpy()) / (float(weights @ alone) or 1.0)
-    return replace(known, size=known.size * math.sqrt(max(share, 1.0 / len(members))))
-
-
-def _weights(members: Sequence[Member]) -> np.ndarray[Any, Any]:
-    """Shares of members, from how well they and their mean do on held-out entries.
-
-    Where all held out the same entries: the shares, none negative, whose mean has the least squared error
-    there, drawn towards equal ones by as much as a few entries would. Otherwise by the variance of errors.
-    """
-    settled = members[-1].share
-    if settled is not None:
-        return np.append((1.0 - settled) * _weights(members[:-1]), settled)
-    count, task = len(members), members[0].task
-    equal = np.full(count, 1.0 / count)
-    held = np.asarray([m.result.validation_error or math.nan for m in members])
-    if not np.isfinite(held).all():  # nothing was held out, or all is exact
-        return equal
-    if task.held_out is None or not hold_out_the_same(members):
-        shares = held**-2.0
-        return np.asarray(shares / shares.sum())
-    where = task.held_out
-    residuals = torch.stack([(m.judged.to(task.values) - task.values)[where] for m in members], 1)
-    if task.weights is not None:
-        residuals = residuals * task.weights[where].sqrt()[:, None]
-    gram = (residuals.mH @ residuals).real.double().cpu().numpy()
-    # Relative to the best of them: where one is exact, there is nothing to average.
-    pull = FEW_HELD_OUT / len(residuals) * gram.diagonal().min() + 1e-12 * gram.trace()
-    return least_on_simplex(gram + pull * np.eye(count)) if pull else equal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,8 @@ from ..network import TensorNetwork
 from ..results import INTERPOLATION, Result
 from ..structure import Structure
 from .entry_task import EntryTask
-from .member import Member
+from .mean import mean_of, member_weights, tensors_of
+from .member import Member, hold_out_the_same
 
 Array = NDArray[Any]
 
@@ -68,6 +69,23 @@ class Plates:
     def mixed(self, mean: Array, shares: Array) -> Array:
         """The mean of all three with shares by place."""
         return np.asarray((self.choices(mean) * shares[self.place]).sum(1))
+
+
+def with_interpolation(members: list[Member]) -> list[Member]:
+    """Members, and one more that interpolates where held-out entries say that this helps."""
+    first = members[0]
+    if first.task.how is None or not hold_out_the_same(members):
+        return members
+    weights = member_weights(members)
+    judged = mean_of(weights, [m.judged.to(first.judged) for m in members])
+    found = interpolate_known(first.task, first.result, judged, lambda: mean_of(weights, _arrays_of(members)))
+    return members if found is None else [*members, found]
+
+
+def _arrays_of(members: Sequence[Member]) -> list[torch.Tensor]:
+    """The arrays of networks in the user's shape, in the units computed in."""
+    tensors = zip(members, tensors_of(members))
+    return [x if m.task.how is None else m.task.how.invert(x) for m, x in tensors]
 
 
 def interpolate_known(

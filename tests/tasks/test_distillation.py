@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 import tensorgrow as tg
+from tensorgrow.tasks import distillation
 
 SIZE = 70
 QUIET = {"random_state": 0, "progress": False, "max_parameters": SIZE, "max_steps": 7}
@@ -57,6 +60,52 @@ def test_it_is_saved_and_has_intervals(tmp_path, data, distilled):
     loaded = tg.load(tmp_path / "d.safetensors")
     _, low, high = loaded.predict(np.argwhere(~mask), interval=0.9)
     assert ((low <= x[~mask]) & (x[~mask] <= high)).mean() > 0.8
+
+
+def test_time_is_left_for_it_and_shared_by_its_fits(data, distilled, monkeypatch):
+    x, mask = data
+    deadlines = []
+
+    def spy(*arguments, deadline, **more):
+        deadlines.append(deadline)
+        return als(*arguments, deadline=deadline, **more)
+
+    als = distillation.als
+    monkeypatch.setattr(distillation, "als", spy)
+    begin = time.perf_counter()
+    timed = tg.complete(np.where(mask, x, 0.0), mask, effort="thorough", max_seconds=1e4, **QUIET)
+    assert np.array_equal(timed.to_array(), distilled.to_array())  # no limit was met
+    assert deadlines == sorted(deadlines) and len(deadlines) == 3
+    assert deadlines[0] < begin + 4e3 and 1e4 < deadlines[-1] - begin < 1.1e4
+
+
+def test_a_run_that_is_out_of_time_is_not_distilled(data):
+    x, mask = data
+    late = tg.complete(x, mask, effort="thorough", max_seconds=1e-9, **QUIET)
+    assert late.stop is tg.StopReason.MAX_SECONDS and not late.members
+    assert "distil" not in [s.kind for s in late.history]
+
+
+def test_fits_that_come_too_late_are_left_out(data, monkeypatch):
+    """The first fit takes all the time: what it found is taken, as far as that is nearer to the mean."""
+    x, mask = data
+    calls = []
+
+    class Clock:
+        @staticmethod
+        def perf_counter():
+            return time.perf_counter() + (1e6 if calls else 0.0)
+
+    def slow(*arguments, **more):
+        calls.append(arguments)
+        return als(*arguments, **more)
+
+    als = distillation.als
+    monkeypatch.setattr(distillation, "als", slow)
+    monkeypatch.setattr(distillation, "time", Clock)
+    result = tg.complete(x, mask, effort="thorough", max_seconds=1e4, **QUIET)
+    assert len(calls) == 1
+    assert result.num_parameters <= SIZE and not result.members
 
 
 @pytest.mark.parametrize(

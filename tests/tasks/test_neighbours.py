@@ -9,7 +9,10 @@ import tensorgrow as tg
 from tensorgrow.data.thin_plate import thin_plate
 from tensorgrow.report.numbers import member_table, members_of
 from tensorgrow.results import INTERPOLATION, best_network, networks_among
+from tensorgrow.solvers.deadline import OutOfTime
+from tensorgrow.tasks import neighbours
 from tensorgrow.tasks.neighbours import PLACES, Plates, place_shares
+from tensorgrow.tasks.shapes import with_digits
 
 QUICK = {"effort": "fast", "random_state": 0, "max_steps": 3, "progress": False, "tensorize": "auto"}
 
@@ -105,6 +108,31 @@ def test_it_has_no_share_where_nothing_is_cut_or_held_out_or_a_size_is_asked_for
     x, mask = data
     result = tg.complete(x, mask, members=2, **{**QUICK, **change})
     assert len(result.members) == 2 == len(networks_among(result.members))
+
+
+@pytest.mark.parametrize(("seconds", "plates"), [(1e-9, 0), (1e4, 1)])
+def test_it_is_made_where_time_is_left(data, seconds, plates):
+    x, mask = data
+    how = with_digits(x.shape, 2)
+    result = tg.complete(x, mask, members=2, max_seconds=seconds, **{**QUICK, "tensorize": how})
+    assert len(networks_among(result.members)) == 2
+    assert len(result.members) == 2 + plates
+
+
+def test_one_that_comes_too_late_is_broken_off(data, monkeypatch):
+    x, mask = data
+    with pytest.raises(OutOfTime):
+        Plates.through(x, x, mask, (0, 1), deadline=0.0)
+    begun = []
+
+    def break_off(deadline):
+        begun.append(deadline)
+        if len(begun) > 1:
+            raise OutOfTime
+
+    monkeypatch.setattr(neighbours, "check_time", break_off)
+    result = tg.complete(x, mask, members=2, max_seconds=1e4, **QUICK)
+    assert len(begun) == 2 and len(result.members) == 2 == len(networks_among(result.members))
 
 
 def test_noise_has_no_neighbours_to_learn_from():

@@ -29,8 +29,8 @@ from .entry_task import EntryTask
 from .mean import unite
 from .member import Member
 from .neighbours import with_interpolation
-from .request import Audience
-from .task import run_task
+from .request import Audience, Request
+from .task import LATE_SHARE, run_task
 
 # Seconds between two looks at members in other processes.
 LOOK_EVERY = 0.1
@@ -50,7 +50,7 @@ Workers = int | Executor | Literal["auto"] | None
 
 
 def run_committee(
-    tasks: Sequence[EntryTask], audience: Audience, workers: Workers = None, *, distils: bool = False
+    tasks: Sequence[EntryTask], request: Request, workers: Workers = None, *, distils: bool = False
 ) -> Result:
     """Run all tasks, which know the same entries, and unite their results, or `distil` them to one network.
 
@@ -58,7 +58,13 @@ def run_committee(
 
     A time limit is shared by all, the other limits hold for each. Ctrl-C ends all; those that have an answer
     are united. Every member has a checkpoint of its own, beside the one that is asked for.
+
+    Parameters
+    ----------
+    request
+        What the user asked for; those of the tasks may have limits of their own.
     """
+    audience, (end, deadline) = request.audience, _ends(tasks, request)
     if any(task.is_reweighted for task in tasks):
         raise OptionError("a committee needs the squared loss; leave members out, or loss")
     workers = _as_workers(workers, tasks[0])
@@ -68,14 +74,16 @@ def run_committee(
         raise OptionError("callbacks hear of members that run in this process only; leave workers out")
     with Interrupts() as interrupts:
         if workers is None or workers == 1:
-            members = _run_here(tasks, audience, interrupts)
+            members = _run_here(tasks, audience, interrupts, end)
         elif isinstance(workers, int):
-            members = _run_in_processes(tasks, audience, min(workers, len(tasks)), interrupts)
+            members = _run_in_processes(tasks, audience, min(workers, len(tasks)), interrupts, end)
         else:
-            futures = [workers.submit(run_member, _abroad(t), _own(audience, k)) for k, t in enumerate(tasks)]
+            seconds = end - time.perf_counter()  # for each: nobody knows how many run at a time
+            timed = [_timed(_abroad(task), seconds) for task in tasks]
+            futures = [workers.submit(run_member, t, _own(audience, k)) for k, t in enumerate(timed)]
             members = [future.result() for future in futures]
         interrupts.hold()
-        united = distil(members) if distils else unite(with_interpolation(members))
+        united = distil(members, deadline) if distils else unite(with_interpolation(members, deadline))
         is_cut = interrupts.count or any(m.result.stop is StopReason.INTERRUPTED for m in members)
         stop = StopReason.INTERRUPTED if is_cut else united.stop
         seconds = time.perf_counter() - audience.begin
@@ -91,6 +99,19 @@ def _as_workers(workers: Workers, task: EntryTask) -> int | Executor | None:
     if isinstance(workers, bool) or (isinstance(workers, int) and workers < 1):
         raise OptionError(f"workers={workers!r}: a number of processes must be at least 1")
     return workers
+
+
+def _ends(tasks: Sequence[EntryTask], request: Request) -> tuple[float, float]:
+    """When members must have ended, and when what is made of them: values of ``time.perf_counter()``.
+
+    Of the time that the user sets, members leave as much as a last fit may exceed it by. Time that was chosen
+    for them is theirs alone.
+    """
+    begin, limit = request.audience.begin, request.limits.max_seconds
+    if limit is not None:
+        return begin + (1.0 - LATE_SHARE) * limit, begin + (1.0 + LATE_SHARE) * limit
+    own = tasks[0].request.limits.max_seconds
+    return math.inf if own is None else begin + own, math.inf
 
 
 def run_member(task: EntryTask, audience: Audience) -> Member:
@@ -127,10 +148,10 @@ def _timed(task: EntryTask, seconds: float) -> EntryTask:
 # -- one after the other -----------------------------------------------------------------------------------
 
 
-def _run_here(tasks: Sequence[EntryTask], audience: Audience, interrupts: Interrupts) -> list[Member]:
+def _run_here(
+    tasks: Sequence[EntryTask], audience: Audience, interrupts: Interrupts, end: float
+) -> list[Member]:
     """Run members one after the other, until a signal comes or a callback stops one."""
-    limit = tasks[0].request.limits.max_seconds
-    end = math.inf if limit is None else audience.begin + limit
     members: list[Member] = []
     for number, task in enumerate(tasks):
         mine = replace(audience, checkpoint=_own(audience, number).checkpoint)
@@ -149,12 +170,10 @@ def _run_here(tasks: Sequence[EntryTask], audience: Audience, interrupts: Interr
 
 
 def _run_in_processes(
-    tasks: Sequence[EntryTask], audience: Audience, count: int, interrupts: Interrupts
+    tasks: Sequence[EntryTask], audience: Audience, count: int, interrupts: Interrupts, end: float
 ) -> list[Member]:
     """Run members side by side; signals of this process tell all of them to end with what they have."""
-    limit = tasks[0].request.limits.max_seconds
-    rounds = math.ceil(len(tasks) / count)
-    seconds = math.inf if limit is None else (audience.begin + limit - time.perf_counter()) / rounds
+    seconds = (end - time.perf_counter()) / math.ceil(len(tasks) / count)
     context = multiprocessing.get_context("spawn")  # a fork would inherit the threads of torch
     stop, news = context.Event(), context.SimpleQueue()
     interrupts.hold()  # counted, and looked at below

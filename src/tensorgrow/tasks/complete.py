@@ -159,11 +159,11 @@ def complete(
     if not isinstance(task, EntryTask):
         raise DataError("tables in partitions cannot be tensorised, nor completed by a committee")
     if distils:
-        return run_committee(to_distil(task), request.audience, workers, distils=True)
+        return run_committee(to_distil(task), request, workers, distils=True)
     tasks = as_members(task, members)
     if len(tasks) == 1:
         return run_task(tasks[0], request.audience)
-    return run_committee(tasks, request.audience, workers)
+    return run_committee(tasks, request, workers)
 
 
 def as_observation_task(

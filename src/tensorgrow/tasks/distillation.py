@@ -11,20 +11,26 @@ import torch
 
 from ..objectives import DenseLeastSquares
 from ..results import Result, best_network
-from ..solvers import ALSSettings, als
+from ..solvers import ALSFit, ALSSettings, als
 from .mean import mean_of, member_weights, tensors_of
 from .member import Member
 
 
-def distil(members: Sequence[Member]) -> Result:
+def distil(members: Sequence[Member], deadline: float = math.inf) -> Result:
     """Return one network for the mean of the members: with the graph and ranks that fit it best.
 
     Where even that is as far from the mean as members are on average, nothing is gained, and the one with the
     least held-out error is returned. Held-out errors and intervals are those of the member: no entry is
     unknown to all of them, and the network should be better.
+
+    Parameters
+    ----------
+    deadline
+        Value of ``time.perf_counter()`` at which fits must end; they share the time until then. Where none is
+        left, nothing is fitted.
     """
     best = best_network([m.result for m in members])
-    if len(members) == 1:
+    if len(members) == 1 or time.perf_counter() > deadline:
         return best
     begin, weights, tensors = time.perf_counter(), member_weights(members), tensors_of(members)
     mean = mean_of(weights, tensors)
@@ -38,7 +44,13 @@ def distil(members: Sequence[Member]) -> Result:
     options = task.request.options
     settings = ALSSettings(max_sweeps=options.final_sweeps, tolerance=options.final_tolerance)
     starts = [m.network.to(target.device, target.dtype) for m in members]
-    fits = [als(objective, n.to(objective.device), settings) for n in starts]
+    fits: list[ALSFit] = []
+    for start in starts:
+        now = time.perf_counter()
+        if fits and now > deadline:
+            break
+        until = now + (deadline - now) / (len(starts) - len(fits))
+        fits.append(als(objective, start.to(objective.device), settings, deadline=until))
     number = min(range(len(fits)), key=lambda k: fits[k].loss)
     network = fits[number].network
     apart = float(torch.linalg.vector_norm(network.to_dense().cpu() - mean))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from ..data.tensorization import Tensorization
 from ..data.thin_plate import roughness, thin_plate
 from ..network import TensorNetwork
 from ..results import INTERPOLATION, Result
+from ..solvers.deadline import OutOfTime, check_time
 from ..structure import Structure
 from .entry_task import EntryTask
 from .mean import mean_of, member_weights, tensors_of
@@ -52,8 +54,17 @@ class Plates:
     place: NDArray[np.int64]
 
     @classmethod
-    def through(cls, values: Array, off: Array, known: NDArray[np.bool_], axes: tuple[int, ...]) -> Plates:
+    def through(
+        cls,
+        values: Array,
+        off: Array,
+        known: NDArray[np.bool_],
+        axes: tuple[int, ...],
+        deadline: float = math.inf,
+    ) -> Plates:
+        check_time(deadline)
         plate = thin_plate(values, known, axes)
+        check_time(deadline)
         rough = roughness(plate, axes)
         borders = np.quantile(rough, np.arange(1, PLACES) / PLACES)
         rest = thin_plate(off, known, axes)
@@ -71,14 +82,25 @@ class Plates:
         return np.asarray((self.choices(mean) * shares[self.place]).sum(1))
 
 
-def with_interpolation(members: list[Member]) -> list[Member]:
-    """Members, and one more that interpolates where held-out entries say that this helps."""
+def with_interpolation(members: list[Member], deadline: float = math.inf) -> list[Member]:
+    """Members, and one more that interpolates where held-out entries say that this helps.
+
+    Parameters
+    ----------
+    deadline
+        Value of ``time.perf_counter()`` from which on there is no time for it.
+    """
     first = members[0]
-    if first.task.how is None or not hold_out_the_same(members):
+    if first.task.how is None or not hold_out_the_same(members) or time.perf_counter() > deadline:
         return members
     weights = member_weights(members)
     judged = mean_of(weights, [m.judged.to(first.judged) for m in members])
-    found = interpolate_known(first.task, first.result, judged, lambda: mean_of(weights, _arrays_of(members)))
+    try:
+        found = interpolate_known(
+            first.task, first.result, judged, lambda: mean_of(weights, _arrays_of(members)), deadline
+        )
+    except OutOfTime:
+        return members
     return members if found is None else [*members, found]
 
 
@@ -89,7 +111,11 @@ def _arrays_of(members: Sequence[Member]) -> list[torch.Tensor]:
 
 
 def interpolate_known(
-    task: EntryTask, like: Result, mean: torch.Tensor, whole: Callable[[], torch.Tensor]
+    task: EntryTask,
+    like: Result,
+    mean: torch.Tensor,
+    whole: Callable[[], torch.Tensor],
+    deadline: float = math.inf,
 ) -> Member | None:
     """Interpolate along the axes that are cut, as a member of a committee: a dense vector in place of cores.
 
@@ -106,6 +132,8 @@ def interpolate_known(
         The known entries as the mean of the networks predicted them before the last fit, in the task's units.
     whole
         Returns the array as it predicts that in the end, in these units; called where it is needed.
+    deadline
+        Value of ``time.perf_counter()``; long after it no plate is begun, and `OutOfTime` is raised.
 
     Returns
     -------
@@ -130,7 +158,7 @@ def interpolate_known(
         mine = where[some]
         values[mine], off[mine], seen[mine] = known[some], (known - predicted)[some], True
         shape = how.shape
-        return Plates.through(values.reshape(shape), off.reshape(shape), seen.reshape(shape), axes)
+        return Plates.through(values.reshape(shape), off.reshape(shape), seen.reshape(shape), axes, deadline)
 
     before = _numbers(mean)
     judge = plates(before, ~is_held).at(where)

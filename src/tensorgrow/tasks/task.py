@@ -32,6 +32,8 @@ R = TypeVar("R")
 AnyNetworkSearch = NetworkSearch[object, NetworkState]
 N = TypeVar("N", bound=AnyNetworkSearch)
 
+# Share of a time limit by which the end of a run may exceed it: a last fit matters more than the last growth.
+LATE_SHARE = 0.05
 # Numbers in samples up to which one thread is faster.
 FEW_NUMBERS = 1_000_000
 
@@ -330,12 +332,8 @@ def limit_threads(samples: torch.Tensor) -> AbstractContextManager[None]:
 
 
 def deadline_of_last_fit(search: AnySearch) -> float:
-    """Return when the fit after a search must end.
-
-    A run that is out of time gets a twentieth more of it, as the last fit matters more than the last growth;
-    and the error is to be computed after it.
-    """
-    return search.context.deadline + 0.05 * (search.limits.max_seconds or 0.0)
+    """Return when the fit after a search must end; the error is to be computed after it."""
+    return search.context.deadline + LATE_SHARE * (search.limits.max_seconds or 0.0)
 
 
 def describe(like: torch.Tensor, **more: Any) -> dict[str, Any]:

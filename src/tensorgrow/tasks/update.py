@@ -89,8 +89,8 @@ def update(result: Result, x: Any, mask: Any = None, **keywords: Unpack[UpdateKe
         task.container = result.container
     how = {"may_grow": may_grow, "is_alike": is_alike}
     tasks = [data.task_of(task, number, **how) for number in range(len(data.members))]
-    audience = replace(request.audience, begin=begin)
-    updated = run_task(tasks[0], audience) if len(tasks) == 1 else run_committee(tasks, audience)
+    request = replace(request, audience=replace(request.audience, begin=begin))
+    updated = run_task(tasks[0], request.audience) if len(tasks) == 1 else run_committee(tasks, request)
     notes = {"updates": info.get("updates", 0) + 1, "remembered": 0 if memory is None else len(memory)}
     kept = {"source": info["source"]} if "source" in info else {}
     return replace(updated, info={**updated.info, **kept, **notes})

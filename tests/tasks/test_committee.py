@@ -10,6 +10,7 @@ import torch
 
 import tensorgrow as tg
 from tensorgrow.results import networks_among
+from tensorgrow.tasks import committee as committees
 from tensorgrow.tasks.shapes import candidates, member_shapes, with_digits
 
 QUICK = {"effort": "fast", "random_state": 0, "max_steps": 4, "progress": False}
@@ -101,6 +102,24 @@ def test_processes_and_executors_give_the_same_numbers(data, committee):
         for workers in (2, pool):
             other = tg.complete(x, mask, tensorize="auto", members=3, truth=x, workers=workers, **QUICK)
             assert np.allclose(other.to_array(), committee.to_array(), rtol=1e-6)
+
+
+def test_members_share_the_time_also_with_the_one_that_has_begun(data, monkeypatch):
+    x, mask = data
+    limits, run_member = [], committees.run_member
+
+    def spy(task, audience):
+        limits.append(task.search().limits.max_seconds)
+        return run_member(task, audience)
+
+    monkeypatch.setattr(committees, "run_member", spy)
+    tg.complete(x, mask, tensorize="auto", members=3, max_seconds=3e4, **QUICK)
+    # The first two end early, and leave what they do not need; a twentieth is left for what follows.
+    assert np.allclose(limits, [0.95e4, 1.425e4, 2.85e4], rtol=0.01)
+    limits.clear()
+    with ThreadPoolExecutor(2) as pool:
+        tg.complete(x, mask, tensorize="auto", members=3, max_seconds=3e4, workers=pool, **QUICK)
+    assert np.allclose(limits, 2.85e4, rtol=0.01)
 
 
 def test_members_of_arrays_without_long_axes_hold_out_other_entries():

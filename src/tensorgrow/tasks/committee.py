@@ -142,6 +142,8 @@ def _timed(task: EntryTask, seconds: float) -> EntryTask:
     if math.isfinite(seconds):
         limits = replace(task.request.limits, max_seconds=max(seconds, 0.0))
         task.request = replace(task.request, limits=limits)
+        if task.begun is not None:  # that was built with the time of all
+            task.begun.limits = limits
     return task
 
 

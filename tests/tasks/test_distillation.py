@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 import tensorgrow as tg
+from tensorgrow.losses import as_loss
+from tensorgrow.search import HeldOutSearch
 from tensorgrow.tasks import distillation
+from tensorgrow.tasks.entry_task import EntryTask
+from tensorgrow.tasks.observation_task import Observed
+from tensorgrow.tasks.request import Request
+from tensorgrow.tasks.shapes import is_distilled, to_distil
 
 SIZE = 70
 QUIET = {"random_state": 0, "progress": False, "max_parameters": SIZE, "max_steps": 7}
@@ -117,6 +123,34 @@ def test_otherwise_a_thorough_run_is_one_run(data, change):
     short = {**QUIET, "effort": "thorough", "max_steps": 1}
     result = tg.complete(x, mask, **{**short, **change})
     assert "distil" not in [s.kind for s in result.history] and not result.members
+
+
+@pytest.mark.parametrize("more", [{}, {"members": 2}])
+def test_options_of_the_user_are_kept(data, more):
+    x, mask = data
+    mine = tg.GreedyOptions.for_completion("thorough").replace(final_sweeps=7)
+    short = {**QUIET, "max_steps": 1, **more}
+    result = tg.complete(x, mask, effort="thorough", options=mine, **short)
+    for each in (result, *result.members):
+        assert each.info["options"] == mine.to_dict() and each.info["effort"] == "custom"
+
+
+def test_runs_to_distil_have_the_options_of_the_user_or_those_of_balanced_runs(data):
+    mine = tg.GreedyOptions.for_completion("thorough").replace(final_sweeps=7)
+    for options, expected in ((None, tg.GreedyOptions.for_completion("balanced")), (mine, mine)):
+        request = Request.parse(
+            "complete",
+            HeldOutSearch,
+            tg.GreedyOptions.for_completion,
+            limited=False,
+            effort="thorough",
+            options=options,
+            max_parameters=SIZE,
+        )
+        task = EntryTask(Observed(*data, as_loss("squared"), None, 0.1, None), request)
+        assert is_distilled(task) == (options is None)
+        assert [t.request.options for t in to_distil(task)] == [expected] * 3
+        assert task.request.options == request.options  # what was given is not changed
 
 
 def test_exact_data_is_met_exactly():

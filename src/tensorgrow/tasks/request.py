@@ -113,7 +113,7 @@ class Request:
     limits
         With `held_out` unset; a task that holds data out sets it.
     effort
-        Name of the preset, or "custom".
+        Name of the preset; "custom" where the user gave options or a training.
     training
         None where nothing is trained by gradients.
     names

@@ -35,30 +35,24 @@ from .blind import (
 )
 from .compaction import decompose_completed
 from .grow import Care, fit_network, grow_once, measure, refit
-from .held_out_state import HeldOutState
-from .knobs import KNOB_GAIN, KNOBS, RIDGE, STRENGTH, TUNE_EVERY, HeldOutProblem, Knob, KnobChooser
-from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
-from .limits import Limits
+from .knobs import KNOB_GAIN, RIDGE
+from .least_squares import RANK_ONE_SWEEPS
 from .noise import choose_power
 from .options import GreedyOptions
 from .problem import Problem
 from .reduce import prune_once, split_closely, split_exactly, split_freely
 from .regrow import exchange, regrow
 from .score import ScoreMemory
-from .search import LEAST_GAIN, Start
+from .search import LEAST_GAIN
 from .state import Fitted
+from .tuned_search import TunedSearch
 from .verdict import Verdict
 
 
-class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
+class HeldOutSearch(TunedSearch):
     """Greedy-TN that judges networks, and the ridge, by held-out data; see `Search`."""
 
     uses = GreedyOptions.names() - {"terms", "certify", "after_target", "compress"}
-
-    def __init__(self, problem: HeldOutProblem, limits: Limits, start: Start) -> None:
-        super().__init__(problem, limits, HeldOutState(), problem.context, start)
-        self._first = {knob.name: knob.read(problem.objective) for knob in KNOBS}
-        self._weighed: tuple[TensorNetwork, HeldOut, HeldOut] | None = None
 
     @property
     def answer(self) -> Fitted | None:
@@ -83,34 +77,6 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
     @property
     def patience(self) -> int | None:
         return self.problem.options.patience
-
-    @property
-    def _now(self) -> HeldOutProblem:
-        """The problem with the ridge and the strength in use."""
-        return self._at(self.state.ridge, self.state.strength)
-
-    def _at(self, *values: float | None) -> HeldOutProblem:
-        """The problem with other values of the knobs; None for the first ones."""
-        objective = self._data
-        for knob, value in zip(KNOBS, values, strict=True):
-            objective = objective if value is None else knob.turn(objective, value)
-        return replace(self.problem, objective=objective)
-
-    @property
-    def _data(self) -> HeldOut:
-        """The data with the weights in use; made once, as sweeps keep tables and graphs of it."""
-        pilot = self.state.pilot
-        if pilot is None:
-            return self.problem.objective
-        data, known = self.problem.objective, self._weighed
-        if known is None or known[0] is not pilot or known[1] is not data:
-            self._weighed = known = pilot, data, self.weighed(data)
-        return known[2]
-
-    def weighed(self, data: HeldOut) -> HeldOut:
-        """The same or more data with the weights that were chosen."""
-        pilot, power = self.state.pilot, self.state.power
-        return data if pilot is None or not power else data.weighed(pilot, power)
 
     @property
     def _phases(self) -> Mapping[str, Callable[[], None]]:
@@ -232,17 +198,6 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         self._record("weigh")
         state.phase = "grow"
 
-    def _settle_strength(self) -> None:
-        """Choose the strength of priors for longer sweeps, and for the weights.
-
-        One that was chosen for a smaller network smooths too much as soon as sweeps go on, the more so what
-        weighs little, and it would look as if the weights had done that. (Taxis, days removed, a mask that is
-        not published: root mean square error 5.27 with 3.2, 4.51 with a thirtieth of it. With a weaker ridge
-        small counts are lost, and the last choice comes later.)
-        """
-        if STRENGTH in self._free_knobs:
-            self._turn(STRENGTH, self._chooser(STRENGTH).choose_finely)
-
     @property
     def _is_near_budget(self) -> bool:
         """Whether two growths without a gain are enough to stop."""
@@ -337,16 +292,6 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
                 break
         return False
 
-    def _judge(self, network: TensorNetwork) -> tuple[Fitted, float | None]:
-        """Refit a network of another graph, with a ridge of its own.
-
-        The ridge shrinks every core: one that suits a network is too strong once a node is split in two.
-        """
-        fitted = refit(self._now, network)
-        if RIDGE not in self._free_knobs:
-            return fitted, self.state.ridge
-        return self._chooser(RIDGE).choose(fitted)
-
     @property
     def _leaves_room(self) -> bool:
         """Whether ranks may be exchanged, and growth left over 2 % of the budget or more."""
@@ -419,8 +364,7 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         state.best = state.current
         if self._may_shrink and self.problem.holds_out:
             self._compact(acceptable)
-        for knob in self._free_knobs:
-            self._turn(knob, self._chooser(knob).choose_finely)
+        self._tune_finely()
         state.best = state.current
         if self._another_start_pays:
             self._start_again()
@@ -496,27 +440,3 @@ class HeldOutSearch(LeastSquaresSearch[HeldOutProblem, HeldOutState]):
         if point is None or point.num_parameters >= self.best.size:
             return self.best
         return measure(problem, point.network)
-
-    @property
-    def _free_knobs(self) -> list[Knob]:
-        """What held-out data chooses."""
-        return [knob for knob in KNOBS if self.problem.holds_out and knob.is_free(self.problem)]
-
-    def _chooser(self, knob: Knob) -> KnobChooser:
-        return KnobChooser(knob, self._now, self._first[knob.name])
-
-    def _turn(self, knob: Knob, choose: Callable[[Fitted], tuple[Fitted, float]]) -> None:
-        """Take what a choice comes to."""
-        self.state.current, value = choose(self.current)
-        setattr(self.state, knob.name, value)
-
-    def _tune(self) -> None:
-        """Choose the ridge and the strength again where the network has outgrown the last choice."""
-        state, problem = self.state, self.problem
-        factor = problem.options.tune_every
-        always = factor == 1.0 and problem.refits_fully(self.current.network.structure)
-        if always or self.current.size >= max(factor, TUNE_EVERY) * state.tuned_size:
-            size = self.current.size
-            for knob in self._free_knobs:
-                self._turn(knob, self._chooser(knob).choose)
-                state.tuned_size = size

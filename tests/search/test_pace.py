@@ -8,7 +8,7 @@ import pytest
 from tensorgrow import GreedyOptions, Structure
 from tensorgrow import StopReason as Stop
 from tensorgrow.search import pace
-from tensorgrow.search.grow import _priced
+from tensorgrow.search.grow import priced_candidates
 from tensorgrow.search.score import Candidate
 from tests.oracles import dense, random_network
 from tests.search.factories import GROWTH, make_search, noisy
@@ -111,4 +111,8 @@ def test_the_cheaper_sweep_wins_among_equals(monkeypatch):
         Candidate(edge, slices, slices, 0.5, 10, 10.0, gain / 10.0, gain)
         for edge, gain in ((first, 0.2), (second, 0.19), ((0, 2), 0.01))
     )
-    assert [c.edge for c in _priced(problem, structure, [best, other, worse])] == [second, first, (0, 2)]
+    assert [c.edge for c in priced_candidates(problem, structure, [best, other, worse])] == [
+        second,
+        first,
+        (0, 2),
+    ]

@@ -133,7 +133,7 @@ def _grow_one_of(
     candidates = _helpful(problem, current, candidates)
     if not candidates:
         return None
-    candidates = _priced(problem, structure, candidates)
+    candidates = priced_candidates(problem, structure, candidates)
     candidate, grown = _choose(problem, current, candidates, care)
     if not care.randomise:
         grown = _grow_others(problem, current, grown, candidate, candidates)
@@ -166,7 +166,7 @@ def _helpful(problem: Problem, current: Fitted, candidates: list[Candidate]) -> 
     return helpful
 
 
-def _priced(problem: Problem, structure: Structure, candidates: list[Candidate]) -> list[Candidate]:
+def priced_candidates(problem: Problem, structure: Structure, candidates: list[Candidate]) -> list[Candidate]:
     """Candidates, best first, where what they do to the time of a sweep counts too.
 
     A price only lowers a score: candidates are looked at in turn, until the next would not be as good for

@@ -193,7 +193,7 @@ def _counts_time(problem: Problem, structure: Structure) -> bool:
 
 
 def _is_as_good(score: float, best: float) -> bool:
-    """Whether a score is about as good as the best: slices alone show but a third of what a refit gains."""
+    """Whether a score is about as good as the best: a refit gains up to three times what slices show."""
     return score >= 0.7 * best
 
 

@@ -28,8 +28,8 @@ SELECTIVE, SEVERAL_RANKS = {"cpu": 0.05, "cuda": 0.3}, {"cpu": 0.05, "cuda": 1.0
 # What a growth counts as beside its parameters where sweeps are costly: this share of the network times the
 # logarithm of how many times longer a sweep takes after it. Cuts count squared in a sweep: a rank more of an
 # edge on many cycles has few parameters and may double the time of every sweep that follows. Photograph A at
-# 0.137 (three seeds) ends with sweeps of 0.4 to 0.9e9 flops, without it with 2 to 10e9. Half of this price
-# gave 7,150 parameters on average, this 6,990, twice as much 7,400.
+# 0.137 ends with sweeps of 0.4 to 0.9e9 flops (three seeds), before with 2 and 10e9 (two). Means of three
+# seeds at half, once and twice this price: 7,150, 6,990 and 7,400 parameters; seeds differ by 600.
 TIME_PRICE = 0.1
 # Seconds of sweeps after the error target is met that nobody minds, however soon it was met.
 NOT_LONG = 2.0

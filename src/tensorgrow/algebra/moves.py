@@ -240,12 +240,7 @@ def split(
 
     new = structure.num_nodes
     moved = [structure.neighbours[node][a - 1] for a in leave]
-    ranks = dict(structure.ranks)
-    for k in moved:
-        ranks[min(k, new), max(k, new)] = ranks.pop((min(node, k), max(node, k)))
-    ranks[node, new] = rank
-    after = Structure(structure.dims, ranks, num_nodes=new + 1)
-
+    after = split_structure(structure, node, moved, rank)
     out, where = list(cores), cores[node].device
     # The new edge is last: `new` is the largest number.
     out[node] = left.to(where).reshape(after.core_shape(node)).contiguous()
@@ -257,6 +252,15 @@ def split(
     for k in moved:  # the edge to `node` becomes the edge to `new`, the last axis
         out[k] = cores[k].movedim(structure.axis(k, node), -1).contiguous()
     return after, out, float(tails[rank]) / total
+
+
+def split_structure(structure: Structure, node: int, moved: Sequence[int], rank: int) -> Structure:
+    """Structure after the edges of `node` to the nodes `moved` go to a new internal node."""
+    new, ranks = structure.num_nodes, dict(structure.ranks)
+    for k in moved:
+        ranks[min(k, new), max(k, new)] = ranks.pop((min(node, k), max(node, k)))
+    ranks[node, new] = rank
+    return Structure(structure.dims, ranks, num_nodes=new + 1)
 
 
 def merge_structure(structure: Structure, target: int, absorbed: int) -> Structure:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..structure import Edge, Structure
 from .cache import cached
 from .program import Array, Program
-from .sweeps import Data, EnvironmentBuilder, GramPlan
+from .sweeps import WHOLE_ROWS, Data, EnvironmentBuilder, GramPlan
 from .usual import resized_for, usual_ranks
 
 # Entries of a pair Gram that is worth forming; above, the Gram is contracted again for each slice.
@@ -84,7 +84,7 @@ class PairPlan:
 @cached
 def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
     """Plan for the environments of `edges`: shared partial contractions, or none where that is cheaper."""
-    usual = usual_ranks(structure)
+    usual = usual_ranks(structure, WHOLE_ROWS)
     if usual is not None:
         known = pair_plan(usual, edges, is_complex)
         program = resized_for(structure, known.program)

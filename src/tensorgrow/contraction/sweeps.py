@@ -178,7 +178,7 @@ class SweepPlan:
 @cached
 def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     """The cheaper of the best dimension tree and no sharing at all."""
-    usual = usual_ranks(structure)
+    usual = usual_ranks(structure, WHOLE_ROWS)
     if usual is not None:
         known = sweep_plan(usual, is_complex)
         program = resized_for(structure, known.program)
@@ -237,7 +237,7 @@ def dense_plan(structure: Structure, is_complex: bool, in_order: bool = False) -
         Let the last product write in the order of the legs where it can. On a GPU this makes reading the
         result several times faster.
     """
-    usual = usual_ranks(structure)
+    usual = usual_ranks(structure, WHOLE_ROWS)
     if usual is not None:
         known = dense_plan(usual, is_complex, in_order)
         small = resized_for(structure, known.program)
@@ -260,12 +260,16 @@ class HalvesPlan:
     halves: tuple[int, int]
     split: int  # legs of the first half
 
-    def parts(self, arrays: Iterable[Array]) -> Iterator[tuple[Array, Array]]:
-        """Some rows at a time, and the columns; their products have the entries of the tensor in order."""
+    def run(self, arrays: Iterable[Array]) -> tuple[Array, Array]:
+        """Both matrices."""
         slots = self.program.run(dict(zip(self.cores, arrays)))
         rows, columns = (self.program.value(slots, r) for r in self.halves)
         bonds = math.prod(rows.shape[self.split :])
-        rows, columns = rows.reshape(-1, bonds), columns.reshape(bonds, -1)
+        return rows.reshape(-1, bonds), columns.reshape(bonds, -1)
+
+    def parts(self, arrays: Iterable[Array]) -> Iterator[tuple[Array, Array]]:
+        """Some rows at a time, and the columns; their products have the entries of the tensor in order."""
+        rows, columns = self.run(arrays)
         step = max(1, PART_ENTRIES // columns.shape[1])
         for first in range(0, len(rows), step):
             yield rows[first : first + step], columns
@@ -337,7 +341,7 @@ class GramPlan:
 @cached
 def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
     """Gram of the environment of `node`, from all cores."""
-    usual = usual_ranks(structure)
+    usual = usual_ranks(structure, WHOLE_ROWS)
     if usual is not None:
         known = gram_plan(usual, node, is_complex)
         program = resized_for(structure, known.program)

@@ -16,18 +16,22 @@ from .program import Legs, Program
 FEW_FLOPS = 2e6
 
 
-def usual_ranks(structure: Structure) -> Structure | None:
+def usual_ranks(structure: Structure, most_rows: int) -> Structure | None:
     """The same graph with ranks 2; None where programs are to be made for the structure itself.
 
-    Sweeps make about a hundred flops per entry.
+    Sweeps make about a hundred flops per entry. With more than `most_rows`, Gram matrices come in parts.
     """
-    ranks = structure.ranks
+    ranks, nodes = structure.ranks, range(structure.num_nodes)
     if 100 * structure.num_entries > FEW_FLOPS or all(r == 2 for r in ranks.values()):
+        return None
+    if max(map(structure.bond_product, nodes)) > most_rows:
         return None
     return Structure(structure.dims, dict.fromkeys(ranks, 2), num_nodes=structure.num_nodes)
 
 
 def resized_for(structure: Structure, program: Program) -> Program | None:
-    """A program with the sizes of a structure; None where that makes it too costly to be the best."""
+    """A program with the sizes of a structure; None where it is not worth it."""
+    if program.is_arranged:
+        return None
     resized = program.resized(Legs(structure).sizes)
     return resized if resized.flops <= FEW_FLOPS else None

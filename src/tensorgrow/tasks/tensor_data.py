@@ -101,7 +101,7 @@ class TensorData(ABC):
 
     @abstractmethod
     def error(self, network: TensorNetwork) -> float:
-        """Compute the relative error of a network from the residual."""
+        """Compute the relative error of a network, whatever the search took it for."""
 
     @property
     def memory_limit(self) -> float:
@@ -241,7 +241,9 @@ class DenseTensor(TensorData):
             return self._error_by_blocks(network)
         target = target.to(dtype)
         objective = self.objective if target is self.target else DenseLeastSquares(target)
-        return objective.loss(network.structure, objective.to_arrays(network)) / objective.norm
+        arrays = objective.to_arrays(network)
+        loss = objective.loss_from_sums(network.structure, arrays)
+        return (objective.loss(network.structure, arrays) if loss is None else loss) / objective.norm
 
     def _error_by_blocks(self, network: TensorNetwork) -> float:
         """As `error`, in the precision of the network, without copies of the whole target."""

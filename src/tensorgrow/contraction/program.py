@@ -477,23 +477,27 @@ class Program:
     def _peak(self, drops: Sequence[Sequence[int]]) -> int:
         """Most entries that intermediates and results take at a time."""
         live = peak = 0
-        owner: dict[int, int] = {}  # of a slot's memory: itself, or the slot that it is a permuted view of
-        users: dict[int, int] = {}  # slots that hold the memory of an owner
+        entries = self._slot_entries
+        # A product may copy both operands into matrix order first; inputs are not ours.
+        copied = [0 if slot in self._inputs else size for slot, size in enumerate(entries)]
+        owner = [-1] * self.num_slots  # of a slot's memory: itself, or the slot that it is a permuted view of
+        users = [0] * self.num_slots  # slots that hold the memory of an owner
         for instruction, dropped in zip(self.instructions, drops):
-            out = instruction[1]
-            if instruction[0] in (MATMUL, CONJ, SELF, SLABS):
-                # A product may copy both operands into matrix order first.
-                copied = sum(self._slot_entries[s] for s in _reads(instruction) if s not in self._inputs)
-                live += self._slot_entries[out]
-                peak = max(peak, live + copied)
+            op, out, read = instruction[:3]
+            if op == PERMUTE:
+                owner[out] = owner[read]
+            elif op != SOLVE:
+                live += entries[out]
+                more = copied[instruction[3]] if op in (MATMUL, SLABS) else 0
+                peak = max(peak, live + copied[read] + more)
                 owner[out] = out
-            elif instruction[0] == PERMUTE and instruction[2] in owner:
-                owner[out] = owner[instruction[2]]
-            if out in owner and instruction[0] != SOLVE:
-                users[owner[out]] = users.get(owner[out], 0) + 1
-            for memory in [owner.pop(s) for s in dropped if s in owner]:
-                users[memory] -= 1
-                live -= 0 if users[memory] else self._slot_entries[memory]
+            if op != SOLVE and owner[out] >= 0:
+                users[owner[out]] += 1
+            for slot in dropped:
+                memory, owner[slot] = owner[slot], -1
+                if memory >= 0:
+                    users[memory] -= 1
+                    live -= 0 if users[memory] else entries[memory]
         return peak
 
     def _register(self, legs: tuple[int, ...], slot: int | None = None, entries: int | None = None) -> int:

@@ -69,10 +69,12 @@ class EnvironmentBuilder:
 
     def absorb_gram(self, known: Grams, nodes: tuple[int, ...]) -> int:
         """Contract cores and conjugated cores of `nodes` with `known` Grams; bonds to other nodes stay."""
+        if len(nodes) == 1:
+            return self.absorb_in_groups(known, nodes)
         mark, before = self.mark(), self.program.cost
         grouped = self.absorb_in_groups(known, nodes)
         cost = self.program.cost - before
-        if len(nodes) == 1 or cost < 1e7:  # not worth a comparison
+        if cost < 1e7:  # not worth a comparison
             return grouped
         # Narrow graphs want ket and bra contracted together; where cuts are wide and few columns are left,
         # it is cheaper to join all cores first and multiply the result with its conjugate.

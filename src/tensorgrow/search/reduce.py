@@ -111,7 +111,10 @@ def _may_be_split(problem: Problem, structure: Structure, node: int) -> bool:
             continue
         moved = [near[a - 1] for a in range(1, len(shape)) if a not in stay]
         after = moves.split_structure(structure, node, moved, largest)
-        if problem.admits(after) or (problem.merges_nodes and problem.admits(_merged(after))):
+        if problem.admits(after):
+            return True
+        merged = _merged(after) if problem.merges_nodes else after
+        if merged is not after and problem.admits(merged):
             return True
     return False
 

@@ -254,6 +254,16 @@ def split(
     return after, out, float(tails[rank]) / total
 
 
+def span_leaf(structure: Structure, cores: Cores, leaf: int, basis: torch.Tensor) -> Move:
+    """Replace the core of a node with one edge by a basis; its neighbour takes in what the core was in it."""
+    (near,) = structure.neighbours[leaf]
+    edge, out = (min(leaf, near), max(leaf, near)), list(cores)
+    inside = basis.mH @ cores[leaf]
+    out[near] = multiply_axis(cores[near], inside.T, structure.axis(near, leaf)).contiguous()
+    out[leaf] = basis.contiguous()
+    return Structure(structure.dims, {**structure.ranks, edge: basis.shape[1]}, num_nodes=structure.num_nodes), out
+
+
 def split_structure(structure: Structure, node: int, moved: Sequence[int], rank: int) -> Structure:
     """Structure after the edges of `node` to the nodes `moved` go to a new internal node."""
     new, ranks = structure.num_nodes, dict(structure.ranks)

@@ -113,6 +113,34 @@ class CutBounds:
             known = self._needed[mask, allowed] = max(1, int((self.spectrum(mask) > allowed).sum()))
         return known
 
+    def leaf_rank(self, leaf: int, near: int) -> int | None:
+        """Rank of the edge between two legs where the first seems to be joined to no other one; else None.
+
+        Across a cut around two legs that nothing joins, ranks multiply; an edge between them takes its share
+        away. So the cuts around pairs tell which legs are joined, unless sizes of legs limit the ranks.
+        """
+        if not self.is_complete:
+            return None
+        shape, own = self.target.shape, self.needed_rank(1 << leaf)
+        if own == shape[leaf]:
+            return None
+        for k in range(self.order):
+            if k == leaf:
+                continue
+            both, most = self.needed_rank(1 << leaf | 1 << k), own * self.needed_rank(1 << k)
+            outside = math.prod(n for j, n in enumerate(shape) if j not in (leaf, k))
+            if outside < most or (both < most) != (k == near):
+                return None
+        return own
+
+    def leg_basis(self, leg: int) -> torch.Tensor:
+        """Orthonormal columns that span what the target needs of a leg."""
+        rows = self._near.movedim(leg, 0).reshape(self.target.shape[leg], -1)
+        factor = torch.linalg.qr(rows.T, mode="r")[1].T if rows.shape[0] < rows.shape[1] else rows
+        basis = torch.linalg.svd(factor)[0][:, : self.needed_rank(1 << leg)].to(self.target.device)
+        outer = self.bases[leg]
+        return basis if outer is None else outer.to(basis) @ basis
+
     def reducible_edges(self, structure: Structure) -> set[Edge]:
         """Edges whose rank the bounds do not forbid to lower by one."""
         if not structure.edges or structure.num_nodes - self.order > MAX_INTERNAL:

@@ -218,11 +218,15 @@ def _best_merges(
         for nodes in combinations(added, count):
             # Absorb the highest first: lower numbers are not renamed by it.
             plans.append(tuple((nodes[0], q) for q in reversed(nodes[1:])))
+    sizes = [math.prod(shape) for shape in structure.core_shapes]
     for plan in plans:
-        after = structure
-        for target, absorbed in plan:
-            after = moves.merge_structure(after, target, absorbed)
-        key = (after.num_parameters, after.num_nodes)
+        # What is merged is the core of all edges that leave; other cores keep their sizes. To make a
+        # structure for every plan would take ten times as long.
+        inside = {k for pair in plan for k in pair}
+        joint = math.prod(r for (i, j), r in structure.ranks.items() if (i in inside) != (j in inside))
+        joint *= structure.leg_dim(plan[0][0])
+        size = structure.num_parameters - sum(sizes[k] for k in inside) + joint
+        key = (size, structure.num_nodes - len(plan))
         if best is None or key < best[:2]:
             best = (*key, plan)
     if best is None or best[:2] >= (structure.num_parameters, structure.num_nodes):

@@ -261,7 +261,9 @@ def span_leaf(structure: Structure, cores: Cores, leaf: int, basis: torch.Tensor
     inside = basis.mH @ cores[leaf]
     out[near] = multiply_axis(cores[near], inside.T, structure.axis(near, leaf)).contiguous()
     out[leaf] = basis.contiguous()
-    return Structure(structure.dims, {**structure.ranks, edge: basis.shape[1]}, num_nodes=structure.num_nodes), out
+    return Structure(
+        structure.dims, {**structure.ranks, edge: basis.shape[1]}, num_nodes=structure.num_nodes
+    ), out
 
 
 def split_structure(structure: Structure, node: int, moved: Sequence[int], rank: int) -> Structure:

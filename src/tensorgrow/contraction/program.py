@@ -451,7 +451,9 @@ class Program:
         shape = tuple([size[x] for x in self.legs[out]])
         if op == MATMUL:
             _, to, left, right, perm_a, _, perm_b, _, _, _, _, drops = instruction
-            count = len(shape) + len(self.legs[a]) - len(self.legs[more[0]]) >> 1  # legs of the first that stay
+            count = (
+                len(shape) + len(self.legs[a]) - len(self.legs[more[0]]) >> 1
+            )  # legs of the first that stay
             m = math.prod(shape[:count])
             n, k = entries[to] // m, entries[left] // m
             self.flops += (8.0 if self.is_complex else 2.0) * m * n * k

@@ -139,7 +139,7 @@ class CutBounds:
         factor = torch.linalg.qr(rows.T, mode="r")[1].T if rows.shape[0] < rows.shape[1] else rows
         basis = torch.linalg.svd(factor)[0][:, : self.needed_rank(1 << leg)].to(self.target.device)
         outer = self.bases[leg]
-        return basis if outer is None else outer.to(basis) @ basis
+        return basis if outer is None else torch.mm(outer.to(basis), basis)
 
     def reducible_edges(self, structure: Structure) -> set[Edge]:
         """Edges whose rank the bounds do not forbid to lower by one."""

@@ -21,9 +21,9 @@ import torch
 
 from ..data.devices import flops_in
 from ..errors import MemoryLimitError
+from ..network import TensorNetwork
 from ..objectives import SharesPasses
 from ..steps import StopReason
-from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .core import CoreGrowth
 from .edges import EdgePolicy
@@ -179,7 +179,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
     @property
     def _open_edges(self) -> frozenset[Edge] | None:
-        """Edges of the best network that bounds leave open; None without bounds. Asked before every growth."""
+        """Edges of the best network that bounds leave open; None without bounds. Every growth asks."""
         bounds, structure = self.problem.bounds, self.best.network.structure
         if bounds is None:
             return None
@@ -241,7 +241,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             self._next_start()
 
     def _fit_tree(self, network: TensorNetwork) -> Fitted | None:
-        """A tree from singular vectors, which for exact targets are as good as a fit; None: no room for one."""
+        """A tree from singular vectors, for exact targets as good as a fit; None: no room for one."""
         problem = self.problem
         if problem.is_exact:
             fitted = measure(problem, network)

@@ -78,7 +78,7 @@ def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds 
 def _splittable(
     problem: Problem, network: TensorNetwork, is_wanted: Callable[[int], bool] = lambda node: True
 ) -> list[int]:
-    """Nodes that are wanted, that may be split, and whose environment Gram, which weighs the error of it, fits in memory.
+    """Wanted nodes that may be split, and whose environment Gram, which weighs the error, fits in memory.
 
     Singular vectors have both signs: cores that must not be negative stay whole.
     """
@@ -90,7 +90,9 @@ def _splittable(
         return []
     most = 0.5 * problem.memory_limit / item  # the other half is for the split itself
     kept = problem.objective.nonnegative(structure)
-    nodes = [k for k, near in enumerate(structure.neighbours) if len(near) > 1 and k not in kept and is_wanted(k)]
+    nodes = [
+        k for k, near in enumerate(structure.neighbours) if len(near) > 1 and k not in kept and is_wanted(k)
+    ]
     return [k for k in nodes if gram_plan(structure, k, network.is_complex).program.peak_entries <= most]
 
 

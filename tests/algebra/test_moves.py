@@ -498,13 +498,3 @@ def test_zeros_cannot_be_parted():
     one = random_network(s, 0).cores
     parted = moves.part(s, one, 0, 1, torch.zeros(3), torch.ones(4))[1]
     assert_close(dense(grown, parted), dense(s, one), 1e-12)
-
-
-def test_a_leaf_takes_a_basis_and_its_neighbour_the_rest(double):
-    structure = Structure((6, 4, 5), {(0, 1): 2, (1, 2): 3})
-    net = random_network(structure, 1, double)
-    basis = torch.linalg.qr(random_network(Structure((6, 4), {(0, 1): 4}), 2, double).cores[0])[0]
-    after = TensorNetwork(*moves.span_leaf(structure, net.cores, 0, basis))
-    assert after.structure.ranks == {(0, 1): 4, (1, 2): 3}
-    wanted = torch.tensordot(basis @ basis.mH, net.to_dense(), dims=1)
-    torch.testing.assert_close(after.to_dense(), wanted)

@@ -81,7 +81,7 @@ def test_merged_structures_are_those_of_merged_networks():
     structure = Structure((3, 4, 3), {(0, 3): 2, (1, 4): 3, (2, 4): 2, (3, 4): 2, (0, 5): 2, (3, 5): 2})
     net = random_network(structure, 0, torch.float64)
     merged = merge_internal(net)
-    assert merged.structure == reduce._merged(structure)
+    assert merged.structure == reduce.merged_structure(structure)
     assert merged.num_parameters < net.num_parameters
     np.testing.assert_allclose(merged.to_dense(), dense(structure, net.cores), atol=1e-12)
 

@@ -115,7 +115,7 @@ def _may_be_split(problem: Problem, structure: Structure, node: int) -> bool:
         after = moves.split_structure(structure, node, moved, largest)
         if problem.admits(after):
             return True
-        merged = _merged(after) if problem.merges_nodes else after
+        merged = merged_structure(after) if problem.merges_nodes else after
         if merged is not after and problem.admits(merged):
             return True
     return False
@@ -194,7 +194,7 @@ def merge_internal(network: TensorNetwork, nonnegative: Collection[int] = ()) ->
     return network
 
 
-def _merged(structure: Structure) -> Structure:
+def merged_structure(structure: Structure) -> Structure:
     """The structure of a network after `merge_internal`."""
     while (merges := _best_merges(structure)) is not None:
         for target, absorbed in merges:

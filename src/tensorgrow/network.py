@@ -160,6 +160,9 @@ class TensorNetwork(Operators["TensorNetwork"]):
         """The same network on another device or in another precision."""
         if isinstance(device, torch.dtype):
             device, dtype = None, device
+        core = self.cores[0]
+        if device in (None, core.device) and dtype in (None, core.dtype):
+            return self
         return TensorNetwork(self.structure, [c.to(device=device, dtype=dtype) for c in self.cores])
 
     # -- contraction -----------------------------------------------------------------------------------

@@ -221,7 +221,12 @@ class Structure:
 
     def bond_product(self, node: int, without: int | None = None) -> int:
         """Product of the ranks at `node`, leaving out the edge to `without`."""
-        return math.prod(self.rank(node, j) for j in self.neighbours[node] if j != without)
+        product = self._bond_products[node]
+        return product if without is None else product // self.rank(node, without)
+
+    @cached_property
+    def _bond_products(self) -> tuple[int, ...]:
+        return tuple(math.prod(shape[1:]) for shape in self.core_shapes)
 
     def useful_rank(self, i: int, j: int) -> int:
         """Largest rank that edge ``(i, j)`` can use: what the weaker end can carry.

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ from tensorgrow.contraction import (
     whole_gram,
 )
 from tensorgrow.contraction.dimension_tree import ALL_SUBSETS_UP_TO, best_tree, star
-from tensorgrow.contraction.sweeps import EnvironmentBuilder, compile_sweep
+from tensorgrow.contraction.sweeps import EnvironmentBuilder, compile_sweep, compile_unshared
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.structure import Structure
 from tests.contraction.cases import (
@@ -193,6 +195,22 @@ def test_sharing_pays_on_a_chain(monkeypatch):
     alone = compile_sweep(structure, False, star(6)).program
     assert shared.flops < 0.6 * alone.flops
     assert shared.flops < by_chance.flops < alone.flops
+
+
+def test_plans_without_sharing_are_given_up_where_they_cost_more():
+    structure = Structure.tensor_ring((4,) * 5, 3)
+    cost = compile_sweep(structure, False, star(5)).program.cost
+    assert compile_unshared(structure, False, math.inf).program.cost == cost
+    assert compile_unshared(structure, False, cost) is None
+    assert compile_unshared(structure, False, 1.0) is None
+
+
+@settings(max_examples=15)
+@given(structures(min_order=3), seeds)
+def test_sweeps_without_sharing_are_right(use_numpy, double, structure, seed):
+    sweep_with_random_updates(
+        structure, lambda s, c: compile_unshared(s, c, math.inf), use_numpy, double, seed
+    )
 
 
 def test_a_product_is_computed_again_once_its_core_is_new():

@@ -28,3 +28,16 @@ def test_products_are_those_of_numpy(rows, by_columns, dtype):
 def test_only_large_products_of_few_rows_are_thin():
     assert is_thin(5, 100, 10_000) and is_thin(10_000, 100, 5)
     assert not is_thin(5, 10, 100) and not is_thin(100, 100, 10_000)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_long_sums_are_those_of_numpy(dtype):
+    rng = np.random.default_rng(0)
+    small, large = (
+        rng.standard_normal(s).astype(dtype) for s in ((5, 3 * PIECE // 65 + 7), (3 * PIECE // 65 + 7, 13))
+    )
+    tolerance = 1e-3 if dtype == "float32" else 1e-11
+    for a in (small, np.asfortranarray(small)):
+        found = thin_product(a, large)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, small @ large, rtol=tolerance, atol=tolerance * len(large) ** 0.5)

@@ -114,6 +114,8 @@ def test_a_benchmark_runs_and_resumes(tmp_path, capsys):
     assert main([*line, "--summary", *files]) == 0
     assert main([*line, "--budget", "0.01", "--fresh", "--match", "000108", *files]) == 0
     assert "already" not in capsys.readouterr().out.split("already in r.json")[-1]
+    assert main([*line, "--match", "threads1/000108", *files]) == 2
+    assert "no case has all of the words threads1/000108; a key is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", benchmark_names())

@@ -266,3 +266,19 @@ def test_sweeps_over_a_target_in_the_order_it_comes_in(net, seed):
     assert plan.leg_order == tuple(range(net.structure.num_nodes))
     for node, (_, rhs) in expected.items() if isinstance(expected, dict) else enumerate(expected):
         assert_close(found[node][1], rhs, 1e-10)
+
+
+def test_losses_from_sums_have_their_digits_or_are_refused(monkeypatch):
+    monkeypatch.setattr(tensorgrow.objectives.dense, "MANY_ENTRIES", 0)
+    structure = Structure.tucker((6, 5, 7), 3)
+    net = random_network(structure, 0, torch.float64)
+    target = net.to_dense()
+    noise = torch.randn(target.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for share, is_told in ((1.0, True), (1e-3, False), (0.0, False)):
+        objective = DenseLeastSquares(target + share * noise, use_numpy=True)
+        arrays = objective.to_arrays(net)
+        found = objective.loss_from_sums(structure, arrays)
+        assert (found is not None) == is_told
+        if found is not None:
+            assert math.isclose(found, objective.loss(structure, arrays), rel_tol=1e-11)
+    assert DenseLeastSquares(target, use_numpy=False).loss_from_sums(structure, net.cores) is None

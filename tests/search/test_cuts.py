@@ -211,3 +211,21 @@ def test_small_shapes(shape):
     )
     assert bounds.admits(best)
     assert bounds.reducible_edges(Structure.rank_one(shape)) == set()
+
+
+def test_cuts_around_pairs_tell_leaves():
+    ranks = {(0, 1): 5, (1, 2): 2, (2, 3): 5, (1, 4): 2, (2, 4): 2}
+    x = tg.TensorNetwork.random(Structure((7,) * 5, ranks), random_state=0).to_dense()
+    bounds = CutBounds(x, 1e-8)
+    found = {(i, j): bounds.leaf_rank(i, j) for i in range(5) for j in range(5) if i != j}
+    assert {pair: rank for pair, rank in found.items() if rank is not None} == {(0, 1): 5, (3, 2): 5}
+    basis = bounds.leg_basis(0)
+    assert basis.shape == (7, 5)
+    torch.testing.assert_close(basis.mH @ basis, torch.eye(5, dtype=basis.dtype))
+    torch.testing.assert_close(torch.tensordot(basis @ basis.mH, x, dims=1), x)
+
+
+def test_legs_on_cycles_are_no_leaves():
+    ring = Structure.tensor_ring((7,) * 5, (2, 3, 4, 5, 5))
+    bounds = CutBounds(tg.TensorNetwork.random(ring, random_state=0).to_dense(), 1e-8)
+    assert not any(bounds.leaf_rank(i, j) for i in range(5) for j in range(5) if i != j)

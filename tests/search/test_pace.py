@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from tensorgrow import GreedyOptions, Structure
 from tensorgrow import StopReason as Stop
 from tensorgrow.search import pace
+from tensorgrow.search.grow import priced_candidates
+from tensorgrow.search.score import Candidate
 from tests.oracles import dense, random_network
 from tests.search.factories import GROWTH, make_search, noisy
 
@@ -78,3 +83,36 @@ def test_a_gpu_scores_all_edges_for_longer():
         speed = pace.Pace(Costs("cuda", flops))
         assert speed.is_selective(structure) == selective
         assert speed.increment(structure, (0, 1), options) == ranks
+
+
+class CostsOfRanks(Costs):
+    """An objective whose sweeps take flops in proportion to the first rank."""
+
+    def sweep_flops(self, structure: Structure) -> float:
+        return self.flops * structure.rank(0, 1)
+
+
+@pytest.mark.parametrize(("flops", "longer"), [(1e8, 1.0), (2e8, 6 / 5), (2.5e8, 3 / 2), (1e9, 3 / 2)])
+def test_longer_sweeps_have_a_price_once_they_are_costly(flops, longer):
+    structure = Structure((2, 2), {(0, 1): 2})
+    price = pace.Pace(CostsOfRanks("cpu", flops)).price(structure, (0, 1))
+    assert price == pytest.approx(pace.TIME_PRICE * structure.num_parameters * math.log(longer))
+
+
+def test_the_cheaper_sweep_wins_among_equals(monkeypatch):
+    search = make_search(noisy(), GROWTH, max_error=0.3)
+    problem, structure = search.problem, Structure.tensor_ring(search.problem.objective.dims, 2)
+    first, second, *_ = structure.edges
+    monkeypatch.setattr(pace, "CHEAP", 0.0)
+    prices = {first: 50.0, second: 0.0}
+    monkeypatch.setattr(pace.Pace, "price", lambda self, structure, edge: prices[edge])
+    slices = np.ones(2)
+    best, other, worse = (
+        Candidate(edge, slices, slices, 0.5, 10, 10.0, gain / 10.0, gain)
+        for edge, gain in ((first, 0.2), (second, 0.19), ((0, 2), 0.01))
+    )
+    assert [c.edge for c in priced_candidates(problem, structure, [best, other, worse])] == [
+        second,
+        first,
+        (0, 2),
+    ]

@@ -75,3 +75,20 @@ def test_what_bounds_rule_out_is_not_fitted(monkeypatch):
     monkeypatch.setattr(Problem, "admits", lambda self, structure: False)
     monkeypatch.setattr(reduce, "refit", None)  # not called
     assert prune_once(search.problem, search.answer) is None
+
+
+def test_merged_structures_are_those_of_merged_networks():
+    structure = Structure((3, 4, 3), {(0, 3): 2, (1, 4): 3, (2, 4): 2, (3, 4): 2, (0, 5): 2, (3, 5): 2})
+    net = random_network(structure, 0, torch.float64)
+    merged = merge_internal(net)
+    assert merged.structure == reduce.merged_structure(structure)
+    assert merged.num_parameters < net.num_parameters
+    np.testing.assert_allclose(merged.to_dense(), dense(structure, net.cores), atol=1e-12)
+
+
+def test_certified_targets_are_not_split(monkeypatch):
+    hidden = Structure((5,) * 5, {(0, 1): 3, (1, 2): 2, (2, 3): 3, (1, 4): 2, (2, 4): 2})
+    x = tg.TensorNetwork.random(hidden, random_state=0).to_dense()
+    monkeypatch.setattr(reduce, "propose_splits", None)  # nobody calls it
+    result = tg.decompose(x, max_error=1e-8, random_state=0, progress=False)
+    assert result.num_parameters == hidden.num_parameters

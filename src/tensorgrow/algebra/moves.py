@@ -240,12 +240,7 @@ def split(
 
     new = structure.num_nodes
     moved = [structure.neighbours[node][a - 1] for a in leave]
-    ranks = dict(structure.ranks)
-    for k in moved:
-        ranks[min(k, new), max(k, new)] = ranks.pop((min(node, k), max(node, k)))
-    ranks[node, new] = rank
-    after = Structure(structure.dims, ranks, num_nodes=new + 1)
-
+    after = split_structure(structure, node, moved, rank)
     out, where = list(cores), cores[node].device
     # The new edge is last: `new` is the largest number.
     out[node] = left.to(where).reshape(after.core_shape(node)).contiguous()
@@ -257,6 +252,27 @@ def split(
     for k in moved:  # the edge to `node` becomes the edge to `new`, the last axis
         out[k] = cores[k].movedim(structure.axis(k, node), -1).contiguous()
     return after, out, float(tails[rank]) / total
+
+
+def span_leaf(structure: Structure, cores: Cores, leaf: int, basis: torch.Tensor) -> Move:
+    """Replace the core of a node with one edge by a basis; its neighbour takes in what the core was in it."""
+    (near,) = structure.neighbours[leaf]
+    edge, out = (min(leaf, near), max(leaf, near)), list(cores)
+    inside = basis.mH @ cores[leaf]
+    out[near] = multiply_axis(cores[near], inside.T, structure.axis(near, leaf)).contiguous()
+    out[leaf] = basis.contiguous()
+    return Structure(
+        structure.dims, {**structure.ranks, edge: basis.shape[1]}, num_nodes=structure.num_nodes
+    ), out
+
+
+def split_structure(structure: Structure, node: int, moved: Sequence[int], rank: int) -> Structure:
+    """Structure after the edges of `node` to the nodes `moved` go to a new internal node."""
+    new, ranks = structure.num_nodes, dict(structure.ranks)
+    for k in moved:
+        ranks[min(k, new), max(k, new)] = ranks.pop((min(node, k), max(node, k)))
+    ranks[node, new] = rank
+    return Structure(structure.dims, ranks, num_nodes=new + 1)
 
 
 def merge_structure(structure: Structure, target: int, absorbed: int) -> Structure:

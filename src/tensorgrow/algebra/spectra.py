@@ -105,13 +105,18 @@ def split_weak(
 
 def _matricizations(core: torch.Tensor) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
     """Axes that stay with the leg, and the core as a matrix: these by the others."""
-    for count in range(core.dim() - 2):  # at least two bonds leave: cutting off one is only a truncation
-        for bonds in combinations(range(1, core.dim()), count):
-            stay = (0, *bonds)
-            leave = tuple(a for a in range(1, core.dim()) if a not in bonds)
-            rows = math.prod(core.shape[a] for a in stay)
-            if rows > 1:
-                yield stay, core.permute(*stay, *leave).reshape(rows, -1)
+    for stay in split_axes(core.dim()):
+        leave = tuple(a for a in range(1, core.dim()) if a not in stay)
+        rows = math.prod(core.shape[a] for a in stay)
+        if rows > 1:
+            yield stay, core.permute(*stay, *leave).reshape(rows, -1)
+
+
+def split_axes(ndim: int) -> Iterator[tuple[int, ...]]:
+    """Axes of a core that may stay with its leg, 0 among them, in a split."""
+    for count in range(ndim - 2):  # at least two bonds leave: cutting off one is only a truncation
+        for bonds in combinations(range(1, ndim), count):
+            yield (0, *bonds)
 
 
 def propose_splits(

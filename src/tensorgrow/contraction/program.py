@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,6 +125,7 @@ class Program:
         self.num_slots = 0
         self.flops = 0.0
         self.copies = 0.0
+        self.is_arranged = False  # whether results are stored as later products of these sizes want them
         self._registers: list[tuple[int, ...]] = []  # of every instruction: its result and its operands
         self._inputs: set[int] = set()
         self._slot_entries: list[int] = []
@@ -261,15 +263,32 @@ class Program:
         if len(registers) > 2 and max(self._slot_entries[self.slot[r]] for r in registers) >= MANY_COPIES:
             # Paths that cost the same sum over other legs of the large operand first: the finder takes one by
             # the order of the operands, and some copy it. A fit of 40^4 with Tucker ranks 5: 40, not 53 ms.
-            mark, begin = self.mark(), self.cost
+            mark = self.mark()
             turns = [(*registers[k:], *registers[:k]) for k in range(len(registers))]
             costs = []
             for turn in turns:
                 self._contract(turn, keep, in_order)
-                costs.append(self.cost - begin)
+                costs.append(self.cost)
                 self.rollback(mark)
             registers = turns[costs.index(min(costs))]
+            out = self._contract_last(registers, keep, in_order)
+            if self.cost <= min(costs) + max(self._slot_entries[self.slot[r]] for r in registers):
+                return out
+            self.rollback(mark)
         return self._contract(registers, keep, in_order)
+
+    def _contract_last(self, registers: Sequence[int], keep: Sequence[int], in_order: bool) -> int:
+        """`contract`, the largest operand with the product of all others.
+
+        It is then read once, and no large result is written: 64,000x40 by five columns takes 0.9 ms, and 1.7
+        to 2.0 one leg after the other. So it may cost a flop per entry more.
+        """
+        last = max(registers, key=lambda r: self._slot_entries[self.slot[r]])
+        others = [r for r in registers if r != last]
+        wanted = {*keep, *self.legs[last]}
+        legs = dict.fromkeys(x for r in others for x in self.legs[r] if x in wanted)
+        joint = self._contract(others, tuple(legs), False)
+        return self._contract([last, joint], keep, in_order)
 
     def _contract(self, registers: Sequence[int], keep: Sequence[int], in_order: bool) -> int:
         """`contract`, the path searched with the operands in this order."""
@@ -339,8 +358,10 @@ class Program:
     def finish(self, keep: Iterable[int] = ()) -> Program:
         """Note after which instruction each intermediate can be freed, and the peak memory."""
         lasting = {self.slot[r] for r in keep} | self._inputs
-        if self.copies >= 0.2 * MANY_COPIES:
+        is_large = max(self._slot_entries, default=0) >= 0.5 * MANY_COPIES  # sweeps take long beside that
+        if self.copies >= (0.02 if is_large else 0.2) * MANY_COPIES:
             self._spare_copies(lasting)
+            self.is_arranged = True
         last: dict[int, int] = {}
         for position, instruction in enumerate(self.instructions):
             for slot in _reads(instruction):
@@ -408,26 +429,77 @@ class Program:
                     want = (*best.left, *best.shared), (*best.shared, *best.right)
                     self.instructions[position] = self._product(out, a, b, *want, len(best.shared))
 
+    def resized(self, sizes: Sequence[int]) -> Program:
+        """The finished program for legs of other sizes: the same operations in the same order.
+
+        Not of one that `is_arranged`. No size may become 1 or cease to be: axes of size 1 decide what a copy
+        is.
+        """
+        other = copy(self)
+        other.sizes, other.flops, other.copies = sizes, 0.0, 0.0
+        other._slot_entries = entries = [0] * self.num_slots
+        for slot, legs in zip(self.slot, self.legs):
+            entries[slot] = math.prod([sizes[x] for x in legs])
+        other.instructions = list(map(other._resized, self.instructions, self._registers))
+        other.peak_entries = other._peak([i[-1] for i in other.instructions])
+        return other
+
+    def _resized(self, instruction: tuple[Any, ...], registers: tuple[int, ...]) -> tuple[Any, ...]:
+        """An instruction with shapes by the sizes of now."""
+        op, size, entries = instruction[0], self.sizes, self._slot_entries
+        out, a, *more = registers
+        shape = tuple([size[x] for x in self.legs[out]])
+        if op == MATMUL:
+            _, to, left, right, perm_a, _, perm_b, _, _, _, _, drops = instruction
+            count = (
+                len(shape) + len(self.legs[a]) - len(self.legs[more[0]]) >> 1
+            )  # legs of the first that stay
+            m = math.prod(shape[:count])
+            n, k = entries[to] // m, entries[left] // m
+            self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
+            if perm_a is not None and not self._is_view(a, perm_a, count):
+                self.copies += m * k
+            if perm_b is not None and not self._is_view(more[0], perm_b, len(self.legs[a]) - count):
+                self.copies += k * n
+            return (
+                MATMUL, to, left, right, perm_a, (m, k), perm_b, (k, n), shape, None, is_thin(m, k, n), drops
+            )  # fmt: skip
+        if op == SELF:
+            _, to, read, order, _, _, drops = instruction
+            m = math.prod(shape[: len(shape) // 2])
+            n = entries[read] // m
+            self.flops += 1.0 * m * m * n
+            if order is not None and not self._is_view(a, order, len(shape) // 2):
+                self.copies += m * n
+            return (SELF, to, read, order, (m, n), shape, drops)
+        if op == CONJ:
+            self.copies += entries[instruction[1]]
+        return instruction
+
     def _peak(self, drops: Sequence[Sequence[int]]) -> int:
         """Most entries that intermediates and results take at a time."""
         live = peak = 0
-        owner: dict[int, int] = {}  # of a slot's memory: itself, or the slot that it is a permuted view of
-        users: dict[int, int] = {}  # slots that hold the memory of an owner
+        entries = self._slot_entries
+        # A product may copy both operands into matrix order first; inputs are not ours.
+        copied = [0 if slot in self._inputs else size for slot, size in enumerate(entries)]
+        owner = [-1] * self.num_slots  # of a slot's memory: itself, or the slot that it is a permuted view of
+        users = [0] * self.num_slots  # slots that hold the memory of an owner
         for instruction, dropped in zip(self.instructions, drops):
-            out = instruction[1]
-            if instruction[0] in (MATMUL, CONJ, SELF, SLABS):
-                # A product may copy both operands into matrix order first.
-                copied = sum(self._slot_entries[s] for s in _reads(instruction) if s not in self._inputs)
-                live += self._slot_entries[out]
-                peak = max(peak, live + copied)
+            op, out, read = instruction[:3]
+            if op == PERMUTE:
+                owner[out] = owner[read]
+            elif op != SOLVE:
+                live += entries[out]
+                more = copied[instruction[3]] if op in (MATMUL, SLABS) else 0
+                peak = max(peak, live + copied[read] + more)
                 owner[out] = out
-            elif instruction[0] == PERMUTE and instruction[2] in owner:
-                owner[out] = owner[instruction[2]]
-            if out in owner and instruction[0] != SOLVE:
-                users[owner[out]] = users.get(owner[out], 0) + 1
-            for memory in [owner.pop(s) for s in dropped if s in owner]:
-                users[memory] -= 1
-                live -= 0 if users[memory] else self._slot_entries[memory]
+            if op != SOLVE and owner[out] >= 0:
+                users[owner[out]] += 1
+            for slot in dropped:
+                memory, owner[slot] = owner[slot], -1
+                if memory >= 0:
+                    users[memory] -= 1
+                    live -= 0 if users[memory] else entries[memory]
         return peak
 
     def _register(self, legs: tuple[int, ...], slot: int | None = None, entries: int | None = None) -> int:

@@ -141,7 +141,10 @@ def run_experiment(
     """
     deadline = time.perf_counter() + max_seconds
     cases = [] if report_only else experiment.cases(settings)
-    cases = [c for c in cases if set(match) <= set(c.key.split("/"))]
+    chosen = [c for c in cases if set(match) <= set(c.key.split("/"))]
+    if cases and not chosen:
+        raise DataError(f"no case has all of the words {' '.join(match)}; a key is such as {cases[0].key}")
+    cases = chosen
     forget = ["/".join(c.key.split("/")[:2]) for c in cases] if fresh else []
     results = Results(path, jobs=jobs, threads=settings.threads, uses=experiment.uses, forget=forget, say=say)
     work = partial(_work, experiment.work, settings)

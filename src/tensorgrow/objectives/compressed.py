@@ -70,13 +70,19 @@ class CompressedLeastSquares(LeastSquares):
         self.dims = tuple(n if u is None else u.shape[0] for n, u in zip(core.shape, bases))
         self.dtype, self.device, self.use_numpy = core.dtype, core.device, self._inner.use_numpy
         self.rest = rest
+        self._last: tuple[Structure, Structure] | tuple[None, None] = (None, None)
 
     @property
     def norm(self) -> float:
         return math.hypot(self._inner.norm, self.rest)
 
     def _small(self, structure: Structure) -> Structure:
-        return Structure(self._inner.dims, structure.ranks, num_nodes=structure.num_nodes)
+        """The structure of the core; every sweep asks for it, mostly for the same one."""
+        if structure.dims == self._inner.dims:
+            return structure
+        if self._last[0] is not structure:
+            self._last = structure, structure.with_dims(self._inner.dims)
+        return self._last[1]
 
     def to_arrays(self, network: TensorNetwork) -> list[Array]:
         return self._inner.to_arrays(self.lower(network))

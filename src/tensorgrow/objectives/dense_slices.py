@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 
-from ..algebra.linalg import Number, is_single, solve_normal
+from ..algebra.linalg import Number, explained_by, is_single, solve_for_core
 from ..contraction import Array, GramParts, GramPlan, PairEnvironment, dense_plan, inner_plan, slice_gram_plan
 from ..data.devices import flops_in
 from ..structure import Structure
@@ -105,7 +105,10 @@ class DensePairProblem(PairProblem):
         """Best slice of one side when the other end holds the slice `other`."""
         rhs = self.gradient @ other.conj() if side == 0 else other.conj() @ self.gradient
         rhs, ridge = self._shape(side, rhs), max(SLICE_RIDGE, self._context.least_ridge)
-        x, explained = solve_normal(self._gram(side, other), rhs, ridge, careful=careful)
+        gram = self._gram(side, other)
+        x = solve_for_core(gram, rhs, ridge, careful=careful)
+        # The left slice comes first, so nobody asks what it alone explains.
+        explained = explained_by(gram, rhs, x) if side == 1 else 0.0
         return x.reshape(-1), explained
 
     def _gram(self, side: int, other: Array) -> Array | GramParts:
@@ -119,7 +122,12 @@ class DensePairProblem(PairProblem):
         return self._plan(side).run(cores if env.gram is None else [*cores, env.gram])
 
     def _shape(self, side: int, piece: Array) -> Array:
-        return piece.reshape(slice_shape(self._context.structure, self.edge, side))
+        return piece.reshape(self._shapes[side])
+
+    @cached_property
+    def _shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        structure, edge = self._context.structure, self.edge
+        return slice_shape(structure, edge, 0), slice_shape(structure, edge, 1)
 
     # -- separable -------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ lowered is *certified*: pruning it is pointless.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +113,34 @@ class CutBounds:
             known = self._needed[mask, allowed] = max(1, int((self.spectrum(mask) > allowed).sum()))
         return known
 
+    def leaf_rank(self, leaf: int, near: int) -> int | None:
+        """Rank of the edge between two legs where the first seems to be joined to no other one; else None.
+
+        Across a cut around two legs that nothing joins, ranks multiply; an edge between them takes its share
+        away. So the cuts around pairs tell which legs are joined, unless sizes of legs limit the ranks.
+        """
+        if not self.is_complete:
+            return None
+        shape, own = self.target.shape, self.needed_rank(1 << leaf)
+        if own == shape[leaf]:
+            return None
+        for k in range(self.order):
+            if k == leaf:
+                continue
+            both, most = self.needed_rank(1 << leaf | 1 << k), own * self.needed_rank(1 << k)
+            outside = math.prod(n for j, n in enumerate(shape) if j not in (leaf, k))
+            if outside < most or (both < most) != (k == near):
+                return None
+        return own
+
+    def leg_basis(self, leg: int) -> torch.Tensor:
+        """Orthonormal columns that span what the target needs of a leg."""
+        rows = self._near.movedim(leg, 0).reshape(self.target.shape[leg], -1)
+        factor = torch.linalg.qr(rows.T, mode="r")[1].T if rows.shape[0] < rows.shape[1] else rows
+        basis = torch.linalg.svd(factor)[0][:, : self.needed_rank(1 << leg)].to(self.target.device)
+        outer = self.bases[leg]
+        return basis if outer is None else torch.mm(outer.to(basis), basis)
+
     def reducible_edges(self, structure: Structure) -> set[Edge]:
         """Edges whose rank the bounds do not forbid to lower by one."""
         if not structure.edges or structure.num_nodes - self.order > MAX_INTERNAL:
@@ -120,8 +148,7 @@ class CutBounds:
         log_ranks = _log_ranks(structure)
         saved = log_ranks - np.log(np.exp(log_ranks) - 1.0)
         left = np.ones(len(structure.edges), dtype=bool)
-        for mask in self.cuts:
-            crossing = self._crossings(structure, mask)
+        for mask, crossing in self._crossings(structure):
             capacity = crossing @ log_ranks
             # Lowering an edge lowers every placement of the internal nodes that it crosses.
             lowered = (capacity[:, None] - crossing * saved).min(0)
@@ -140,18 +167,27 @@ class CutBounds:
             return all(self.needed_rank(mask) == 1 for mask in self.cuts)
         log_ranks = _log_ranks(structure)
         return all(
-            (self._crossings(structure, mask) @ log_ranks).min() >= math.log(self.needed_rank(mask)) - 1e-9
-            for mask in self.cuts
+            (crossing @ log_ranks).min() >= math.log(self.needed_rank(mask)) - 1e-9
+            for mask, crossing in self._crossings(structure)
         )
 
-    def _crossings(self, structure: Structure, mask: int) -> npt.NDArray[np.float64]:
-        """For every placement of the internal nodes on the two sides, which edges cross."""
+    @cached_property
+    def _near_legs(self) -> npt.NDArray[np.bool_]:
+        """For every cut, which legs are on its near side. There may be more of them than bits in a number."""
+        return np.array([[mask >> k & 1 for k in range(self.order)] for mask in self.cuts], dtype=bool)
+
+    def _crossings(self, structure: Structure) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
+        """For every cut, and every placement of the internal nodes on its two sides, which edges cross."""
         internal = structure.num_nodes - self.order
-        near = [bool(mask >> k & 1) for k in range(self.order)]
-        sides = np.array([[*near, *placed] for placed in product((False, True), repeat=internal)])
+        cuts, placed = self._near_legs, np.arange(2**internal)[:, None] >> np.arange(internal) & 1
         i, j = np.array(structure.edges).T
-        crossing: npt.NDArray[np.float64] = (sides[:, i] != sides[:, j]).astype(float)
-        return crossing
+        step = max(1, 4096 // len(placed))  # cuts at a time: few arrays, none of them large
+        for first in range(0, len(cuts), step):
+            some = cuts[first : first + step]
+            sides = np.empty((len(some), len(placed), structure.num_nodes), dtype=bool)
+            sides[:, :, : self.order], sides[:, :, self.order :] = some[:, None], placed
+            crossing = (sides[:, :, i] != sides[:, :, j]).astype(float)
+            yield from zip(self.cuts[first:], crossing)
 
 
 class ForestBounds(CutBounds):

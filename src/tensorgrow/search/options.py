@@ -73,7 +73,8 @@ class ScoreOptions(_Options):
     Attributes
     ----------
     edge_score
-        ``"per_parameter"``: log of (loss before / loss after) per added parameter. ``"drop"``: the steepest
+        ``"per_parameter"``: log of (loss before / loss after) per added parameter; where sweeps are costly,
+        longer ones count as parameters too. ``"drop"``: the steepest
         decrease of the loss, as in the paper. Or a function of (loss before, loss after, added parameters);
         the largest value wins.
     least_growth

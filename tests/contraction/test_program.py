@@ -14,7 +14,8 @@ from tensorgrow.contraction import (
     pair_plan,
     sweep_plan,
 )
-from tensorgrow.contraction.program import MATMUL, SELF, Program
+from tensorgrow.contraction.execution import MATMUL, SELF
+from tensorgrow.contraction.program import Program
 from tensorgrow.structure import Structure
 from tests.oracles import (
     random_network,

@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import tensorgrow.contraction.program as contraction_program
+import tensorgrow.contraction.execution as execution
 import tensorgrow.contraction.sweeps
 import tensorgrow.objectives.dense
 from tensorgrow.algebra.linalg import is_single, solve_normal
@@ -108,7 +108,7 @@ def test_sweeps_without_copies_of_the_target(net, seed):
     nodes = range(net.structure.num_nodes)
     expected = node_equations(plain, net)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contraction_program, "is_worthwhile", lambda *_: True)
+        patch.setattr(execution, "is_worthwhile", lambda *_: True)
         found = node_equations(spared, net)
     for k in nodes:
         assert_close(found[k][1], expected[k][1], 1e-10)

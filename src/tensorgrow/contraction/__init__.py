@@ -5,8 +5,9 @@ from .cache import clear_plans
 from .cross import CrossPlan, cross_data, cross_inner_plan, cross_pair_plan, cross_sweep_plan
 from .dimension_tree import best_tree, leaves
 from .features import product_plan
+from .grams import Array, Gram, GramParts, Update, whole_gram
 from .pairs import PairEnvironment, pair_gradient_plan, pair_gram_plan, pair_plan, slice_gram_plan
-from .program import Array, Gram, GramParts, ResultPlan, Update, whole_gram
+from .program import ResultPlan
 from .rows.sets import Entries, RowSet
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets

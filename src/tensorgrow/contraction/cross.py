@@ -15,9 +15,10 @@ from itertools import pairwise
 from ..structure import Edge, Structure
 from .cache import cached
 from .dimension_tree import best_tree
+from .grams import Array, Update
 from .pairs import PairPlan, emit_pairs
 from .paths import OPTIMAL_OPERANDS
-from .program import Array, Program, ResultPlan, Update
+from .program import Program, ResultPlan
 from .sweeps import Data, EnvironmentBuilder, emit_updates
 
 

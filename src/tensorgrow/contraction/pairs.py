@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from ..structure import Edge, Structure
 from .cache import cached
-from .program import Array, Program
+from .grams import Array
+from .program import Program
 from .sweeps import WHOLE_ROWS, Data, EnvironmentBuilder, GramPlan
 from .usual import resized_for, usual_ranks
 

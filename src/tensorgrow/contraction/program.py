@@ -9,19 +9,20 @@ fast as torch's; everywhere else it runs on torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..structure import Structure
 from .arrangement import Arrangement, arrange_product, arrange_square, keep_result
+from .execution import CONJ, MATMUL, PERMUTE, SELF, SLABS, SOLVE, execute
+from .grams import Array, Update
 from .paths import find_path
-from .strided import LARGE, Runs, is_worthwhile, product_by_runs, runs_of
-from .thin import FEW_COLUMNS, is_thin, thin_product
+from .strided import LARGE, Runs, runs_of
+from .thin import is_thin
 
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
@@ -30,53 +31,6 @@ INSTRUCTION_FLOPS = 2.0e4
 MANY_COPIES = 1.0e6
 # Entries of operands and result up to which one product keeps its orders then: a copy takes microseconds.
 FEW_COPIES = 2_000
-
-Array = Any  # numpy.ndarray or torch.Tensor, the same one throughout a run
-
-MATMUL, PERMUTE, CONJ, SOLVE, SELF, SLABS = range(6)
-
-
-@dataclass(frozen=True)
-class GramParts:
-    """A Gram matrix as the product of smaller ones: without its node, the network falls into pieces.
-
-    Attributes
-    ----------
-    bonds
-        For every part, the bonds of the node that it is about, by their positions.
-    parts
-        Each over its bonds twice, ket, then bra.
-    """
-
-    bonds: tuple[tuple[int, ...], ...]
-    parts: tuple[Array, ...]
-
-    def whole(self) -> Array:
-        """The Gram matrix itself: all bonds twice, ket, then bra."""
-        total, legs = self.parts[0], list(self.bonds[0])
-        count = sum(map(len, self.bonds))
-        legs += [b + count for b in legs]
-        for part, bonds in zip(self.parts[1:], self.bonds[1:]):
-            total = total.reshape(*total.shape, *(1,) * part.ndim) * part
-            legs += [*bonds, *(b + count for b in bonds)]
-        order = tuple(sorted(range(2 * count), key=legs.__getitem__))
-        return total.transpose(order) if isinstance(total, np.ndarray) else total.permute(order)
-
-
-Gram = Array | GramParts | None
-"""A Gram matrix: whole, in parts, or None for the number 1, of a node without bonds."""
-Update = Callable[[int, Gram, Array], Array]
-"""``update(node, gram, rhs) -> core``."""
-
-
-def as_gram(bonds: tuple[tuple[int, ...], ...], parts: Sequence[Array]) -> Gram:
-    """A Gram matrix from its parts; None where there are none."""
-    return GramParts(bonds, tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
-
-
-def whole_gram(gram: Gram) -> Array:
-    """A Gram matrix as one array."""
-    return gram.whole() if isinstance(gram, GramParts) else gram
 
 
 class Legs:
@@ -522,65 +476,12 @@ class Program:
         for register, value in values.items():
             slots[self.slot[register]] = value
             on_numpy = on_numpy and isinstance(value, np.ndarray)
-        # Unbound methods: one loop serves both libraries at the cost of a function call per operation.
-        if on_numpy:
-            on: tuple[Any, ...] = np.ndarray.transpose, np.ndarray.dot, thin_product, np.matmul, np.conj
-        else:
-            on = torch.Tensor.permute, _multiply, _multiply, torch.matmul, torch.conj_physical
-        self._execute(slots, update, *on, spares_copies=not on_numpy)
+        execute(self.instructions, slots, update, on_numpy=on_numpy)
         return slots
 
     def value(self, slots: list[Array], register: int) -> Array:
         """The array of a register after a run."""
         return slots[self.slot[register]]
-
-    def _execute(
-        self,
-        slots: list[Array],
-        update: Update | None,
-        permute: Callable[[Array, tuple[int, ...]], Array],
-        multiply: Callable[[Array, Array], Array],
-        multiply_thin: Callable[[Array, Array], Array],
-        multiply_slabs: Callable[[Array, Array], Array],
-        conjugate: Callable[[Array], Array],
-        *,
-        spares_copies: bool,
-    ) -> None:
-        for instruction in self.instructions:
-            op = instruction[0]
-            if op == MATMUL:
-                _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, runs, thin, drops = instruction
-                x, y = slots[a], slots[b]
-                if perm_a is not None:
-                    x = permute(x, perm_a)
-                if runs is not None and spares_copies and is_worthwhile(shape_a[0], y, runs):
-                    slots[out] = product_by_runs(x.reshape(shape_a), y, runs).reshape(shape)
-                else:
-                    if perm_b is not None:
-                        y = permute(y, perm_b)
-                    product = multiply_thin if thin else multiply
-                    slots[out] = product(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
-            elif op == SLABS:
-                _, out, a, b, perm_a, shape_a, shape_b, shape, drops = instruction
-                x = permute(slots[a], perm_a).reshape(shape_a)
-                slots[out] = multiply_slabs(x, slots[b].reshape(shape_b)).reshape(shape)
-            elif op == SELF:
-                _, out, a, perm_a, shape_a, shape, drops = instruction
-                x = slots[a] if perm_a is None else permute(slots[a], perm_a)
-                x = x.reshape(shape_a)
-                slots[out] = multiply(x, x.T).reshape(shape)
-            elif op == PERMUTE:
-                _, out, a, perm, drops = instruction
-                slots[out] = permute(slots[a], perm)
-            elif op == CONJ:
-                _, out, a, drops = instruction
-                slots[out] = conjugate(slots[a])
-            else:
-                _, core, node, grams, rhs, bonds, drops = instruction
-                assert update is not None
-                slots[core] = update(node, as_gram(bonds, [slots[g] for g in grams]), slots[rhs])
-            for slot in drops:
-                slots[slot] = None
 
 
 @dataclass(frozen=True)
@@ -595,13 +496,6 @@ class ResultPlan:
     def run(self, arrays: Iterable[Array]) -> Array:
         value = self.program.value(self.program.run(dict(zip(self.inputs, arrays))), self.result)
         return value if self.shape is None else value.reshape(self.shape)
-
-
-def _multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The product of two matrices; a GPU reads few columns faster where they are stored as rows."""
-    if a.is_cuda and b.shape[1] <= FEW_COLUMNS and a.numel() >= MANY_COPIES and b.is_contiguous():
-        b = b.T.contiguous().T
-    return torch.mm(a, b)
 
 
 def _reads(instruction: tuple[Any, ...]) -> tuple[int, ...]:

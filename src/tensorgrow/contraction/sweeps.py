@@ -10,8 +10,9 @@ from typing import Any
 from ..structure import Structure
 from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves
+from .grams import Array, GramParts, Update, as_gram
 from .paths import OPTIMAL_OPERANDS
-from .program import Array, GramParts, Legs, Program, ResultPlan, Update, as_gram
+from .program import Legs, Program, ResultPlan
 from .usual import resized_for, usual_ranks
 
 Grams = tuple[int, ...]

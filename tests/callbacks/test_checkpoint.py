@@ -258,7 +258,7 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path):
     whole = tg.decompose(x, **options)
 
     kills, steps = 0, []
-    for delay in (0.0, 0.2, 0.05, 0.4):
+    for delay in (0.0, 0.05, 0.02, 0.4):
         before = file.stat().st_mtime_ns if file.exists() else None
         with child(data, checkpoint=str(file), **options) as (process, _):
             # Killed a little after it has written a checkpoint of its own.

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..structure import Edge, Structure
 from .cache import cached
 from .grams import Array
 from .program import Program
-from .sweeps import WHOLE_ROWS, Data, EnvironmentBuilder, GramPlan
-from .usual import resized_for, usual_ranks
+from .sweeps import Data, EnvironmentBuilder, GramPlan
 
 # Entries of a pair Gram that is worth forming; above, the Gram is contracted again for each slice.
 PAIR_GRAM_ENTRIES = 100_000
@@ -85,12 +84,6 @@ class PairPlan:
 @cached
 def pair_plan(structure: Structure, edges: tuple[Edge, ...], is_complex: bool) -> PairPlan:
     """Plan for the environments of `edges`: shared partial contractions, or none where that is cheaper."""
-    usual = usual_ranks(structure, WHOLE_ROWS)
-    if usual is not None:
-        known = pair_plan(usual, edges, is_complex)
-        program = resized_for(structure, known.program)
-        if program is not None:
-            return replace(known, program=program, structure=structure)
     shared = compile_pairs(structure, edges, is_complex, share=True)
     if shared.program.cost < 3e8:
         return shared

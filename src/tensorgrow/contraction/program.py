@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +78,6 @@ class Program:
         self.num_slots = 0
         self.flops = 0.0
         self.copies = 0.0
-        self.is_arranged = False  # whether results are stored as later products of these sizes want them
         self._registers: list[tuple[int, ...]] = []  # of every instruction: its result and its operands
         self._inputs: set[int] = set()
         self._slot_entries: list[int] = []
@@ -315,7 +313,6 @@ class Program:
         is_large = max(self._slot_entries, default=0) >= 0.5 * MANY_COPIES  # sweeps take long beside that
         if self.copies >= (0.02 if is_large else 0.2) * MANY_COPIES:
             self._spare_copies(lasting)
-            self.is_arranged = True
         last: dict[int, int] = {}
         for position, instruction in enumerate(self.instructions):
             for slot in _reads(instruction):
@@ -382,53 +379,6 @@ class Program:
                         continue
                     want = (*best.left, *best.shared), (*best.shared, *best.right)
                     self.instructions[position] = self._product(out, a, b, *want, len(best.shared))
-
-    def resized(self, sizes: Sequence[int]) -> Program:
-        """The finished program for legs of other sizes: the same operations in the same order.
-
-        Not of one that `is_arranged`. No size may become 1 or cease to be: axes of size 1 decide what a copy
-        is.
-        """
-        other = copy(self)
-        other.sizes, other.flops, other.copies = sizes, 0.0, 0.0
-        other._slot_entries = entries = [0] * self.num_slots
-        for slot, legs in zip(self.slot, self.legs):
-            entries[slot] = math.prod([sizes[x] for x in legs])
-        other.instructions = list(map(other._resized, self.instructions, self._registers))
-        other.peak_entries = other._peak([i[-1] for i in other.instructions])
-        return other
-
-    def _resized(self, instruction: tuple[Any, ...], registers: tuple[int, ...]) -> tuple[Any, ...]:
-        """An instruction with shapes by the sizes of now."""
-        op, size, entries = instruction[0], self.sizes, self._slot_entries
-        out, a, *more = registers
-        shape = tuple([size[x] for x in self.legs[out]])
-        if op == MATMUL:
-            _, to, left, right, perm_a, _, perm_b, _, _, _, _, drops = instruction
-            count = (
-                len(shape) + len(self.legs[a]) - len(self.legs[more[0]]) >> 1
-            )  # legs of the first that stay
-            m = math.prod(shape[:count])
-            n, k = entries[to] // m, entries[left] // m
-            self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
-            if perm_a is not None and not self._is_view(a, perm_a, count):
-                self.copies += m * k
-            if perm_b is not None and not self._is_view(more[0], perm_b, len(self.legs[a]) - count):
-                self.copies += k * n
-            return (
-                MATMUL, to, left, right, perm_a, (m, k), perm_b, (k, n), shape, None, is_thin(m, k, n), drops
-            )  # fmt: skip
-        if op == SELF:
-            _, to, read, order, _, _, drops = instruction
-            m = math.prod(shape[: len(shape) // 2])
-            n = entries[read] // m
-            self.flops += 1.0 * m * m * n
-            if order is not None and not self._is_view(a, order, len(shape) // 2):
-                self.copies += m * n
-            return (SELF, to, read, order, (m, n), shape, drops)
-        if op == CONJ:
-            self.copies += entries[instruction[1]]
-        return instruction
 
     def _peak(self, drops: Sequence[Sequence[int]]) -> int:
         """Most entries that intermediates and results take at a time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..structure import Structure
@@ -13,7 +13,6 @@ from .dimension_tree import Tree, best_tree, leaves
 from .grams import Array, GramParts, Update, as_gram
 from .paths import OPTIMAL_OPERANDS
 from .program import Legs, Program, ResultPlan
-from .usual import resized_for, usual_ranks
 
 Grams = tuple[int, ...]
 """Registers of Gram matrices whose product is meant."""
@@ -181,12 +180,6 @@ class SweepPlan:
 @cached
 def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
     """The cheaper of the best dimension tree and no sharing at all."""
-    usual = usual_ranks(structure, WHOLE_ROWS)
-    if usual is not None:
-        known = sweep_plan(usual, is_complex)
-        program = resized_for(structure, known.program)
-        if program is not None:
-            return replace(known, program=program)
     is_large = structure.num_entries >= MANY_ENTRIES
     tree = best_tree(structure, in_order=is_large)
     plan = compile_sweep(structure, is_complex, tree)
@@ -256,12 +249,6 @@ def dense_plan(structure: Structure, is_complex: bool, in_order: bool = False) -
         Let the last product write in the order of the legs where it can. On a GPU this makes reading the
         result several times faster.
     """
-    usual = usual_ranks(structure, WHOLE_ROWS)
-    if usual is not None:
-        known = dense_plan(usual, is_complex, in_order)
-        small = resized_for(structure, known.program)
-        if small is not None:
-            return replace(known, program=small)
     legs = Legs(structure)
     program = Program(legs.sizes, is_complex=is_complex)
     nodes = tuple(range(structure.num_nodes))
@@ -360,12 +347,6 @@ class GramPlan:
 @cached
 def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
     """Gram of the environment of `node`, from all cores."""
-    usual = usual_ranks(structure, WHOLE_ROWS)
-    if usual is not None:
-        known = gram_plan(usual, node, is_complex)
-        program = resized_for(structure, known.program)
-        if program is not None:
-            return replace(known, program=program)
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     others = tuple(k for k in range(structure.num_nodes) if k != node)
     results, bonds = builder.arrange_grams(builder.environment((), others), builder.legs.bonds[node])

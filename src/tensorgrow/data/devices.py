@@ -22,7 +22,7 @@ GPU_SECONDS = 3e-3
 # Columns of the environment of a core in the networks that most runs end with.
 TYPICAL_WIDTH = 8.0
 # Less than this is allocated without asking the system how much is free, which takes some 0.1 ms.
-SMALL_BYTES = 1 << 26
+SMALL_BYTES = 1 << 24
 # Where Linux describes the limits of a container.
 CGROUPS = Path("/sys/fs/cgroup")
 

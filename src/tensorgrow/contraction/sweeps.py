@@ -25,6 +25,8 @@ WHOLE_ROWS = 100
 # Entries of a target from which a copy of it, say in another order of legs, counts, and flops per sweep and
 # entry that a plan without it may cost: copying an entry costs 24, and few fits make fewer than four sweeps.
 MANY_ENTRIES, COPY_SHARE = 500_000, 6.0
+# Estimated cost (flops) from which another order of a contraction is looked for.
+WORTH_COMPARING = 1e7
 # Entries of a part of a tensor that stays in the cache.
 PART_ENTRIES = 50_000
 
@@ -74,7 +76,7 @@ class EnvironmentBuilder:
         mark, before = self.mark(), self.program.cost
         grouped = self.absorb_in_groups(known, nodes)
         cost = self.program.cost - before
-        if cost < 1e7:  # not worth a comparison
+        if cost < WORTH_COMPARING:
             return grouped
         # Narrow graphs want ket and bra contracted together; where cuts are wide and few columns are left,
         # it is cheaper to join all cores first and multiply the result with its conjugate.
@@ -346,8 +348,22 @@ class GramPlan:
 
 @cached
 def gram_plan(structure: Structure, node: int, is_complex: bool) -> GramPlan:
-    """Gram of the environment of `node`, from all cores."""
-    builder = EnvironmentBuilder(structure, is_complex=is_complex)
+    """Gram of the environment of `node`, from all cores: at once, or as on the way to it in a sweep."""
     others = tuple(k for k in range(structure.num_nodes) if k != node)
-    results, bonds = builder.arrange_grams(builder.environment((), others), builder.legs.bonds[node])
+    at_once = _compile_gram(structure, node, is_complex, ((node, others) if others else node))
+    if at_once.program.cost < WORTH_COMPARING:
+        return at_once
+    as_in_sweeps = _compile_gram(structure, node, is_complex, best_tree(structure))
+    return min(at_once, as_in_sweeps, key=lambda plan: plan.program.cost)
+
+
+def _compile_gram(structure: Structure, node: int, is_complex: bool, tree: Tree) -> GramPlan:
+    """Plan that goes from the root of a dimension tree to `node`, and absorbs what it leaves aside."""
+    builder = EnvironmentBuilder(structure, is_complex=is_complex)
+    known: Grams = ()
+    while not isinstance(tree, int):
+        below = next(child for child in tree if node in leaves(child))
+        aside = tuple(k for child in tree if child is not below for k in leaves(child))
+        known, tree = builder.environment(known, aside), below
+    results, bonds = builder.arrange_grams(known, builder.legs.bonds[node])
     return GramPlan(builder.program.finish(results), tuple(builder.cores), tuple(results), bonds)

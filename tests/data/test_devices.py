@@ -18,6 +18,7 @@ from tensorgrow.data.devices import (
     one_blas_thread,
     one_thread,
     parse_memory_limit,
+    threads_of_run,
     usable_cores,
 )
 
@@ -41,6 +42,25 @@ def test_one_thread_and_back():
         with pytest.raises(RuntimeError, match="stop"), one_thread():
             raise RuntimeError("stop")
         assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_run_that_is_alone_has_the_threads_of_torch_for_its_products():
+    before, most = torch.get_num_threads(), min(2, usable_cores())
+    torch.set_num_threads(2)
+    alone = (most, most) if most > 1 else (0, 1)
+    try:
+        assert threads_of_run() == (0, 1)  # the BLAS has its own
+        with one_blas_thread():
+            assert threads_of_run() == alone
+        with one_thread():
+            assert threads_of_run() == alone
+            with one_thread():  # another run beside it
+                assert threads_of_run() == (0, most)
+        torch.set_num_threads(1)
+        with one_thread():
+            assert threads_of_run() == (0, 1)
     finally:
         torch.set_num_threads(before)
 

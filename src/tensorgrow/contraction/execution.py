@@ -15,8 +15,10 @@ import torch
 from .grams import Array, Update, as_gram
 from .strided import LARGE, is_worthwhile, product_by_runs
 from .thin import FEW_COLUMNS, thin_product
+from .wide import wide_product
 
 MATMUL, PERMUTE, CONJ, SOLVE, SELF, SLABS = range(6)
+PLAIN, THIN, WIDE = range(3)  # kinds of products
 
 
 def execute(
@@ -26,16 +28,16 @@ def execute(
     # Unbound methods: one loop serves both libraries at the cost of a function call per operation.
     permute: Any = torch.Tensor.permute
     multiply: Any = _multiply
-    multiply_thin: Any = _multiply
+    products: Any = (_multiply,) * 3
     multiply_slabs: Any = torch.matmul
     conjugate: Any = torch.conj_physical
     if on_numpy:
-        permute, multiply, multiply_thin = np.ndarray.transpose, np.ndarray.dot, thin_product
-        multiply_slabs, conjugate = np.matmul, np.conj
+        permute, multiply, multiply_slabs = np.ndarray.transpose, np.ndarray.dot, np.matmul
+        products, conjugate = (np.ndarray.dot, thin_product, wide_product), np.conj
     for instruction in instructions:
         op = instruction[0]
         if op == MATMUL:
-            _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, runs, thin, drops = instruction
+            _, out, a, b, perm_a, shape_a, perm_b, shape_b, shape, runs, kind, drops = instruction
             x, y = slots[a], slots[b]
             if perm_a is not None:
                 x = permute(x, perm_a)
@@ -44,8 +46,7 @@ def execute(
             else:
                 if perm_b is not None:
                     y = permute(y, perm_b)
-                product = multiply_thin if thin else multiply
-                slots[out] = product(x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
+                slots[out] = products[kind](x.reshape(shape_a), y.reshape(shape_b)).reshape(shape)
         elif op == SLABS:
             _, out, a, b, perm_a, shape_a, shape_b, shape, drops = instruction
             x = permute(slots[a], perm_a).reshape(shape_a)

@@ -17,11 +17,12 @@ import numpy as np
 
 from ..structure import Structure
 from .arrangement import Arrangement, arrange_product, arrange_square, keep_result
-from .execution import CONJ, MATMUL, PERMUTE, SELF, SLABS, SOLVE, execute
+from .execution import CONJ, MATMUL, PERMUTE, PLAIN, SELF, SLABS, SOLVE, THIN, WIDE, execute
 from .grams import Array, Update
 from .paths import find_path
 from .strided import LARGE, Runs, runs_of
 from .thin import is_thin
+from .wide import is_wide
 
 # One instruction costs about as much as this many flops on one core (dispatch of about 1-2 microseconds).
 INSTRUCTION_FLOPS = 2.0e4
@@ -144,10 +145,10 @@ class Program:
             if k * n >= LARGE:
                 summed = want_b[:shared]
                 runs = runs_of([(x in summed, size[x]) for x in lb])
-        shape, thin = (*rows, *columns), is_thin(m, k, n)
+        kind = THIN if is_thin(m, k, n) else WIDE if is_wide(m, k, n) else PLAIN
         return (
             MATMUL, self.slot[out], self.slot[a], self.slot[b],
-            perm_a, (m, k), perm_b, (k, n), shape, runs, thin
+            perm_a, (m, k), perm_b, (k, n), (*rows, *columns), runs, kind
         )  # fmt: skip
 
     def _slabs(self, out: int, a: int, b: int, how: Arrangement) -> tuple[Any, ...]:

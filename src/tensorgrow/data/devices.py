@@ -245,3 +245,15 @@ def one_thread() -> Iterator[None]:
 
 
 _mine = local()
+
+
+def threads_of_run() -> tuple[int, int]:
+    """Threads of our own for large products where the BLAS is held to one, and how many a lone run has.
+
+    A lone run has as many as torch had before it was held to one, too. 0 stands for the caller itself: where
+    several runs share the cores, or the BLAS has its own threads.
+    """
+    if not _threads.in_blas:
+        return 0, 1
+    most = min(_threads.of_torch if _threads.in_torch else torch.get_num_threads(), usable_cores())
+    return (most if _threads.in_blas == 1 and most > 1 else 0), most

@@ -204,7 +204,7 @@ class Structure:
     @cached_property
     def num_parameters(self) -> int:
         """Total entries over all cores: `size` in the paper."""
-        return sum(math.prod(s) for s in self.core_shapes)
+        return sum(self._core_sizes)
 
     @property
     def num_entries(self) -> int:
@@ -235,11 +235,20 @@ class Structure:
         the two only adds a gauge freedom.
         """
         self.check_nodes(i, j)
-        return min(self.leg_dim(a) * self.bond_product(a, without=b) for a, b in ((i, j), (j, i)))
+        return min(self._slice_sizes(i, j))
 
     def growth_cost(self, i: int, j: int) -> int:
         """Parameters added when the rank of ``(i, j)`` rises by one."""
-        return sum(self.leg_dim(a) * self.bond_product(a, without=b) for a, b in ((i, j), (j, i)))
+        return sum(self._slice_sizes(i, j))
+
+    def _slice_sizes(self, i: int, j: int) -> tuple[int, int]:
+        """Parameters that belong to one component of edge ``(i, j)`` in the core of either end."""
+        rank = self.rank(i, j)
+        return self._core_sizes[i] // rank, self._core_sizes[j] // rank
+
+    @cached_property
+    def _core_sizes(self) -> tuple[int, ...]:
+        return tuple(math.prod(shape) for shape in self.core_shapes)
 
     # -- changing it (a new structure each time) -------------------------------------------------------
 

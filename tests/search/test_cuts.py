@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tensorgrow as tg
 from tensorgrow import Structure
+from tensorgrow.experiments.targets import planted_tensor, random_graph
 from tensorgrow.search import CutBounds
 from tests.oracles import random_network
 from tests.strategies import seeds, structures
@@ -223,6 +224,28 @@ def test_cuts_around_pairs_tell_leaves():
     assert basis.shape == (7, 5)
     torch.testing.assert_close(basis.mH @ basis, torch.eye(5, dtype=basis.dtype))
     torch.testing.assert_close(torch.tensordot(basis @ basis.mH, x, dims=1), x)
+
+    assert bounds.apart == {(0, 2), (0, 3), (0, 4), (1, 3), (3, 4)}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_cuts_part_no_legs_that_an_edge_joins(seed):
+    rng = np.random.default_rng(seed)
+    order = int(rng.integers(3, 6))
+    planted = random_graph(rng.integers(3, 8, order).tolist(), order, rng)
+    bounds = CutBounds(planted_tensor(planted, seed), 1e-6)
+    assert bounds.apart.isdisjoint(planted.edges)
+    for leaf, near in permutations(range(order), 2):
+        rank = bounds.leaf_rank(leaf, near)
+        if rank is not None:
+            assert planted.neighbours[leaf] == (near,) and planted.rank(leaf, near) == rank
+
+
+def test_where_not_all_cuts_are_known_no_legs_are_apart():
+    x = planted_tensor(Structure.tensor_train((7,) * 5, (2, 3, 6, 5)), 0)
+    assert CutBounds(x, 1e-6).apart
+    few = CutBounds(x, 1e-6, seconds=2e-5)
+    assert not few.is_complete and few.apart == frozenset() and few.leaf_rank(0, 1) is None
 
 
 def test_legs_on_cycles_are_no_leaves():

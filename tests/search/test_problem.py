@@ -17,7 +17,17 @@ from tensorgrow.objectives import (
     ObservedLeastSquares,
     ReweightedLeastSquares,
 )
-from tensorgrow.search import Context, GreedyOptions, HeldOutProblem, HeldOutSearch, Limits, Place, pace
+from tensorgrow.search import (
+    Context,
+    CutBounds,
+    GreedyOptions,
+    HeldOutProblem,
+    HeldOutSearch,
+    Limits,
+    Place,
+    Problem,
+    pace,
+)
 from tensorgrow.search.edges import EdgePolicy
 from tensorgrow.search.search import Start
 from tensorgrow.structure import Structure
@@ -93,3 +103,25 @@ def test_a_search_goes_on_where_it_is_moved_to(device, monkeypatch):
     moved, stayed = searches
     assert moved.problem.elsewhere is None and torch.device(moved.problem.objective.device).type == device
     assert moved.answer.measure == pytest.approx(stayed.answer.measure, rel=1e-3, abs=1e-6)
+
+
+def test_legs_that_nothing_joins_come_last():
+    ranks = {(0, 1): 5, (1, 2): 2, (2, 3): 5, (1, 4): 2, (2, 4): 2}
+    x = tg.TensorNetwork.random(Structure((7,) * 5, ranks), random_state=0).to_dense()
+    bounds, objective = CutBounds(x, 1e-6), DenseLeastSquares(x)
+    exact = Problem(
+        objective,
+        GreedyOptions(),
+        EdgePolicy(None),
+        Context(torch.Generator()),
+        target=1e-6 * objective.norm,
+        bounds=bounds,
+    )
+    grown = Structure((7,) * 5, {(0, 1): 3, (0, 2): 2, (2, 4): 2}, num_nodes=6)
+    for structure in (Structure.rank_one((7,) * 5), grown):
+        first, last = exact.edges_in_turn(structure)
+        assert set(last) == bounds.apart and set(ranks) <= set(first)
+        everything = exact.policy.growable(structure)
+        assert sorted(first + last) == everything
+        for other in (replace(exact, bounds=None), replace(exact, target=0.1 * objective.norm)):
+            assert other.edges_in_turn(structure) == [everything]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -113,6 +114,7 @@ def balance_edge(
     return left, right, s
 
 
+@lru_cache(maxsize=256)
 def _last(axis: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Orders of axes that put one of them last, and back."""
     there = (*range(axis), *range(axis + 1, count), axis)

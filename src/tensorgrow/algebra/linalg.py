@@ -170,7 +170,7 @@ def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> Array:
         flat = flat.astype(working)
     m = flat.shape[1]
     # X G = M  <=>  G^T X^T = M^T; the transpose of a matrix stored by rows is one stored by columns.
-    matrix = np.array(gram.reshape(m, m), dtype=working, order="C")
+    matrix = gram.astype(working, order="C").reshape(m, m)  # a copy, whatever the order of the axes
     if m == 1:
         # Rounding can make a norm that is nearly zero negative: nothing is known along it.
         value = float(matrix[0, 0].real)
@@ -187,7 +187,7 @@ def _solve_numpy(gram: Array | None, rhs: Array, ridge: float) -> Array:
             x = _factor_and_solve(matrix, flat)
         if x is None:
             x = _solve_singular(gram.reshape(m, m), flat, ridge, is_single(rhs.dtype))
-    return x.astype(rhs.dtype, copy=False).reshape(rhs.shape)
+    return (x if rhs.dtype == working else x.astype(rhs.dtype)).reshape(rhs.shape)
 
 
 def _solve_singular(gram: Array, flat: Array, ridge: float, single: bool) -> Array:

@@ -29,7 +29,7 @@ HALF_OCTAVE = 0.5 * np.log(2.0)  # the unit of `size_class`
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
-Family = tuple[Floats, Ints, Ints, Ints, Ints, list[tuple[int, int]]]
+Family = tuple[Floats, Ints, Ints, Ints, list[tuple[int, int, Ints, Ints]]]
 
 
 def leaves(tree: Tree) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ def _best_in(
     family: Family, order: Ints, log_dims: Floats, log_ranks: Floats, row_class: int | None, in_order: bool
 ) -> tuple[float, Tree]:
     """Cheapest tree whose vertices are sets of a family, and its cost; member k stands for ``order[k]``."""
-    members, parents, lefts, rights, starts, levels = family
+    members, parents, lefts, rights, levels = family
     n = len(order)
     log_dims = log_dims[order]
     log_ranks = log_ranks[np.ix_(order, order)]
@@ -113,16 +113,13 @@ def _best_in(
 
     best = np.zeros(len(members))
     choice = np.zeros(len(members), dtype=np.intp)
-    for first, last in levels:
+    for first, last, heads, lengths in levels:
         total = cost[first:last] + best[lefts[first:last]] + best[rights[first:last]]
-        heads = starts[(starts >= first) & (starts < last)]
-        lowest = np.minimum.reduceat(total, heads - first)
-        lengths = np.diff(np.append(heads, last))
-        hits = np.flatnonzero(total == np.repeat(lowest, lengths))
-        _, position = np.unique(parents[first + hits], return_index=True)
-        picked = first + hits[position]
-        best[parents[picked]] = total[picked - first]
-        choice[parents[picked]] = picked
+        lowest = np.minimum.reduceat(total, heads)
+        # Of equal splits the first is taken: it is written last.
+        picked = np.flatnonzero(total == np.repeat(lowest, lengths))[::-1]
+        best[parents[first + picked]] = total[picked]
+        choice[parents[first + picked]] = first + picked
 
     def build(s: int) -> Tree:
         if members[s].sum() == 1:
@@ -183,9 +180,12 @@ def _family(members: Floats, splits: list[tuple[int, int, int]]) -> Family:
     parents, lefts, rights = table.T.copy()
     starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
     level_of = sizes[parents]
-    edges = np.flatnonzero(np.r_[True, level_of[1:] != level_of[:-1]])
-    levels = [(int(a), int(b)) for a, b in zip(edges, np.append(edges[1:], len(parents)))]
-    return members, parents, lefts, rights, starts, levels
+    edges = np.flatnonzero(np.r_[True, level_of[1:] != level_of[:-1]]).tolist()
+    levels = []
+    for first, last in zip(edges, [*edges[1:], len(parents)]):
+        heads = starts[(starts >= first) & (starts < last)]
+        levels.append((first, last, heads - first, np.diff(np.append(heads, last))))
+    return members, parents, lefts, rights, levels
 
 
 @cached

@@ -211,12 +211,13 @@ def _other_bonds(builder: EnvironmentBuilder, node: int, neighbour: int) -> tupl
 def _groups(structure: Structure, nodes: Sequence[int]) -> list[tuple[int, ...]]:
     """Three groups of nearly equal size, strongly joined nodes together."""
     rest = list(nodes)
+    joint = {(k, j): math.log(structure.rank(k, j)) for k in nodes for j in nodes if j != k}
     groups: list[tuple[int, ...]] = []
     for count in ((len(nodes) + 2) // 3, (len(nodes) + 1) // 3, len(nodes) // 3):
         group: list[int] = []
         while rest and len(group) < count:
             near = group or rest
-            best = max(rest, key=lambda k: sum(math.log(structure.rank(k, j)) for j in near if j != k))
+            best = max(rest, key=lambda k: sum([joint[k, j] for j in near if j != k]))
             group.append(best)
             rest.remove(best)
         groups.append(tuple(sorted(group)))

@@ -105,46 +105,47 @@ class Program:
         return out
 
     def _matmul(self, a: int, b: int, wanted: tuple[int, ...] | None) -> int:
-        if self.slot[a] == self.slot[b] and _are_aligned(self.legs[a], self.legs[b]):
-            return self._self_product(a, b)
         la, lb = self.legs[a], self.legs[b]
-        size = self.sizes
-        in_b = set(lb)
-        in_a = set(la)
-        free_a = tuple([x for x in la if x not in in_b])
-        free_b = tuple([x for x in lb if x not in in_a])
-        entries = self._slot_entries
-        k = math.prod([size[x] for x in la if x in in_b])
-        m, n = entries[self.slot[a]] // k, entries[self.slot[b]] // k
+        if self.slot[a] == self.slot[b] and _are_aligned(la, lb):
+            return self._self_product(a, b)
+        free_a, free_b = tuple([x for x in la if x not in lb]), tuple([x for x in lb if x not in la])
+        size, entries = self.sizes, self._slot_entries
+        m, n = math.prod([size[x] for x in free_a]), math.prod([size[x] for x in free_b])
+        k = entries[self.slot[a]] // m
         swap = m > n  # the small operand on the left: a large right operand is then read in storage order
-        if wanted in ((*free_a, *free_b), (*free_b, *free_a)):
-            swap = wanted != (*free_a, *free_b)
+        if wanted is not None and wanted in (free_a + free_b, free_b + free_a):
+            swap = wanted != free_a + free_b
         if swap:
-            a, b, la, lb, free_a, free_b, m, n = b, a, lb, la, free_b, free_a, n, m
-        shared = tuple([x for x in lb if x in in_a and x in in_b])
+            a, b, la, lb, free_a, free_b = b, a, lb, la, free_b, free_a
+        shared = tuple([x for x in lb if x in la])
         out = self._register(free_a + free_b, entries=m * n)
         self.flops += (8.0 if self.is_complex else 2.0) * m * n * k
-        self._emit(self._product(out, a, b, free_a + shared, shared + free_b, len(shared)), out, a, b)
+        self._emit(self._product(out, a, b, free_a, shared, free_b), out, a, b)
         return out
 
     def _product(
-        self, out: int, a: int, b: int, want_a: tuple[int, ...], want_b: tuple[int, ...], shared: int
+        self,
+        out: int,
+        a: int,
+        b: int,
+        left: tuple[int, ...],
+        shared: tuple[int, ...],
+        right: tuple[int, ...],
     ) -> tuple[Any, ...]:
-        """Instruction for a product of operands with their legs in these orders, `shared` of them summed."""
+        """Instruction for ``(left, shared) x (shared, right)``, each with its legs in these orders."""
         size, la, lb = self.sizes, self.legs[a], self.legs[b]
-        left = len(want_a) - shared
-        rows, columns = [size[x] for x in want_a[:left]], [size[x] for x in want_b[shared:]]
-        m, n, k = math.prod(rows), math.prod(columns), math.prod([size[x] for x in want_b[:shared]])
+        want_a, want_b = left + shared, shared + right
+        rows, columns = [size[x] for x in left], [size[x] for x in right]
+        m, n, k = math.prod(rows), math.prod(columns), math.prod([size[x] for x in shared])
         perm_a = None if want_a == la else tuple(map(la.index, want_a))
         perm_b = None if want_b == lb else tuple(map(lb.index, want_b))
         runs: Runs | None = None
-        if perm_a is not None and not self._is_view(a, perm_a, left):
+        if perm_a is not None and not self._is_view(a, perm_a, len(left)):
             self.copies += m * k
-        if perm_b is not None and not self._is_view(b, perm_b, shared):
+        if perm_b is not None and not self._is_view(b, perm_b, len(shared)):
             self.copies += k * n
             if k * n >= LARGE:
-                summed = want_b[:shared]
-                runs = runs_of([(x in summed, size[x]) for x in lb])
+                runs = runs_of([(x in shared, size[x]) for x in lb])
         kind = THIN if is_thin(m, k, n) else WIDE if is_wide(m, k, n) else PLAIN
         return (
             MATMUL, self.slot[out], self.slot[a], self.slot[b],
@@ -378,8 +379,7 @@ class Program:
                     if best.batch:
                         self.instructions[position] = self._slabs(out, a, b, best)
                         continue
-                    want = (*best.left, *best.shared), (*best.shared, *best.right)
-                    self.instructions[position] = self._product(out, a, b, *want, len(best.shared))
+                    self.instructions[position] = self._product(out, a, b, best.left, best.shared, best.right)
 
     def _peak(self, drops: Sequence[Sequence[int]]) -> int:
         """Most entries that intermediates and results take at a time."""

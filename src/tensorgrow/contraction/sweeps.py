@@ -9,7 +9,7 @@ from typing import Any
 
 from ..structure import Structure
 from .cache import cached
-from .dimension_tree import Tree, best_tree, leaves
+from .dimension_tree import Tree, best_tree, leaves, star
 from .grams import Array, GramParts, Update, as_gram
 from .paths import OPTIMAL_OPERANDS
 from .program import Legs, Program, ResultPlan
@@ -190,43 +190,39 @@ def sweep_plan(structure: Structure, is_complex: bool) -> SweepPlan:
         if as_it_is.program.cost <= plan.program.cost + COPY_SHARE * structure.num_entries:
             plan = as_it_is
     # Dense graphs have wide cuts. Where the arithmetic is a thousand times the reading of the target, a plan
-    # without sharing may win.
+    # without sharing may win. Most cost far more, which the first nodes tell: photographs as 4^8 are planned
+    # in half the time.
     is_wide = plan.program.flops > 1_000 * max(structure.num_entries, structure.num_parameters)
     if structure.num_nodes > 2 and is_wide:
-        return compile_unshared(structure, is_complex, plan.program.cost) or plan
+        alone = compile_sweep(structure, is_complex, star(structure.num_nodes), below=plan.program.cost)
+        plan = min(plan, alone, key=lambda p: p.program.cost)
     return plan
 
 
-def compile_unshared(structure: Structure, is_complex: bool, below: float) -> SweepPlan | None:
-    """Plan without a dimension tree; None where it does not cost less than `below`.
+def compile_sweep(
+    structure: Structure, is_complex: bool, tree: Tree, *, in_order: bool = False, below: float = math.inf
+) -> SweepPlan:
+    """Plan for this dimension tree.
 
-    Most cost far more, which the first nodes tell: photographs as 4^8 are planned in half the time.
+    Parameters
+    ----------
+    in_order
+        Whether the target has its legs in the order of the nodes, instead of that of the leaves.
+    below
+        Flops at which the plan is of no use any more: it then ends there.
     """
-    builder = EnvironmentBuilder(structure, is_complex=is_complex)
-    order = tuple(range(structure.num_nodes))
-    target = builder.program.input(order)
-    for node in order:
-        others = tuple(k for k in order if k != node)
-        outside = builder.environment((), others)
-        emit_updates(builder, node, builder.absorb_target((target,), others, (node,)), outside)
-        if builder.program.flops >= below:
-            return None
-    plan = SweepPlan(builder.program.finish(), tuple(builder.cores), target, order, structure.leg_dims)
-    return plan if plan.program.cost < below else None
-
-
-def compile_sweep(structure: Structure, is_complex: bool, tree: Tree, *, in_order: bool = False) -> SweepPlan:
-    """Plan for this dimension tree; the target has its legs in the order of the leaves, or of the nodes."""
     builder = EnvironmentBuilder(structure, is_complex=is_complex)
     order = tuple(range(structure.num_nodes)) if in_order else leaves(tree)
     target = builder.program.input(order)
-    emit_updates(builder, tree, (target,), ())
+    emit_updates(builder, tree, (target,), (), below)
     shape = tuple(structure.leg_dim(k) for k in order)
     return SweepPlan(builder.program.finish(), tuple(builder.cores), target, order, shape)
 
 
-def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: Data, known: Grams) -> None:
-    """Updates of all nodes below a vertex of the tree, given its two partial results."""
+def emit_updates(
+    builder: EnvironmentBuilder, vertex: Tree, rhs: Data, known: Grams, below: float = math.inf
+) -> None:
+    """Updates of all nodes below a vertex of the tree, given its two partial results; see `compile_sweep`."""
     program, legs = builder.program, builder.legs
     if isinstance(vertex, int):
         grams, bonds = builder.arrange_grams(known, legs.bonds[vertex])
@@ -235,10 +231,12 @@ def emit_updates(builder: EnvironmentBuilder, vertex: Tree, rhs: Data, known: Gr
         builder.bras.pop(vertex, None)  # the conjugate of the old core
         return
     for child in vertex:
+        if program.flops >= below:
+            return
         mine = leaves(child)
         others = tuple(k for sibling in vertex if sibling is not child for k in leaves(sibling))
         outside = builder.environment(known, others)
-        emit_updates(builder, child, builder.absorb_target(rhs, others, mine), outside)
+        emit_updates(builder, child, builder.absorb_target(rhs, others, mine), outside, below)
 
 
 @cached

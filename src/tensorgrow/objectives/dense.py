@@ -114,7 +114,7 @@ class DenseLeastSquares(NodeVisits):
 
     def _in_order(self, target: Array, order: tuple[int, ...], shape: tuple[int, ...]) -> Array:
         """The target stored in an order of the legs, size-1 axes for internal nodes; one copy is cached."""
-        data_order = tuple(k for k in order if k < len(self.dims))
+        data_order = tuple([k for k in order if k < len(self.dims)])
         stored = self._stored.get(data_order)
         if stored is None or stored.dtype != target.dtype:
             if data_order == tuple(range(len(self.dims))):

@@ -79,7 +79,7 @@ class DensePairProblem(PairProblem):
         left, best, explained = alternate(
             improve, right, sweeps, before_left=_as_it_is, before_right=before_right
         )
-        return SliceFit(left, best, float(explained))
+        return SliceFit(left, best, float(explained()))
 
     def _start(self) -> Array:
         return spectral_slice(rescale(self.gradient) if self._rescales else self.gradient)
@@ -101,15 +101,13 @@ class DensePairProblem(PairProblem):
         i, j = self.edge if side == 0 else self.edge[::-1]
         return slice_gram_plan(context.structure, i, j, env.gram_nodes, env.gram_legs, context.is_complex)
 
-    def _improve(self, side: int, other: Array, careful: bool) -> tuple[Array, Number]:
-        """Best slice of one side when the other end holds the slice `other`."""
+    def _improve(self, side: int, other: Array, careful: bool) -> tuple[Array, Callable[[], Number]]:
+        """Best slice of one side when the other end holds the slice `other`, and who can tell its gain."""
         rhs = self.gradient @ other.conj() if side == 0 else other.conj() @ self.gradient
         rhs, ridge = self._shape(side, rhs), max(SLICE_RIDGE, self._context.least_ridge)
         gram = self._gram(side, other)
         x = solve_for_core(gram, rhs, ridge, careful=careful)
-        # The left slice comes first, so nobody asks what it alone explains.
-        explained = explained_by(gram, rhs, x) if side == 1 else 0.0
-        return x.reshape(-1), explained
+        return x.reshape(-1), partial(explained_by, gram, rhs, x)
 
     def _gram(self, side: int, other: Array) -> Array | GramParts:
         env = self._environment

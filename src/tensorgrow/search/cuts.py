@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import combinations, permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -113,25 +114,45 @@ class CutBounds:
             known = self._needed[mask, allowed] = max(1, int((self.spectrum(mask) > allowed).sum()))
         return known
 
+    @cached_property
+    def apart(self) -> frozenset[Edge]:
+        """Pairs of legs that no edge seems to join, as far as the cuts around legs and pairs tell.
+
+        A leg that has less rank than its size has the product of the ranks of its edges. Of two such legs
+        that nothing joins ranks multiply, while an edge between them takes its share away.
+        """
+        if not self.is_complete:
+            return frozenset()
+        free = [k for k, n in enumerate(self.target.shape) if self.needed_rank(1 << k) < n]
+        found = {e for e in combinations(free, 2) if self._lost(*e) == 1.0}
+        for leaf, near in permutations(range(self.order), 2):
+            if self.leaf_rank(leaf, near) is not None:
+                others = (k for k in range(self.order) if k not in (leaf, near))
+                found |= {(min(leaf, k), max(leaf, k)) for k in others}
+        return frozenset(found)
+
     def leaf_rank(self, leaf: int, near: int) -> int | None:
         """Rank of the edge between two legs where the first seems to be joined to no other one; else None.
 
-        Across a cut around two legs that nothing joins, ranks multiply; an edge between them takes its share
-        away. So the cuts around pairs tell which legs are joined, unless sizes of legs limit the ranks.
+        The rank of that edge divides the rank of the leaf, and its square is at least what the pair has lost.
         """
         if not self.is_complete:
             return None
-        shape, own = self.target.shape, self.needed_rank(1 << leaf)
-        if own == shape[leaf]:
+        own, lost = self.needed_rank(1 << leaf), self._lost(leaf, near)
+        if not (1 < own < self.target.shape[leaf] and lost > 1.0):
             return None
-        for k in range(self.order):
-            if k == leaf:
-                continue
-            both, most = self.needed_rank(1 << leaf | 1 << k), own * self.needed_rank(1 << k)
-            outside = math.prod(n for j, n in enumerate(shape) if j not in (leaf, k))
-            if outside < most or (both < most) != (k == near):
-                return None
-        return own
+        is_whole = all(r * r < lost for r in range(1, own) if own % r == 0)
+        is_only = all(self._lost(leaf, k) == 1.0 for k in range(self.order) if k not in (leaf, near))
+        return own if is_whole and is_only else None
+
+    def _lost(self, i: int, j: int) -> float:
+        """How many times lower the rank across a cut around two legs is than the product of theirs.
+
+        Below 1 where the size of the other legs may limit it.
+        """
+        product = self.needed_rank(1 << i) * self.needed_rank(1 << j)
+        outside = math.prod(n for k, n in enumerate(self.target.shape) if k not in (i, j))
+        return product / self.needed_rank(1 << i | 1 << j) if outside >= product else 0.0
 
     def leg_basis(self, leg: int) -> torch.Tensor:
         """Orthonormal columns that span what the target needs of a leg."""
@@ -148,7 +169,8 @@ class CutBounds:
         log_ranks = _log_ranks(structure)
         saved = log_ranks - np.log(np.exp(log_ranks) - 1.0)
         left = np.ones(len(structure.edges), dtype=bool)
-        for mask, crossing in self._crossings(structure):
+        pairs = ((m, c) for masks, crossing in self._crossings(structure) for m, c in zip(masks, crossing))
+        for mask, crossing in pairs:
             capacity = crossing @ log_ranks
             # Lowering an edge lowers every placement of the internal nodes that it crosses.
             lowered = (capacity[:, None] - crossing * saved).min(0)
@@ -167,8 +189,9 @@ class CutBounds:
             return all(self.needed_rank(mask) == 1 for mask in self.cuts)
         log_ranks = _log_ranks(structure)
         return all(
-            (crossing @ log_ranks).min() >= math.log(self.needed_rank(mask)) - 1e-9
-            for mask, crossing in self._crossings(structure)
+            capacity >= math.log(self.needed_rank(mask)) - 1e-9
+            for masks, crossing in self._crossings(structure)
+            for mask, capacity in zip(masks, (crossing @ log_ranks).min(1).tolist())
         )
 
     @cached_property
@@ -176,8 +199,8 @@ class CutBounds:
         """For every cut, which legs are on its near side. There may be more of them than bits in a number."""
         return np.array([[mask >> k & 1 for k in range(self.order)] for mask in self.cuts], dtype=bool)
 
-    def _crossings(self, structure: Structure) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
-        """For every cut, and every placement of the internal nodes on its two sides, which edges cross."""
+    def _crossings(self, structure: Structure) -> Iterator[tuple[list[int], npt.NDArray[np.float64]]]:
+        """Some cuts at a time, and for every placement of the internal nodes on their sides what crosses."""
         internal = structure.num_nodes - self.order
         cuts, placed = self._near_legs, np.arange(2**internal)[:, None] >> np.arange(internal) & 1
         i, j = np.array(structure.edges).T
@@ -187,7 +210,7 @@ class CutBounds:
             sides = np.empty((len(some), len(placed), structure.num_nodes), dtype=bool)
             sides[:, :, : self.order], sides[:, :, self.order :] = some[:, None], placed
             crossing = (sides[:, :, i] != sides[:, :, j]).astype(float)
-            yield from zip(self.cuts[first:], crossing)
+            yield self.cuts[first : first + step], crossing
 
 
 class ForestBounds(CutBounds):

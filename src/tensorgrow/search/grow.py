@@ -159,9 +159,9 @@ def _grow_one_of(
 def _span_leaf(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetwork:
     """The network with all the rank that the grown edge needs, where an end of it seems to be a leaf.
 
-    For exact targets, of which bounds tell what is joined. One rank at a time leads to the same network, a
-    hidden triangle of 7^5 by 11 instead of 9 growths. At its third growth: at the first or second, other
-    edges are judged beside one that is too wide for now, and some of the draws that are found were not.
+    For exact targets, of which bounds tell what is joined. One rank at a time up to the fourth leads to the
+    same networks in 1.4 times the time: of 240 triangles and trains of 7^5, with other ranks and seeds than
+    those of the results, 236 were exact then, and 239 this way.
     """
     bounds, structure = problem.bounds, grown.structure
     is_free = problem.max_parameters is None and not problem.objective.nonnegative(structure)
@@ -171,7 +171,7 @@ def _span_leaf(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetw
         if near >= structure.order or leaf >= structure.order or structure.neighbours[leaf] != (near,):
             continue
         rank = bounds.leaf_rank(leaf, near)
-        if rank is not None and 3 < structure.rank(*edge) < rank <= structure.useful_rank(*edge):
+        if rank is not None and structure.rank(*edge) < rank <= structure.useful_rank(*edge):
             basis = bounds.leg_basis(leaf).to(grown.cores[leaf])
             wider = TensorNetwork(*moves.span_leaf(structure, grown.cores, leaf, basis))
             return wider if problem.fits(wider.structure) else grown

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algebra.linalg import Number
+from ..algebra.linalg import Number, safe_norm
 from ..contraction import RowSet, RowSource
 from ..data.arrays import add_at, add_runs
 from ..data.devices import usable_cores
@@ -131,6 +131,7 @@ class SliceTable:
             lambda first, last: (source.edges, *self.sums(source, values, first, last)),
             lambda: self.squared_norm(source),
             partial(self._iterate, source, values, ridge),
+            lambda: self.squared_values(values),
         )
 
     def _iterate(
@@ -163,6 +164,11 @@ class SliceTable:
         """Sum of the squares of all environment rows."""
         parts = [torch.linalg.vector_norm(rows) ** 2 for rows, _ in self._chunks(source, None)]
         return float(torch.stack(parts).double().sum()) if parts else 0.0
+
+    def squared_values(self, values: torch.Tensor) -> float:
+        """Sum of the squares of the values of all entries."""
+        mine = values[self.order]
+        return safe_norm(mine if self.scale is None else mine * self.scale) ** 2
 
     def right_hand_side(self, source: RowSource, values: torch.Tensor) -> torch.Tensor:
         """``E^H y`` of every slice."""
@@ -454,14 +460,16 @@ def _reader(source: RowSource) -> Callable[[Any], Any]:
     table = source.table()
     if table is None or table[1] is None:
         return lambda where: source.rows(torch.from_numpy(where)).contiguous().numpy()
-    rows, ids = table[0].numpy(), table[1].numpy()
+    rows, ids, width = table[0].numpy(), table[1].numpy(), source.width
     local = threading.local()
 
     def read(where: Any) -> Any:
         count = len(where)
         held = getattr(local, "held", None)
         if held is None or len(held) < count:
-            local.held = held = np.empty((count, rows.shape[1]), rows.dtype)
-        return np.take(rows, ids[where], axis=0, out=held[:count], mode="clip")
+            local.held = held = np.empty((count, width), rows.dtype)
+        mine = ids[where]
+        pieces = held[:count].reshape(*mine.shape, rows.shape[1])
+        return np.take(rows, mine, axis=0, out=pieces, mode="clip").reshape(count, width)
 
     return read

@@ -100,7 +100,7 @@ class RowSource:
     def __init__(self, entries: Entries, parts: tuple[RowTensor, ...]) -> None:
         self.entries = entries
         self.parts = parts
-        self._whole = parts[0] if len(parts) == 1 else None
+        self._table: tuple[torch.Tensor, torch.Tensor | None] | None = None
         self.free, self.shared = self._split()
         self.edges = tuple(e for free in self.free for e in free)
 
@@ -133,13 +133,37 @@ class RowSource:
     def table(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """All rows and the row of each entry (None: one row for all); None if rows are formed on demand.
 
-        It is computed when it is first asked for.
+        The rows of a table may be pieces of those of the environment: then each entry has several, which follow
+        each other. It is computed when it is first asked for.
         """
         if not self.is_table:
             return None
-        if self._whole is None:
-            self._whole = join(self.entries, *self.parts, reuse=True)
-        return self._whole.array.reshape(len(self._whole.array), -1), self._whole.rows.ids
+        if self._table is None:
+            self._table = self._in_pieces() or self._joined()
+        return self._table
+
+    def _joined(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        whole = self.parts[0] if len(self.parts) == 1 else join(self.entries, *self.parts, reuse=True)
+        return whole.array.reshape(len(whole.array), -1), whole.rows.ids
+
+    def _in_pieces(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The table as one matrix product leaves it; None where bringing all of its rows together costs less.
+
+        That moves every piece of every row, the entries need those of theirs. (Two parts of 512 rows of 3
+        columns each, 79,000 entries: 1.6 ms, or 4.8 and then 0.8.)
+        """
+        if len(self.parts) == 1 or self.entries.device.type != "cpu":
+            return None
+        (a, b), (free_a, free_b) = self.parts, self.free
+        n, m, p, q = a.rows.count, b.rows.count, a.size(free_a), b.size(free_b)
+        if p == 1 or n * m < self.entries.count or a.rows.ids is None or b.rows.ids is None:
+            return None
+        left, right = a.matrices(free_a, self.shared), b.matrices(self.shared, free_b)
+        flat = self.entries.scratch.take("product", (n * p, m * q), left)
+        columns = reshape(right.transpose(0, 1), (left.shape[2], m * q))
+        torch.mm(left.reshape(n * p, -1), columns, out=flat)
+        first = a.rows.ids * (p * m) + b.rows.ids
+        return flat.reshape(-1, q), first[:, None] + m * torch.arange(p)
 
     def part(self, k: int) -> RowSource:
         """One of two parts alone; its columns are the bonds to the other part, then its own of the node."""
@@ -180,7 +204,7 @@ class RowSource:
         table = self.table()
         if table is not None:
             rows, ids = table
-            return take(rows, None if ids is None else ids[entries], count)
+            return take(rows, None if ids is None else ids[entries].reshape(-1), count).reshape(count, -1)
         a, b = self.parts
         left, right = a.matrices(self.free[0], self.shared), b.matrices(self.shared, self.free[1])
         product = _product(take(left, a.rows.of(entries), count), take(right, b.rows.of(entries), count))

@@ -19,7 +19,7 @@ NARROW = 2
 # Along a chain, slices of so many unknowns are solved for by rounds in place of a banded factor. 512 of 8, 18, 36
 # and 69 unknowns take 0.3, 0.6, 2.4 and 5.4 ms, by a factor 0.3, 1.2, 5 and 18 ms. Rounds stop when what they
 # could still gain is this share of the squared residual: a hundredth of what sweeps are stopped by.
-WIDE, ENOUGH = 16, 1e-5
+WIDE, ENOUGH = 16, 1e-7
 
 
 class Coupling:

@@ -133,7 +133,10 @@ def solve_along_chain(
     matrices, dtype = gram.numpy(), gram.numpy().dtype
     factorise, solve = modules.get_lapack_funcs(("pttrf", "pttrs"), dtype=dtype)
     more, chain = own.numpy(), weight * coupling.quadratic.chain
-    spectrum, basis = np.linalg.eigh(matrices.mean(0).astype(np.float64) + more.mean() * np.eye(width))
+    mean = matrices.mean(0).astype(np.float64) + more.mean() * np.eye(width)
+    if not np.isfinite(mean).all():
+        return None
+    spectrum, basis = np.linalg.eigh(mean)
     chains = np.add.outer(spectrum, chain[0]).astype(dtype), np.tile(chain[1].astype(dtype), width)
     *factor, failed = factorise(chains[0].reshape(-1), chains[1][:-1])
     if failed:
@@ -166,12 +169,15 @@ def solve_along_chain(
     for _ in range(width // 2):  # more would take as long as a factor
         precondition()
         gain = float(np.vdot(r, z))
-        if not math.isfinite(gain) or gain <= ENOUGH * size:
-            return torch.from_numpy(change).double() + start.double() if math.isfinite(gain) else None
+        if gain <= ENOUGH * max(size, 0.0):
+            return torch.from_numpy(change).double() + start.double()
         p *= gain / before
         p += z
         apply(p, q)
-        step = gain / float(np.vdot(p, q))
+        curvature = float(np.vdot(p, q))
+        if not (math.isfinite(gain) and curvature > 0.0):
+            break  # rounding, or numbers too small or too large for it
+        step = gain / curvature
         change += np.multiply(step, p, out=spare)
         r -= np.multiply(step, q, out=spare)
         size, before = size - step * gain, gain

@@ -99,7 +99,7 @@ def test_rounds_along_a_chain_leave_little_to_gain(weight, dtype):
 
 def test_rounds_are_for_wide_slices_along_a_chain():
     gram, rhs, size = tall(24, torch.float32)
-    slices, width = rhs.shape
+    slices = len(rhs)
     own, start = torch.ones(slices, dtype=torch.float64), torch.zeros(rhs.shape, dtype=torch.float64)
     chain, wrapped = (Coupling(p.matrix(slices)) for p in (priors.smooth(), priors.periodic()))
     assert solve_along_chain(gram, rhs, chain, 1.0, own, start, size) is not None

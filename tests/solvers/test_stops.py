@@ -109,7 +109,10 @@ def test_gives_up_on_hopeless_targets_only():
 @pytest.mark.parametrize("accelerate", [False, True])
 def test_gives_up_where_the_first_sweep_leaves_too_much_of_held_out_data(accelerate):
     d = Data(RING.dims, 0, share=0.5, ridge=1e-2)
-    start, options = random_network(RING, 1), ALSSettings(max_sweeps=6, tolerance=NEVER, accelerate=accelerate)
+    start, options = (
+        random_network(RING, 1),
+        ALSSettings(max_sweeps=6, tolerance=NEVER, accelerate=accelerate),
+    )
     one = als(d.objective, start, replace(options, max_sweeps=1))
     held_out = d.objective.validation_loss(RING, d.objective.to_arrays(one.network))
     assert held_out is not None

@@ -80,8 +80,8 @@ def _flops(table: SliceTable, source: RowSource, fixed: int) -> float:
     inner = shared * (width // source.parts[fixed].size(source.free[fixed]))
     once = 2.0 * theirs * inner**2 + 2.0 * (shared * width) ** 2 + width**3
     # Of entries at random, each round leaves about this share of what was to gain.
-    share = min(width * len(table.filled) / len(table.order), 0.5)
-    rounds = min(USUAL_ROUNDS, 1 + math.ceil(math.log(ENOUGH) / math.log(share)))
+    share = width * len(table.filled) / len(table.order)
+    rounds = next((k for k in range(1, USUAL_ROUNDS) if share ** (k - 1) <= ENOUGH), USUAL_ROUNDS)
     return once + rounds * (_round_flops(table, source, fixed) + 4.0 * table.size * width**2)
 
 

@@ -139,8 +139,8 @@ class RowSource:
         """In how many pieces the table has each row; 0 where there is no table, or each row is whole.
 
         A matrix product leaves pieces. To bring them together moves all rows, which only pays where entries
-        take each of them more than once. (Two parts of 512 rows of 3 columns each, 79,000 entries: 1.6 ms, and
-        2 ms to take the pieces; or 4.8 and 0.8 ms.)
+        take each of them more than once. (Two parts of 512 rows of 3 columns each, 79,000 entries: 1.6 ms,
+        and 2 ms to take the pieces; or 4.8 and 0.8 ms.)
         """
         if len(self.parts) == 1 or not self.is_table or self.entries.device.type != "cpu":
             return 0
@@ -152,7 +152,7 @@ class RowSource:
     def table(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """All rows and the row of each entry (None: one row for all); None if rows are formed on demand.
 
-        Where rows are in `pieces`, those and the pieces of each entry. It is computed when it is first asked for.
+        Where rows are in `pieces`, those and the pieces of each entry. Computed when it is first asked for.
         """
         if not self.is_table:
             return None

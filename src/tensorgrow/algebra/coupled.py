@@ -16,10 +16,10 @@ from ..priors import Quadratic
 TOLERANCE, ROUNDS = 1e-9, 300
 # Bandwidths up to which a banded factor costs about as much as the conjugate gradients that it saves.
 NARROW = 2
-# Along a chain, slices of so many unknowns are solved for by rounds in place of a banded factor. 512 of 8, 18,
-# 36 and 69 unknowns take 0.3, 0.6, 2.4 and 5.4 ms, by a factor 0.3, 1.2, 5 and 18 ms. Rounds stop when what they
-# could still gain is this share of what is minimised: with a hundred times as much, sweeps stopped too soon (a
-# photograph at an error of 0.0461 instead of 0.0434); with a hundredth of it the answer was the same.
+# Along a chain, slices of so many unknowns are solved for by rounds in place of a banded factor. 512 of 8,
+# 18, 36 and 69 unknowns take 0.3, 0.6, 2.4 and 5.4 ms, by a factor 0.3, 1.2, 5 and 18 ms. Rounds stop when
+# what they could still gain is this share of what is minimised: with a hundred times as much, sweeps stopped
+# too soon (a photograph at an error of 0.0461, not 0.0434); with a hundredth of it the answer was the same.
 WIDE, ENOUGH = 16, 1e-7
 
 

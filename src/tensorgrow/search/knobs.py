@@ -19,8 +19,8 @@ KNOB_GAIN, WEAKER_KNOB_GAIN = 2e-3, 1e-2
 # Knobs are chosen again when the network has grown by this factor; in large networks the ridge only rises.
 TUNE_EVERY = 1.25
 # Where wide cuts make sweeps costly, a value is given up whose first sweep raises the held-out error by this
-# share. Of values that were taken in the end (seven pictures, four runs on traffic), the first sweep raised it
-# by 0.8 % at most there; by up to 6 % elsewhere, where whole fits decide.
+# share. Of values that were taken in the end (seven pictures, four runs on traffic), the first sweep raised
+# it by 0.8 % at most there; by up to 6 % elsewhere, where whole fits decide.
 HOPELESS = 0.02
 # Refits of the last choice go far enough to tell: what a weaker ridge gains shows late.
 FINE_SWEEPS, FINE_TOLERANCE = 12, 2e-4

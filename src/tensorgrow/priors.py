@@ -100,6 +100,13 @@ class Quadratic:
         return self.times(2.0 * self.size / total) if total > 0.0 else self
 
     @cached_property
+    def chain(self) -> Floats:
+        """Its diagonal, and what is below it: zeros where nothing is. For bandwidths up to 1."""
+        out, below = np.zeros((2, self.size)), self.rows >= self.columns
+        out[(self.rows - self.columns)[below], self.columns[below]] = self.values[below]
+        return out
+
+    @cached_property
     def bandwidth(self) -> int:
         """How far from the diagonal entries lie at most."""
         return int(np.abs(self.rows - self.columns).max(initial=0))

@@ -6,7 +6,7 @@ import torch
 
 from tensorgrow import priors
 from tensorgrow.algebra import coupled
-from tensorgrow.algebra.coupled import Coupling, solve_coupled
+from tensorgrow.algebra.coupled import Coupling, solve_along_chain, solve_coupled
 from tests.oracles import to_numpy
 
 SIZE, WIDTH = 9, 3
@@ -64,3 +64,55 @@ def test_zeros_stay_zeros(monkeypatch):
     for narrow in (2, -1):
         monkeypatch.setattr(coupled, "NARROW", narrow)
         assert solve_coupled(gram, zero, chain, 0.0, zero).abs().max() == 0
+
+
+def tall(width: int, dtype: torch.dtype, slices: int = 40, entries: int = 50):
+    """Equations of slices along a chain, and the squared values that they come from."""
+    generator = torch.Generator().manual_seed(1)
+    scales = torch.logspace(0, -1.5, width, dtype=torch.float64)
+    rows = scales * torch.randn(slices, entries, width, dtype=torch.float64, generator=generator)
+    y = torch.randn(slices, entries, 1, dtype=torch.float64, generator=generator)
+    gram, rhs = rows.mT @ rows, (rows.mT @ y)[:, :, 0]
+    return gram.to(dtype), rhs.to(dtype), float(y.square().sum())
+
+
+@pytest.mark.parametrize("weight", [0.1, 10.0, 1e3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounds_along_a_chain_leave_little_to_gain(weight, dtype):
+    """Of what is minimised, the direct solution lowers no more than rounds are stopped by."""
+    gram, rhs, size = tall(24, dtype)
+    slices, width = rhs.shape
+    chain = Coupling(priors.smooth().matrix(slices))
+    own = torch.linspace(0.5, 1.5, slices, dtype=torch.float64)
+    wide = gram.double() + own[:, None, None] * torch.eye(width, dtype=torch.float64)
+    best = solve_coupled(wide, rhs.double(), chain, weight, torch.zeros_like(rhs).double())
+
+    def minimised(x: torch.Tensor) -> float:
+        product = (wide @ x[:, :, None])[:, :, 0] + weight * chain.times(x)
+        return size + float((x * (product - 2.0 * rhs.double())).sum())
+
+    for start in (torch.zeros_like(best), best + 0.1, best):
+        found = solve_along_chain(gram, rhs, chain, weight, own, start, size)
+        assert found is not None and found.dtype == torch.float64
+        assert minimised(found) - minimised(best) <= 10.0 * coupled.ENOUGH * minimised(best)
+
+
+def test_rounds_are_for_wide_slices_along_a_chain():
+    gram, rhs, size = tall(24, torch.float32)
+    slices = len(rhs)
+    own, start = torch.ones(slices, dtype=torch.float64), torch.zeros(rhs.shape, dtype=torch.float64)
+    chain, wrapped = (Coupling(p.matrix(slices)) for p in (priors.smooth(), priors.periodic()))
+    assert solve_along_chain(gram, rhs, chain, 1.0, own, start, size) is not None
+    assert solve_along_chain(gram, rhs, wrapped, 1.0, own, start, size) is None
+    few = coupled.WIDE - 1
+    narrow = gram[:, :few, :few], rhs[:, :few]
+    assert solve_along_chain(*narrow, chain, 1.0, own, start[:, :few], size) is None
+    gram[3, 0, 0] = torch.nan
+    assert solve_along_chain(gram, rhs, chain, 1.0, own, start, size) is None
+
+
+def test_the_chain_of_a_matrix():
+    matrix = priors.smooth().matrix(6)
+    diagonal, below = matrix.chain
+    np.testing.assert_allclose(diagonal, np.diag(matrix.to_dense()))
+    np.testing.assert_allclose(below, [*np.diag(matrix.to_dense(), -1), 0.0])

@@ -159,7 +159,7 @@ def test_tables_are_what_rows_are_taken_from(data):
                 continue
             whole, ids = table
             everyone = source.rows(torch.arange(len(indices)))
-            taken = whole.expand(len(indices), -1) if ids is None else whole[ids]
+            taken = whole.expand(len(indices), -1) if ids is None else whole[ids].reshape(len(indices), -1)
             torch.testing.assert_close(everyone, taken, rtol=0, atol=0)
 
 

@@ -89,6 +89,24 @@ def test_every_route_to_the_grams_gives_the_same(route, structure, dtype, monkey
             assert_close(rhs[s].reshape(-1), a.conj().T @ y, TOLERANCE[dtype], size)
 
 
+@pytest.mark.parametrize("add", ["sums_by_slice", "sums_by_block"])
+def test_rows_in_pieces_add_up_to_the_same(add, dtype, monkeypatch):
+    """Nearly as many entries as combinations of two parts: the table is left as its product leaves it."""
+    structure = Structure.complete((6, 7, 3), 3)
+    d = Data(structure.dims, 0, dtype, share=0.3)
+    network = random_network(structure, 1, dtype)
+    tree = RowTree(d.objective.index.entries, structure, d.objective.to_arrays(network))
+    source = tree.environment(2)
+    assert source.pieces == 3
+    table, (design, y) = source.table(), d.design(network, 2)[1]
+    assert table is not None and table[0].shape == (6 * 3 * 7, 3) and table[1].shape == (len(d.values), 3)
+    (gram, rhs), _ = by_route(monkeypatch, d, network, 2, add=add)
+    size = np.linalg.norm(design)
+    expected = design.conj().T @ design
+    assert_close(gram[1].reshape(expected.shape), expected, TOLERANCE[dtype], size**2)
+    assert_close(rhs[1].reshape(-1), design.conj().T @ y, TOLERANCE[dtype], size * np.linalg.norm(y))
+
+
 def test_long_slices_are_summed_in_runs(monkeypatch):
     """More entries in a slice than one run or one block takes."""
     structure = Structure.tensor_train((2, 900), 3)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from tensorgrow import GreedyOptions, Structure, TensorNetwork
+from tensorgrow.search import knobs
+from tensorgrow.search.pace import Pace
 from tests.search.factories import make_held_out, noisy
 
 FAST = GreedyOptions.for_completion("fast")
@@ -37,6 +41,21 @@ def test_it_is_chosen_again_where_the_network_has_outgrown_the_last_choice():
     ridges = {seldom.state.ridge for _ in seldom if seldom.state.stop is None}
     assert len(ridges) == 1
     assert seldom.state.tuned_size == Structure.rank_one((4, 4, 4, 3)).num_parameters
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_values_are_given_up_early_where_cuts_are_wide(wide, search, monkeypatch):
+    refit, bounds = knobs.refit, []
+
+    def noting(problem, network, **how):
+        bounds.append(how.get("most", math.inf))
+        return refit(problem, network, **how)
+
+    monkeypatch.setattr(knobs, "refit", noting)
+    monkeypatch.setattr(Pace, "has_wide_cuts", lambda pace, structure: wide)
+    for _ in search:
+        pass
+    assert bounds and any(map(math.isfinite, bounds)) == wide
 
 
 def test_data_has_the_weights_that_were_chosen(search):

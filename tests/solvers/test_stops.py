@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tensorgrow.network import TensorNetwork
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.solvers import ALSSettings, als
 from tensorgrow.structure import Structure
+from tests.objectives.entry_data import Data
 from tests.oracles import dense, random_array, random_network
 
 NEVER = -math.inf  # a tolerance that never stops
@@ -102,6 +104,22 @@ def test_gives_up_on_hopeless_targets_only():
     assert 4 <= hopeless.num_sweeps < 40
     _, reachable = long_run(target=full.losses[5], give_up=True)
     assert reachable.loss <= full.losses[5]
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_gives_up_where_the_first_sweep_leaves_too_much_of_held_out_data(accelerate):
+    d = Data(RING.dims, 0, share=0.5, ridge=1e-2)
+    start, options = (
+        random_network(RING, 1),
+        ALSSettings(max_sweeps=6, tolerance=NEVER, accelerate=accelerate),
+    )
+    one = als(d.objective, start, replace(options, max_sweeps=1))
+    held_out = d.objective.validation_loss(RING, d.objective.to_arrays(one.network))
+    assert held_out is not None
+    for most, sweeps in ((0.99 * held_out, 1), (1.01 * held_out, 6)):
+        assert als(d.objective, start, options, most=most).num_sweeps == sweeps
+    without = Data(RING.dims, 0, share=0.5, ridge=1e-2, hold_out=0.0)
+    assert als(without.objective, start, options, most=0.0).num_sweeps == 6
 
 
 def test_giving_up_on_a_plateau():

@@ -16,6 +16,11 @@ from ..priors import Quadratic
 TOLERANCE, ROUNDS = 1e-9, 300
 # Bandwidths up to which a banded factor costs about as much as the conjugate gradients that it saves.
 NARROW = 2
+# Along a chain, slices of so many unknowns are solved for by rounds in place of a banded factor. 512 of 8,
+# 18, 36 and 69 unknowns take 0.3, 0.6, 2.4 and 5.4 ms, by a factor 0.3, 1.2, 5 and 18 ms. Rounds stop when
+# what they could still gain is this share of what is minimised: with a hundred times as much, sweeps stopped
+# too soon (a photograph at an error of 0.0461, not 0.0434); with a hundredth of it the answer was the same.
+WIDE, ENOUGH = 16, 1e-7
 
 
 class Coupling:
@@ -91,6 +96,93 @@ def solve_coupled(
         if solved is not None:
             return solved
     return _solve_iteratively(gram, rhs, coupling, weight, start, free)
+
+
+def solve_along_chain(
+    gram: torch.Tensor,
+    rhs: torch.Tensor,
+    coupling: Coupling,
+    weight: float,
+    own: torch.Tensor,
+    start: torch.Tensor,
+    size: float,
+) -> torch.Tensor | None:
+    """Solve for all slices at once by rounds in the precision of the Gram matrices, near enough for a sweep.
+
+    Conjugate gradients, preconditioned by what would be solved for if all slices had the mean of the Gram
+    matrices: then each of its eigenvectors has a chain of its own.
+
+    Parameters
+    ----------
+    own
+        Numbers to add to the diagonal of every slice, ``(d,)``, positive.
+    start
+        Slices to start from.
+    size
+        The squared values that ``gram`` and ``rhs`` come from.
+
+    Returns
+    -------
+    solution
+        In double precision. None where a banded factor is cheaper, and where rounds converge slowly.
+    """
+    modules, width = _banded_module(), rhs.shape[1]
+    if coupling.quadratic.bandwidth != 1 or width < WIDE or gram.device.type != "cpu" or modules is None:
+        return None
+    if gram.is_complex():
+        return None
+    matrices, dtype = gram.numpy(), gram.numpy().dtype
+    factorise, solve = modules.get_lapack_funcs(("pttrf", "pttrs"), dtype=dtype)
+    more, chain = own.numpy(), weight * coupling.quadratic.chain
+    mean = matrices.mean(0).astype(np.float64) + more.mean() * np.eye(width)
+    if not np.isfinite(mean).all():
+        return None
+    spectrum, basis = np.linalg.eigh(mean)
+    chains = np.add.outer(spectrum, chain[0]).astype(dtype), np.tile(chain[1].astype(dtype), width)
+    *factor, failed = factorise(chains[0].reshape(-1), chains[1][:-1])
+    if failed:
+        return None
+    basis, diagonal = basis.astype(dtype), (more + chain[0]).astype(dtype)[:, None]
+    beside = chain[1, :-1].astype(dtype)[:, None]
+    # Memory for all rounds: new arrays would cost as much as the arithmetic.
+    p, q, z, r, spare = np.empty((5, *rhs.shape), dtype)
+    along = np.empty(rhs.shape[::-1], dtype)
+
+    def apply(x: Any, out: Any) -> None:
+        np.matmul(matrices, x[:, :, None], out=out[:, :, None])
+        out += np.multiply(diagonal, x, out=spare)
+        out[1:] += np.multiply(beside, x[:-1], out=spare[1:])
+        out[:-1] += np.multiply(beside, x[1:], out=spare[:-1])
+
+    def precondition() -> None:
+        np.matmul(basis.T, r.T, out=along)
+        solved, _ = solve(*factor, along.reshape(-1), overwrite_b=True)
+        np.matmul(solved.reshape(along.shape).T, basis.T, out=z)
+
+    p[:] = start.numpy()
+    apply(p, q)
+    m = rhs.numpy()
+    np.subtract(m, q, out=r)
+    size -= float(np.vdot(p, m) + np.vdot(p, r))  # what is minimised
+    change = np.zeros_like(p)
+    p[:] = 0.0
+    before = math.inf
+    for _ in range(width // 2):  # more would take as long as a factor
+        precondition()
+        gain = float(np.vdot(r, z))
+        if gain <= ENOUGH * max(size, 0.0):
+            return torch.from_numpy(change).double() + start.double()
+        p *= gain / before
+        p += z
+        apply(p, q)
+        curvature = float(np.vdot(p, q))
+        if not (math.isfinite(gain) and curvature > 0.0):
+            break  # rounding, or numbers too small or too large for it
+        step = gain / curvature
+        change += np.multiply(step, p, out=spare)
+        r -= np.multiply(step, q, out=spare)
+        size, before = size - step * gain, gain
+    return None
 
 
 @lru_cache(maxsize=1)

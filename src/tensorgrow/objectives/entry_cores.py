@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..algebra.coupled import Coupling, solve_coupled
-from ..algebra.linalg import LEAST_RIDGE, Number, at_least, solve_slices, wide_dtype
+from ..algebra.coupled import Coupling, solve_along_chain, solve_coupled
+from ..algebra.linalg import LEAST_RIDGE, Number, at_least, is_single, solve_slices, wide_dtype
 from ..algebra.nonnegative import SliceEquations, TiedEquations, solve_nonnegative
 from ..structure import Edge, Structure
 from .penalties import Penalty
@@ -49,6 +49,7 @@ class SliceSums:
         [Sequence[Edge], torch.Tensor, Number, bool],
         tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None,
     ] = lambda edges, core, ridge, careful: None
+    squared_values: Callable[[], float] | None = None  # of the entries, where they are at hand
 
 
 def solve_core(
@@ -105,14 +106,13 @@ def solve_core(
         weight = at_least(ridge, LEAST_RIDGE) * mean + 1e-300
         start = core.permute(0, *(1 + edges.index(e) for e in columns)).reshape(len(core), -1)
         if coupling is not None:
-            tied = Tied(coupling, float(mean), equations.empty)
+            tied = Tied(coupling, float(mean), equations.empty, equations.squared_values)
             x = _solve_tied(grams, sides, float(weight), numerical, tied, start, nonnegative)
             solved.append(x)
             if explain:
-                explained = explained + _explained(grams.to(x.dtype), sides.to(x.dtype), x)
+                explained = explained + _explained(grams, sides, x)
             if nonnegative:
-                gram, rhs, present = (t.to(x.dtype) for t in (grams, sides, start))
-                explained_now = explained_now + _explained(gram, rhs, present)
+                explained_now = explained_now + _explained(grams, sides, start.to(x.dtype))
             continue
         # A few slices at a time: copies of all their matrices would cost more than the solves.
         step = max(1, CHUNK_BYTES[grams.device.type] // (8 * width * width))
@@ -157,7 +157,7 @@ def _as_core(
 
 def _explained(gram: torch.Tensor, rhs: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """By how much slices lower the squared residual, whatever penalty they were found with."""
-    fit = (x.conj() * (gram @ x[:, :, None])[:, :, 0]).sum().real
+    fit = (x.conj() * (gram @ x.to(gram.dtype)[:, :, None])[:, :, 0]).sum().real
     return 2.0 * (x.conj() * rhs).sum().real - fit
 
 
@@ -171,11 +171,14 @@ class Tied:
         Weight of the coupling: the mean diagonal of the Gram matrices.
     empty
         Slices without entries.
+    squared_values
+        See `SliceSums`.
     """
 
     coupling: Coupling
     unit: float
     empty: torch.Tensor
+    squared_values: Callable[[], float] | None
 
 
 def _solve_tied(
@@ -188,12 +191,20 @@ def _solve_tied(
     nonnegative: bool,
 ) -> torch.Tensor:
     """Best slices where a prior ties them to each other."""
+    # Slices without entries come from the prior alone: a ridge would pull them to zero.
+    least = LEAST_RIDGE * tied.unit + 1e-300
+    if tied.squared_values is not None and is_single(grams.dtype) and not nonnegative:
+        own = torch.full((len(grams),), weight, dtype=torch.float64)
+        own[tied.empty] = least
+        size = tied.squared_values()
+        found = solve_along_chain(grams, sides, tied.coupling, tied.unit, own, start, size)
+        if found is not None:
+            return found
     penalised = grams.to(wide_dtype(grams.dtype), copy=True)
     rhs, start = (t.to(penalised.dtype) for t in (sides, start))
     diagonal = penalised.diagonal(dim1=1, dim2=2)
     diagonal.mul_(1.0 + numerical).add_(weight)
-    # Slices without entries come from the prior alone: a ridge would pull them to zero.
-    diagonal[tied.empty] = LEAST_RIDGE * tied.unit + 1e-300
+    diagonal[tied.empty] = least
     if nonnegative:
         equations = TiedEquations(penalised, rhs, tied.coupling, tied.unit)
         return solve_nonnegative(equations, start.reshape(1, -1)).reshape(start.shape)

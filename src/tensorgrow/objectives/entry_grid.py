@@ -37,7 +37,7 @@ UNWATCHED_ROUNDS, WIDE = 6, 400
 # What a number that is moved costs, a number of all combinations per round beside the products, and an entry;
 # in flops of products in single precision, 90 a nanosecond on one core.
 GATHER, COMBINATION, ENTRY = 50.0, 150.0, 1500.0
-# Rounds that costs are estimated with.
+# Rounds that costs are estimated with at most.
 USUAL_ROUNDS = 5
 # Width of a core up to which rounds over the entries alone cost more than Gram matrices, of 16 * (16 + 450)
 # flops for each entry.
@@ -79,7 +79,10 @@ def _flops(table: SliceTable, source: RowSource, fixed: int) -> float:
     shared = source.parts[0].size(source.shared)
     inner = shared * (width // source.parts[fixed].size(source.free[fixed]))
     once = 2.0 * theirs * inner**2 + 2.0 * (shared * width) ** 2 + width**3
-    return once + USUAL_ROUNDS * (_round_flops(table, source, fixed) + 4.0 * table.size * width**2)
+    # Of entries at random, each round leaves about this share of what was to gain.
+    share = width * len(table.filled) / len(table.order)
+    rounds = next((k for k in range(1, USUAL_ROUNDS) if share ** (k - 1) <= ENOUGH), USUAL_ROUNDS)
+    return once + rounds * (_round_flops(table, source, fixed) + 4.0 * table.size * width**2)
 
 
 def _round_flops(table: SliceTable, source: RowSource, fixed: int) -> float:

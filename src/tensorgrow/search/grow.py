@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,13 +29,16 @@ def refit(
     sweeps: int | None = None,
     tolerance: float | None = None,
     give_up: bool = False,
+    most: float = math.inf,
 ) -> Fitted:
     """ALS with the options of the search; stops at the target. Long after the deadline it is given up.
+
+    `most` is the loss on held-out data above which it is given up after the first sweep.
 
     Raises `MemoryLimitError` where a sweep would take too much.
     """
     check_time(problem.context.deadline)
-    return fit_network(problem, network, sweeps=sweeps, tolerance=tolerance, give_up=give_up)
+    return fit_network(problem, network, sweeps=sweeps, tolerance=tolerance, give_up=give_up, most=most)
 
 
 def fit_network(
@@ -44,6 +48,7 @@ def fit_network(
     sweeps: int | None = None,
     tolerance: float | None = None,
     give_up: bool = False,
+    most: float = math.inf,
 ) -> Fitted:
     """`refit`, however late it is."""
     if not problem.fits(network.structure):
@@ -68,6 +73,7 @@ def fit_network(
         settings,
         target=None if problem.holds_out else problem.target,
         give_up=give_up,
+        most=most,
         deadline=problem.context.deadline,
         graphs=problem.context.graphs,
     )

@@ -36,6 +36,8 @@ def choose_power(problem: HeldOutProblem, fitted: Fitted) -> tuple[Fitted, float
         return None
     values, levels = pairs[0], data.levels(pairs[1])
     grows = noise_power(values - pairs[1], levels)
+    if not grows:
+        return None
     last = _refit(problem, fitted)
     rest = _residuals(problem, last, values)
     likely, tried = deviance(rest, levels, grows), [(last, 0.0, rest.square())]

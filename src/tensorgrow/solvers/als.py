@@ -69,6 +69,7 @@ def als(
     *,
     target: float | None = None,
     give_up: bool = False,
+    most: float = math.inf,
     deadline: float = math.inf,
     keep_on_interrupt: bool = False,
     graphs: SweepGraphs | None = None,
@@ -81,6 +82,8 @@ def als(
         Stop as soon as the loss is at most this.
     give_up
         Stop early when the losses, extrapolated as a geometric series, will not reach `target`.
+    most
+        Stop after the first sweep where the loss on held-out data is above this.
     deadline
         Value of ``time.perf_counter()`` after which no new sweep starts, except the first; one that is under
         way long after it is broken off, and undone unless it is the first.
@@ -131,6 +134,10 @@ def als(
         losses.append(loss)
         if target is not None and loss <= target:
             break
+        if len(losses) == 1 and math.isfinite(most):
+            held_out = objective.validation_loss(structure, arrays)
+            if held_out is not None and held_out > most:
+                break
         drop = previous - loss
         least = settings.tolerance * loss
         if settings.tolerance >= 0.0:  # else no sweep is one too many

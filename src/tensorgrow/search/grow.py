@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,8 +14,9 @@ from ..network import TensorNetwork
 from ..solvers import ALSSettings, als
 from ..solvers.deadline import check_time
 from ..structure import Edge, Structure
+from .pace import RANKS_PER_STEP
 from .problem import Problem
-from .score import Candidate, ScoreMemory, add_slices, score_edges, score_of
+from .score import Candidate, ScoreMemory, add_slices, as_tensor, score_edges, score_of
 from .state import Fitted
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
@@ -138,6 +140,7 @@ def _grow_one_of(
     candidate, grown = _choose(problem, current, candidates, care)
     if not care.randomise:
         grown = _grow_others(problem, current, grown, candidate, candidates)
+    grown = _thicken(problem, current, grown, candidate)
     for _ in range(problem.increment(current.network.structure, candidate.edge) - 1):
         extra = _same_edge_again(problem, grown, candidate.edge)
         if extra is None:
@@ -154,6 +157,33 @@ def _grow_one_of(
     if transfer and not held_out and not fitted.loss < current.loss * (1.0 - ROUNDING_GAIN):
         return None  # the gain that the slices promised was rounding
     return fitted, candidate.edge
+
+
+def _thicken(
+    problem: Problem, current: Fitted, grown: TensorNetwork, candidate: Candidate
+) -> TensorNetwork:
+    """The network with several more ranks on an edge that grew and is thick, as few as a sixth of it.
+
+    So many that the target would just be met if each gained as much as the first: what they gain beyond it is
+    lost.
+    """
+    edge, structure, target = candidate.edge, grown.structure, problem.target
+    if problem.holds_out or problem.is_exact or target >= candidate.loss:
+        return grown
+    rank, most = structure.rank(*edge), problem.max_parameters
+    bounds = [rank // RANKS_PER_STEP - 1, structure.useful_rank(*edge) - rank]
+    if target:
+        bounds.append(int(math.log(candidate.loss / target) / candidate.gain))
+    if most is not None:
+        bounds.append((most - structure.num_parameters) // structure.growth_cost(*edge))
+    count = min(bounds)
+    if count < 1 or not problem.policy.allows(structure, edge):
+        return grown
+    (pair,) = problem.objective.pair_problems(structure, problem.objective.to_arrays(grown), [edge])
+    wider = grown
+    for left, right, _ in pair.fit_several(count):
+        wider = wider.grow_edge(*edge, slices=(as_tensor(left), as_tensor(right)))
+    return wider if problem.fits(wider.structure) else grown
 
 
 def _span_leaf(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetwork:
@@ -321,7 +351,10 @@ def _look_ahead(
 ) -> tuple[Candidate, TensorNetwork]:
     """Refit the best candidates for a few sweeps and rank them again by the same score."""
     best: tuple[float, Candidate, TensorNetwork] | None = None
+    can_tell = problem.options.edge_score == "per_parameter" and problem.options.scoring == "slices"
     for k, candidate in enumerate(candidates, 1):
+        if can_tell and best is not None and 2.0 * candidate.score < best[0]:
+            continue  # a refit seldom doubles what slices show
         grown = _add(problem, current.network, candidate)
         if not problem.fits(grown.structure) and (best is not None or k < len(candidates)):
             continue  # unless none of them fits

@@ -17,6 +17,7 @@ from ..objectives import SharesPasses
 from ..structure import Edge, Structure
 from .cuts import CutBounds
 from .grow import measure, refit
+from .pace import RANKS_PER_STEP
 from .problem import Problem
 from .state import Fitted
 
@@ -58,21 +59,33 @@ def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds 
     balanced = balance(structure, network.cores, problem.objective.nonnegative(structure))
     open_edges = None if bounds is None else bounds.reducible_edges(structure)
     edges = [e for e in structure.edges if open_edges is None or e in open_edges]
-    smaller = [
-        TensorNetwork(*moves.shrink(structure, balanced, i, j, range(structure.rank(i, j) - 1)))
-        for i, j in edges
-    ]
-    size = network.num_parameters
-    return [
-        Reduction(
-            "shrink",
-            edge,
-            size - small.num_parameters,
-            loss,
-            partial(TensorNetwork, small.structure, small.cores),
-        )
+
+    def without(edge: Edge, count: int) -> TensorNetwork:
+        kept = range(structure.rank(*edge) - count)
+        return TensorNetwork(*moves.shrink(structure, balanced, *edge, kept))
+
+    def free(edge: Edge) -> list[Reduction]:
+        """Several ranks of a thick edge at once, where the target then still holds without a refit."""
+        count = structure.rank(*edge) // RANKS_PER_STEP
+        while count > 1:
+            small = without(edge, count)
+            (loss,) = _losses(problem, structure, [small])
+            if loss <= problem.target:
+                return [_shrink(network, edge, small, loss)]
+            count //= 2
+        return []
+
+    smaller = [without(edge, 1) for edge in edges]
+    shrinks = [
+        _shrink(network, edge, small, loss)
         for edge, small, loss in zip(edges, smaller, _losses(problem, structure, smaller))
     ]
+    return shrinks + [more for one in shrinks if one.loss <= problem.target for more in free(one.edge)]
+
+
+def _shrink(network: TensorNetwork, edge: Edge, small: TensorNetwork, loss: float) -> Reduction:
+    saved = network.num_parameters - small.num_parameters
+    return Reduction("shrink", edge, saved, loss, partial(TensorNetwork, small.structure, small.cores))
 
 
 def _splittable(

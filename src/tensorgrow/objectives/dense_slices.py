@@ -180,10 +180,10 @@ class DensePairProblem(PairProblem):
         overlap = torch.sum(left.conj() * (_as_torch(self.gradient) @ right.mH).T)
         norm2 = self._slice_norm2(left, right)
         gains = [float((overlap.abs() ** 2 / norm2).real), *([0.0] * (len(left) - 1))]
-        left = left * (overlap / norm2)
+        pairs: list[tuple[Array, Array]] = list(zip(left * (overlap / norm2), right))
         if isinstance(self.gradient, np.ndarray):
-            left, right = left.numpy(), right.numpy()
-        return [SliceFit(*pair) for pair in zip(left, right, gains)]
+            pairs = [(u.numpy(), v.numpy()) for u, v in pairs]
+        return [SliceFit(*pair, gain) for pair, gain in zip(pairs, gains)]
 
     def _metric_factor(self, side: int) -> torch.Tensor:
         """Cholesky factor of one end's Gram, traced over the edge itself."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -30,7 +30,7 @@ from .edges import EdgePolicy
 from .grow import Care, grow_once, measure, refit
 from .least_squares import RANK_ONE_SWEEPS, LeastSquaresSearch
 from .limits import Limits
-from .options import GreedyOptions
+from .options import QUICK_SWEEPS, GreedyOptions
 from .pace import NOT_LONG
 from .problem import Problem
 from .reduce import merge_internal, prune_once, split_exactly
@@ -144,12 +144,12 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     def _grow_on(self, problem: Problem, current: Fitted) -> tuple[Fitted, Edge | None] | None:
         """Raise an edge, or add a term where none helps; None when that does not help either."""
         start, options = self._growths, problem.options
-        is_quick = start == 0 and options.lookahead is None and problem.target and not problem.is_exact
-        if is_quick and problem.pace.is_cheap(current.network.structure):
-            # Another growth follows, with more care. So this one is that of `effort="fast"`, and seldom ends
-            # with more parameters.
-            sweeps = min(options.sweeps, GreedyOptions.for_effort("fast").sweeps)
-            problem = replace(problem, options=options.replace(sweeps=sweeps))
+        is_first, sweeps = start == 0 and options.lookahead is None, None
+        more_follow = options.starts > 1 and problem.target and not problem.is_exact
+        if is_first and more_follow and problem.pace.is_cheap(current.network.structure):
+            # Another growth follows, with more care. So this one is that of `effort="fast"`, and what is left
+            # of it seldom has more parameters.
+            sweeps = min(options.sweeps, QUICK_SWEEPS)
         # On the core nodes have other numbers, and sweeps are cheap; where data is costly to read, one pass
         # scores all edges.
         lazy = options.edge_score == "per_parameter" and self._core is None
@@ -157,8 +157,9 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         lazy = lazy and not problem.pace.is_cheap(current.network.structure)
         care = Care(
             randomise=start > (0 if problem.is_exact else 1),
-            lookahead=1 if start == 0 and options.lookahead is None else None,
+            lookahead=1 if is_first else None,
             memory=ScoreMemory(self.state.gains, options.least_growth) if lazy else None,
+            sweeps=sweeps,
         )
         grown: tuple[Fitted, Edge | None] | None = grow_once(problem, current, care)
         if care.memory is not None:
@@ -222,7 +223,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
     def _prune(self) -> None:
         state, problem = self.state, self.problem
         if problem.options.prune and not self._is_spent:
-            smaller = prune_once(problem, self.current)
+            smaller = prune_once(problem, self.current, splits_first=state.steps[-1].kind != "shrink")
             if smaller is not None:
                 state.current, reduction = smaller
                 self._record(reduction.kind, reduction.edge)
@@ -313,7 +314,8 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         if not self.problem.is_exact:
             # A leg that hangs on an internal node has the rank of its mode, whatever the target looks like:
             # third growths that this alone asked for made none of 22 networks for smooth fields smaller.
-            inner -= {e for k in range(structure.order) for e in structure.edges_of(k) if e[1] >= structure.order}
+            near = structure.neighbours[: structure.order]
+            inner -= {(k, *n) for k, n in enumerate(near) if len(n) == 1 and n[0] >= structure.order}
         return 0 < len(edges & inner) < len(inner)
 
     def _start_regrowing(self) -> None:

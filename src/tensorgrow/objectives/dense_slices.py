@@ -77,9 +77,12 @@ class DensePairProblem(PairProblem):
         # photographs need 3 to 7 % fewer parameters this way.
         before_right = rescale if self._rescales else _as_it_is
         improve = partial(self._improve, careful=careful)
-        left, best, explained = alternate(
-            improve, right, sweeps, before_left=_as_it_is, before_right=before_right
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            left, best, explained = alternate(
+                improve, right, sweeps, before_left=_as_it_is, before_right=before_right
+            )
+        if careful and not np.isfinite(float(explained)):  # slices too large for single precision
+            return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
         return SliceFit(left, best, float(explained))
 
     def _start(self) -> Array:

@@ -6,7 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorgrow.algebra.spectra import leading_pair, propose_splits, sqrt_and_inverse, tail_norms
+from tensorgrow.algebra.spectra import (
+    leading_columns,
+    leading_pair,
+    propose_splits,
+    sqrt_and_inverse,
+    tail_norms,
+)
 from tensorgrow.structure import Structure
 from tests.oracles import (
     assert_close,
@@ -112,3 +118,12 @@ def test_the_obvious_split_is_proposed():
     assert {p.axes for p in proposals} <= {(0, 1, 2), (0, 3, 4)}
     assert {(p.rank, p.saved) for p in proposals} == {(2, 81 - 2 * 18)}
     assert not list(propose_splits(structure, cores, 0, threshold=1e-10))
+
+
+@given(st.integers(1, 4), st.integers(0, 3), DOUBLES, seeds)
+def test_leading_columns_span_what_is_large(count, more, dtype, seed):
+    gen = np.random.default_rng(seed)
+    large = random_array(gen, (9, count), dtype) @ random_array(gen, (count, 5 + more), dtype)
+    u, v = leading_columns(large, count, 3)
+    assert_close(u.mH @ u, np.eye(count), 1e-10)
+    assert_close(u @ v.mT, large, 1e-8, float(torch.linalg.vector_norm(large)))

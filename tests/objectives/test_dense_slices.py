@@ -254,3 +254,31 @@ def test_separable_fit_in_single_precision(use_numpy):
             decrease = total - np.linalg.norm(residual - added) ** 2
             assert fit.explained == pytest.approx(decrease, abs=1e-4 * total)
             assert fit.explained > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+@pytest.mark.parametrize(
+    ("structure", "edge"),
+    [
+        (Structure.tensor_train((4, 4, 4, 4), 2), (1, 2)),
+        (Structure.tensor_ring((4, 4, 4, 4), 2), (0, 1)),
+        (Structure.tensor_ring((4, 4, 4, 4), 2), (0, 2)),
+    ],
+    ids=["of a tree", "on a cycle", "new"],
+)
+def test_several_slices_lower_the_loss_as_they_promise(structure, edge, dtype, use_numpy):
+    net, target = random_network(structure, 0, dtype), random_target(structure, 1, dtype)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    residual = to_numpy(target) - dense(structure, net.cores)
+    gains = []
+    for count in (1, 2, 4):
+        (problem,) = objective.pair_problems(structure, objective.to_arrays(net), [edge])
+        fits = problem.fit_several(count)
+        assert len(fits) == count
+        added = sum(added_by_slices(structure, net.cores, edge, f.left, f.right) for f in fits)
+        decrease = np.linalg.norm(residual) ** 2 - np.linalg.norm(residual - added) ** 2
+        gains.append(sum(f.explained for f in fits))
+        assert gains[-1] == pytest.approx(decrease, abs=1e-4 * np.linalg.norm(residual) ** 2)
+    assert min(gains) > 0.0
+    if len(structure.edges) == 3:  # without the edge two pieces are left, and the metric is exact
+        assert gains == sorted(gains)

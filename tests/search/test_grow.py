@@ -98,3 +98,25 @@ def test_what_does_not_fit_is_not_tried():
     object.__setattr__(tight.problem, "memory_limit", least)
     assert all(problem.objective.memory_needed(s.structure) <= least for s in tight)
     assert tight.state.stop is Stop.TARGET_REACHED
+
+
+def test_thick_edges_grow_by_several_ranks_but_not_past_the_target():
+    gen = np.random.default_rng(0)
+    rows, columns = (np.linalg.qr(gen.standard_normal((60, 60)))[0] for _ in range(2))
+    x = ((rows * 0.93 ** np.arange(60)) @ columns)[:, :, None] * np.ones(2)
+    search = make_search(x, GROWTH, max_error=0.05)
+    grown = [s for s in search if s.kind in ("start", "grow")]
+    ranks = [s.structure.rank(0, 1) for s in grown]
+    by = [b - a for a, b in pairwise(ranks)]
+    assert max(by) > 1
+    for rank, more in zip(ranks[1:], by):
+        assert more <= max(1, rank // 6)
+    s = 0.93 ** np.arange(60)
+    tails = np.sqrt(np.cumsum(s[::-1] ** 2)[::-1] / (s**2).sum())
+    assert search.answer.network.structure.rank(0, 1) == int((tails > 0.05).sum())
+
+
+def test_a_budget_holds_where_thick_edges_grow():
+    x = np.random.default_rng(0).standard_normal((40, 40, 2))
+    search = make_search(x, GROWTH, max_parameters=2_000)
+    assert all(s.num_parameters <= 2_000 for s in search)

@@ -92,3 +92,13 @@ def test_certified_targets_are_not_split(monkeypatch):
     monkeypatch.setattr(reduce, "propose_splits", None)  # nobody calls it
     result = tg.decompose(x, max_error=1e-8, random_state=0, progress=False)
     assert result.num_parameters == hidden.num_parameters
+
+
+def test_thick_edges_lose_ranks_that_cost_nothing_at_once():
+    x = np.random.default_rng(0).standard_normal((30, 2)) @ np.random.default_rng(1).standard_normal((2, 60))
+    init = random_network(Structure.tensor_train((30, 20, 3), (24, 3)), 0)
+    search = tg.decompose(x.reshape(30, 20, 3), max_error=1e-6, init=init, edges="chain", random_state=0)
+    shrinks = [s for s in search.history if s.kind == "shrink"]
+    assert search.structure.rank(0, 1) == 2
+    assert len(shrinks) < 22
+    assert all(s.relative_error <= 1e-6 for s in shrinks)

@@ -24,6 +24,17 @@ def leading_pair(matrix: Array, iterations: int, start: Array) -> tuple[Array, A
     return _normalise(u), v
 
 
+def leading_columns(matrix: torch.Tensor, count: int, rounds: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Approximate factors of ``matrix ~ u v^T`` with `count` columns, those of `u` orthonormal."""
+    # As for one pair: the largest rows have weight on what is wanted.
+    largest = torch.linalg.vector_norm(matrix, dim=1).topk(count).indices
+    v = matrix[largest].mT
+    for _ in range(rounds):
+        u = torch.linalg.qr(matrix @ torch.linalg.qr(v)[0].conj())[0]
+        v = matrix.mT @ u.conj()
+    return u, v
+
+
 def _normalise(u: Array) -> Array:
     """A vector of norm 1; zero stays zero."""
     squared = (u.conj() @ u).real

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import Number, explained_by, is_single, solve_for_core
+from ..algebra.spectra import leading_columns
 from ..contraction import Array, GramParts, GramPlan, PairEnvironment, dense_plan, inner_plan, slice_gram_plan
 from ..data.devices import flops_in
 from ..structure import Structure
@@ -76,10 +78,14 @@ class DensePairProblem(PairProblem):
         # photographs need 3 to 7 % fewer parameters this way.
         before_right = rescale if self._rescales else _as_it_is
         improve = partial(self._improve, careful=careful)
-        left, best, explained = alternate(
-            improve, right, sweeps, before_left=_as_it_is, before_right=before_right
-        )
-        return SliceFit(left, best, float(explained()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            left, best, explained = alternate(
+                improve, right, sweeps, before_left=_as_it_is, before_right=before_right
+            )
+            gain = float(explained())
+        if careful and not math.isfinite(gain):  # slices too large for single precision
+            return SliceFit(0 * self.gradient[:, 0], 0 * self.gradient[0], 0.0)
+        return SliceFit(left, best, gain)
 
     def _start(self) -> Array:
         return spectral_slice(rescale(self.gradient) if self._rescales else self.gradient)
@@ -145,9 +151,7 @@ class DensePairProblem(PairProblem):
             return solved.T.reshape(-1)
 
         def unwhiten(side: int, vector: torch.Tensor) -> torch.Tensor:
-            flat = vector.reshape(self._dims[side], -1)
-            solved: torch.Tensor = torch.linalg.solve_triangular(lower[side], flat, upper=False, left=False)
-            return solved.reshape(-1)
+            return self._unwhiten(lower[side], vector[None])[0]
 
         left = right = whiten(1, _as_torch(self._start()))
         for _ in range(10):
@@ -155,14 +159,34 @@ class DensePairProblem(PairProblem):
             left = whiten(0, gradient @ unwhiten(1, right).conj())
             left = left / torch.linalg.vector_norm(left).clamp_min(TINY)
             right = whiten(1, unwhiten(0, left).conj() @ gradient)
-        u, v = unwhiten(0, left), unwhiten(1, right)
-        overlap = torch.dot(u.conj(), gradient @ v.conj())
-        norm2 = self._slice_norm2(u, v)
-        explained = float((overlap.abs() ** 2 / norm2).real)
-        left, right = u * (overlap / norm2), v
+        return self._scaled(unwhiten(0, left)[None], unwhiten(1, right)[None])[0]
+
+    def fit_several(self, count: int) -> list[SliceFit]:
+        """Leading pairs of the whitened gradient, in one go, then the exact best scale of their sum."""
+        white = _as_torch(self.gradient)
+        lower = [self._metric_factor(side) for side in (0, 1)]
+        for factor, dim in zip(lower, self._dims):  # one end after the other, and both change places
+            ends = white.reshape(dim, len(factor), -1)
+            solved = torch.linalg.solve_triangular(factor.conj(), ends, upper=False)
+            white = solved.reshape(dim * len(factor), -1).T
+        left, right = leading_columns(white, min(count, *white.shape), 3)
+        return self._scaled(self._unwhiten(lower[0], left.T), self._unwhiten(lower[1], right.T))
+
+    def _unwhiten(self, lower: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        """Rows in the metric of one end as slices."""
+        flat = vectors.reshape(-1, len(lower))
+        solved: torch.Tensor = torch.linalg.solve_triangular(lower, flat, upper=False, left=False)
+        return solved.reshape(vectors.shape)
+
+    def _scaled(self, left: torch.Tensor, right: torch.Tensor) -> list[SliceFit]:
+        """Rows as pairs of slices, all in the best scale of their sum; the first pair is credited with it."""
+        overlap = torch.sum(left.conj() * (_as_torch(self.gradient) @ right.mH).T)
+        norm2 = self._slice_norm2(left, right)
+        gains = [float((overlap.abs() ** 2 / norm2).real), *([0.0] * (len(left) - 1))]
+        pairs: list[tuple[Array, Array]] = list(zip(left * (overlap / norm2), right))
         if isinstance(self.gradient, np.ndarray):
-            return SliceFit(left.numpy(), right.numpy(), explained)
-        return SliceFit(left, right, explained)
+            pairs = [(u.numpy(), v.numpy()) for u, v in pairs]
+        return [SliceFit(*pair, gain) for pair, gain in zip(pairs, gains)]
 
     def _metric_factor(self, side: int) -> torch.Tensor:
         """Cholesky factor of one end's Gram, traced over the edge itself."""
@@ -181,12 +205,14 @@ class DensePairProblem(PairProblem):
         return factor
 
     def _slice_norm2(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Squared norm of the tensor that the new slices would add."""
+        """Squared norm of the tensor that new slices, one per row, would add."""
         context = self._context
         i, j = self.edge
-        structure = context.structure.with_rank(i, j, 1)
+        structure = context.structure.with_rank(i, j, len(left))
         cores = [_as_torch(a) for a in context.arrays]
-        cores[i], cores[j] = self._shape(0, left), self._shape(1, right)
+        for side, (node, other), rows in ((0, (i, j), left), (1, (j, i), right)):
+            slices = rows.reshape(-1, *self._shapes[side])
+            cores[node] = slices[0] if len(rows) == 1 else slices.movedim(0, structure.axis(node, other))
         squared: torch.Tensor
         if context.may_densify:
             added = dense_plan(structure, context.is_complex).run(cores)

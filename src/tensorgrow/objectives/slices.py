@@ -59,6 +59,10 @@ class PairProblem(ABC):
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         """Fit the slices by alternating least squares, from this right slice or from a default one."""
 
+    def fit_several(self, count: int) -> list[SliceFit]:
+        """Rough slices for up to so many new ranks at once, to be refitted; here just one."""
+        return [self.fit(None, 1)]
+
 
 class ChangedPairProblem(PairProblem):
     """A pair problem whose fit is converted: to other bases, or to other units."""
@@ -76,6 +80,9 @@ class ChangedPairProblem(PairProblem):
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
         return self._change(self._inner.fit(right, sweeps))
+
+    def fit_several(self, count: int) -> list[SliceFit]:
+        return [self._change(fit) for fit in self._inner.fit_several(count)]
 
 
 # -- alternation -----------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ its short modes, an edge costs what it costs once the bases hang on nodes of the
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from ..algebra import moves
@@ -58,15 +57,14 @@ class CoreGrowth:
 
     def lift(self, fitted: Fitted, edge: Edge | None) -> tuple[Fitted, Edge | None]:
         """The network on the tensor, with bases as legs where that is smaller, and what `edge` is there."""
-        small, network = fitted.network.structure, self._objective.lift(fitted.network)
-        structure, cores = network.structure, list(network.cores)
+        structure, cores = fitted.network.structure, list(fitted.network.cores)
         holders = {}
-        for leg, (size, rank) in enumerate(zip(structure.dims, small.dims)):
-            bonds = math.prod(small.core_shape(leg)[1:])
+        for leg, size in enumerate(self._objective.dims):
+            rank, bonds = structure.leg_dim(leg), structure.bond_product(leg)
             if rank * (size + bonds) < size * bonds:
                 holders[leg] = structure.num_nodes
                 structure, cores, _ = moves.split(structure, cores, leg, [0], rank=rank)
         if edge is not None:
             i, j = sorted(holders.get(k, k) for k in edge)
             edge = i, j
-        return replace(fitted, network=TensorNetwork(structure, cores)), edge
+        return replace(fitted, network=self._objective.lift(TensorNetwork(structure, cores))), edge

@@ -14,8 +14,9 @@ from ..network import TensorNetwork
 from ..solvers import ALSSettings, als
 from ..solvers.deadline import check_time
 from ..structure import Edge, Structure
+from .pace import RANKS_PER_STEP
 from .problem import Problem
-from .score import Candidate, ScoreMemory, add_slices, score_edges, score_of
+from .score import Candidate, ScoreMemory, add_slices, as_tensor, score_edges, score_of
 from .state import Fitted
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
@@ -105,12 +106,15 @@ class Care:
         best. New slices alone show less of what an edge can do the more the rest has to adapt to it.
     memory
         Earlier scores, so that only edges that may win are scored again; None scores all every time.
+    sweeps
+        Sweeps of the refit at most; None: what the options say.
     """
 
     randomise: bool = False
     lookahead: int | None = None
     doubt: int = 0
     memory: ScoreMemory | None = None
+    sweeps: int | None = None
 
 
 PLAIN = Care()
@@ -144,6 +148,7 @@ def _grow_one_of(
     candidate, grown = _choose(problem, current, candidates, care)
     if not care.randomise:
         grown = _grow_others(problem, current, grown, candidate, candidates)
+    grown = _thicken(problem, current, grown, candidate)
     for _ in range(problem.increment(current.network.structure, candidate.edge) - 1):
         extra = _same_edge_again(problem, grown, candidate.edge)
         if extra is None:
@@ -155,11 +160,39 @@ def _grow_one_of(
         grown = TensorNetwork.random(
             grown.structure, random_state=problem.context.generator, dtype=grown.dtype, device=grown.device
         )
-    fitted = _refit_after_growth(problem, grown)
+    fitted = _refit_after_growth(problem, grown, care.sweeps)
     held_out = fitted.validation is not None  # there, a step may fail to pay at once
     if transfer and not held_out and not fitted.loss < current.loss * (1.0 - ROUNDING_GAIN):
         return None  # the gain that the slices promised was rounding
     return fitted, candidate.edge
+
+
+def _thicken(problem: Problem, current: Fitted, grown: TensorNetwork, candidate: Candidate) -> TensorNetwork:
+    """The network with several more ranks on an edge that grew and is thick, as few as a sixth of it.
+
+    So many that the target would just be met if each gained as much as the first: what they gain beyond it is
+    lost.
+    """
+    edge, structure, target, o = candidate.edge, grown.structure, problem.target, problem.options
+    one_by_one = o.edge_score != "per_parameter" or not o.transfer or problem.holds_out or problem.is_exact
+    if one_by_one or target >= candidate.loss:
+        return grown
+    if not problem.objective.nonnegative(structure).isdisjoint(edge):
+        return grown
+    rank, most = structure.rank(*edge), problem.max_parameters
+    bounds = [rank // RANKS_PER_STEP - 1, structure.useful_rank(*edge) - rank]
+    if target:
+        bounds.append(int(math.log(candidate.loss / target) / candidate.gain))
+    if most is not None:
+        bounds.append((most - structure.num_parameters) // structure.growth_cost(*edge))
+    count = min(bounds)
+    if count < 1 or not problem.policy.allows(structure, edge):
+        return grown
+    (pair,) = problem.objective.pair_problems(structure, problem.objective.to_arrays(grown), [edge])
+    wider = grown
+    for left, right, _ in pair.fit_several(count):
+        wider = wider.grow_edge(*edge, slices=(as_tensor(left), as_tensor(right)))
+    return wider if problem.fits(wider.structure) else grown
 
 
 def _span_leaf(problem: Problem, grown: TensorNetwork, edge: Edge) -> TensorNetwork:
@@ -308,13 +341,13 @@ def order_by_gain(candidates: list[Candidate]) -> list[Candidate]:
     return [first, *sorted(rest, key=lambda c: -c.gain)]
 
 
-def _refit_after_growth(problem: Problem, grown: TensorNetwork) -> Fitted:
+def _refit_after_growth(problem: Problem, grown: TensorNetwork, sweeps: int | None) -> Fitted:
     """Refit after a growth; patiently where the bounds say that this structure may be the exact one.
 
     Close to an exact representation ALS can crawl for hundreds of sweeps. Growing on would end at the target
     with too many parameters; before the structure suffices, patience is wasted.
     """
-    fitted = refit(problem, grown)
+    fitted = refit(problem, grown, sweeps=sweeps)
     if fitted.loss <= problem.target or problem.bounds is None or not problem.is_exact:
         return fitted
     if not problem.bounds.admits(grown.structure):
@@ -327,7 +360,13 @@ def _look_ahead(
 ) -> tuple[Candidate, TensorNetwork]:
     """Refit the best candidates for a few sweeps and rank them again by the same score."""
     best: tuple[float, Candidate, TensorNetwork] | None = None
+    can_tell = problem.options.edge_score == "per_parameter" and problem.options.scoring == "slices"
+    can_tell = can_tell and not problem.holds_out  # there, edges are refitted because of doubt
     for k, candidate in enumerate(candidates, 1):
+        if can_tell and best is not None and 2.0 * candidate.score < best[0]:
+            # A refit seldom doubles what slices show. With this, 18 smooth tensors and six photographs take
+            # about 0.85 and 0.75 times as long, and have 0.2 and 0.6 % more parameters in the mean.
+            continue
         grown = _add(problem, current.network, candidate)
         if not problem.fits(grown.structure) and (best is not None or k < len(candidates)):
             continue  # unless none of them fits

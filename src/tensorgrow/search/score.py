@@ -137,12 +137,14 @@ def add_slices(
     network: TensorNetwork, candidate: Candidate, nonnegative: frozenset[int] = frozenset()
 ) -> TensorNetwork:
     """The network with the candidate's slices added; `nonnegative` nodes part one of their components."""
-    left, right = (
-        torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x.to(network.device)
-        for x in (candidate.left, candidate.right)
-    )
+    left, right = (as_tensor(x).to(network.device) for x in (candidate.left, candidate.right))
     if nonnegative.isdisjoint(candidate.edge):
         return network.grow_edge(*candidate.edge, slices=(left, right))
     structure, cores = moves.part(network.structure, network.cores, *candidate.edge, left, right)
     kept = [c.clamp_min(0.0) if k in nonnegative else c for k, c in enumerate(cores)]
     return TensorNetwork(structure, kept)
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """A slice in the form that networks hold."""
+    return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array

@@ -311,9 +311,9 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             return False
         edges, structure = set(self._open_edges), best.network.structure
         inner = set(structure.edges)
-        if not self.problem.is_exact:
-            # Legs that hang on internal nodes have the ranks of their modes, whatever the target looks like:
-            # third growths that this alone asked for made none of 22 networks for smooth fields smaller.
+        if self._core is not None and not self.problem.is_exact:
+            # Growth on a core hangs legs on internal nodes; their edges have the ranks of modes, whatever the
+            # target looks like. Third growths for those alone made none of 22 networks of fields smaller.
             inner = {e for e in inner if not e[0] < structure.order <= e[1]}
         return 0 < len(edges & inner) < len(inner)
 

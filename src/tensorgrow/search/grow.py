@@ -168,10 +168,10 @@ def _grow_one_of(
 
 
 def _thicken(problem: Problem, current: Fitted, grown: TensorNetwork, candidate: Candidate) -> TensorNetwork:
-    """The network with several more ranks on an edge that grew and is thick, as few as a sixth of it.
+    """The network with up to a sixth more rank on an edge that grew and is thick.
 
-    So many that the target would just be met if each gained as much as the first: what they gain beyond it is
-    lost.
+    No more than would just meet the target if each rank gained as much as the first: what they gain beyond it
+    is lost.
     """
     edge, structure, target, o = candidate.edge, grown.structure, problem.target, problem.options
     one_by_one = o.edge_score != "per_parameter" or not o.transfer or problem.holds_out or problem.is_exact
@@ -186,7 +186,7 @@ def _thicken(problem: Problem, current: Fitted, grown: TensorNetwork, candidate:
     if most is not None:
         bounds.append((most - structure.num_parameters) // structure.growth_cost(*edge))
     count = min(bounds)
-    if count < 1 or not problem.policy.allows(structure, edge):
+    if count < 1 or not (problem.policy.allows(structure, edge) and problem.fits(structure, [edge])):
         return grown
     (pair,) = problem.objective.pair_problems(structure, problem.objective.to_arrays(grown), [edge])
     wider = grown

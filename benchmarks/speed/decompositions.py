@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 EFFORTS = ("balanced", "fast")
-# Large legs: names and errors. The last three have no small core; that of the cube at 0.05 has over a quarter of
-# its entries.
+# Large legs: names and errors. The last three have no small core: that of the cube at 0.05 has over a quarter
+# of its entries.
 LEGS = {
     "field": 1e-3,
     "plumes": 1e-3,

@@ -187,3 +187,17 @@ def test_edges_that_promise_little_are_not_scored_every_time(monkeypatch):
     assert true_error(noisy((4, 4, 4, 4)), search.answer.network) <= 0.3
     assert sum(asked) < 6 * len(grown)
     assert set(search.state.gains) <= set(combinations(range(4), 2))
+
+
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_tree_that_bounds_do_not_settle_is_only_where_growth_begins(order, seed):
+    rng = np.random.default_rng(seed)
+    axes = np.meshgrid(*[np.linspace(0, 1, 6)] * order, indexing="ij")
+    x = 1 / (1 + sum(w * a for w, a in zip(rng.uniform(0.5, 2, order), axes)))
+    x += 0.1 * np.sin(5 * axes[0] * axes[-1])
+    result = tg.decompose(x, max_error=1e-5, random_state=0)
+    kinds = [s.kind for s in result.history]
+    assert kinds[:3] == ["start", "tree", "grow"]  # the growth has nothing but the tree to be compared with
+    assert result.relative_error <= 1e-5
+    assert result.num_parameters <= result.history[1].num_parameters

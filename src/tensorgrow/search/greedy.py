@@ -184,7 +184,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         if self._is_certified:
             return best.size
         earlier = [step.num_parameters for step in self.state.steps if step.start < self.state.start]
-        return max(1.3 * best.size, *earlier)
+        return max([1.3 * best.size, *earlier])
 
     @property
     def _is_certified(self) -> bool:

@@ -22,6 +22,7 @@ Sweeps on a GPU are in the benchmark `gpu`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tensorgrow.experiments.experiment import Report
@@ -47,8 +48,9 @@ PARTS: dict[str, tuple[Cases, Work]] = {
 
 
 def cases(settings: BenchmarkSettings) -> list[Case]:
-    """Cases of the chosen parts."""
-    return [c for part in settings.parts for c in PARTS[part][0](settings)]
+    """Cases of the chosen parts. Rows of the source before tell of its commit: no change of this one ages them."""
+    found = [c for part in settings.parts for c in PARTS[part][0](settings)]
+    return found if settings["label"] == "after" else [replace(c, uses=()) for c in found]
 
 
 def work(case: Case, settings: BenchmarkSettings) -> Row:

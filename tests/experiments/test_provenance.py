@@ -55,9 +55,32 @@ def forget():
 def test_only_what_is_imported_on_loading_counts(package, name, changed, matters):
     forget()
     before = provenance.modules_hash((name,))
-    (package / changed).write_text(FILES[changed] + "# changed\n")
+    (package / changed).write_text(FILES[changed] + "CHANGED = 1\n")
     forget()
     assert (provenance.modules_hash((name,)) != before) == matters
+    forget()
+
+
+SOLVE = 'def solve(x):\n    return x + 1\n\nSTYLE = """\na\n# b\n"""\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "matters"),
+    [
+        ('"""What it is for."""\n\n# why\n' + SOLVE, False),
+        (SOLVE.replace("    return", '    """Add one."""\n\n    # and no more\n    return'), False),
+        (SOLVE.replace("x + 1", "x + 2"), True),
+        (SOLVE.replace("# b", "# c"), True),
+        (SOLVE.replace("    return", "        return"), True),
+    ],
+)
+def test_docstrings_and_comments_leave_rows_as_they_are(package, text, matters):
+    (package / "linalg.py").write_text(SOLVE)
+    forget()
+    before = provenance.modules_hash(("linalg",))
+    (package / "linalg.py").write_text(text)
+    forget()
+    assert (provenance.modules_hash(("linalg",)) != before) == matters
     forget()
 
 

@@ -48,7 +48,7 @@ PARTS: dict[str, tuple[Cases, Work]] = {
 
 
 def cases(settings: BenchmarkSettings) -> list[Case]:
-    """Cases of the chosen parts. Rows of the source before tell of its commit: no change of this one ages them."""
+    """Cases of the chosen parts. Rows of the source before tell of its commit: this one does not age them."""
     found = [c for part in settings.parts for c in PARTS[part][0](settings)]
     return found if settings["label"] == "after" else [replace(c, uses=()) for c in found]
 

@@ -29,6 +29,7 @@ __all__ = ["BENCHMARK"]
 SMALL = ("iris", "wine", "breast_cancer", "moons", "clusters")
 PARTS = (*SMALL, "digits", "mnist")
 FOLDS = 5
+# Those of scikit-learn, with the strengths of regularisation that are tried.
 WEIGHTS = {"logistic": [0.01, 0.1, 1.0, 10.0, 100.0], "svm": [0.1, 1.0, 10.0, 100.0]}
 
 
@@ -146,7 +147,8 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
                     params |= {"effort": settings["effort"], "max_seconds": settings["max_seconds"]}
                     if part == "mnist":
                         params["train"] = settings["train"]
-                    cases.append(Case(f"{part}/{method}/{seed}.{fold}", params))
+                    uses = () if method in WEIGHTS else None
+                    cases.append(Case(f"{part}/{method}/{seed}.{fold}", params, uses=uses))
     return cases
 
 

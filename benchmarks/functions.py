@@ -205,7 +205,10 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
             for seed in range(settings["first"], settings["first"] + settings["seeds"]):
                 for method in methods:
                     params = {"function": name, "error": error, "seed": seed, "method": method}
-                    found.append(Case(f"points/{name}/{error:g}/seed{seed}/{method}", params))
+                    # Rivals depend on the library where it plants the network.
+                    uses = None if method == METHODS[0] else () if name in DOMAINS else ("network",)
+                    key = f"points/{name}/{error:g}/seed{seed}/{method}"
+                    found.append(Case(key, params, uses=uses))
     return found
 
 

@@ -76,6 +76,7 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
                 "seed": seed,
                 "max_seconds": settings["max_seconds"],
             },
+            uses=None if method == "ours" else (),
         )
         for part in settings.parts
         for share in SHARES

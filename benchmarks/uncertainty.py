@@ -77,7 +77,8 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
                 made.append(Case(f"{part}/{item}/ours/default/mask{mask}", params))
                 for rank in RANKS[part][: 1 if settings.quick else None]:
                     params = {**common, "method": "bcp", "rank": rank, "samples": settings["samples"]}
-                    made.append(Case(f"{part}/{item}/bcp/rank{rank:02}/mask{mask}", params))
+                    uses = ("network",) if part == "planted" else ()
+                    made.append(Case(f"{part}/{item}/bcp/rank{rank:02}/mask{mask}", params, uses=uses))
     return made
 
 

@@ -55,8 +55,8 @@ LEAST_LIMIT = 12
 # Time limits in seconds: ours; the paper's preset on A, whose growth slows down, and elsewhere.
 OURS, LONG, SHORT = 560.0, 240.0, 60.0
 # Other searches have ten times what ours took when last measured (1 to 6 s, on A 10 s, on 9 26 s), at least
-# `SHORT`; on 0, where ours takes two minutes, twice as long. What a rival had met when ours was done, in equal
-# time, is told apart by its steps.
+# `SHORT`; on 0, where ours takes two minutes, twice as long. What a rival had met when ours was done, in
+# equal time, is told apart by its steps.
 TENFOLD = {"A": 100.0, "9": 260.0, "0": 260.0}
 ABOUT = """\
 Table 1 of the paper prints logarithms of compression ratios: natural ones for Greedy, decimal ones for GA,

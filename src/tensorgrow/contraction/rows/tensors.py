@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,20 +15,43 @@ from .sets import Entries, RowSet, Scratch
 
 @dataclass(frozen=True, eq=False)
 class RowTensor:
-    """Values of a set of nodes: one row per combination, one axis per open edge."""
+    """Values of a set of nodes: one row per combination, one axis per open edge.
+
+    Attributes
+    ----------
+    layouts
+        Where the numbers are kept in the orders of axes that were asked for; None where nothing is kept.
+    """
 
     rows: RowSet
     edges: tuple[Edge, ...]
     array: torch.Tensor
+    layouts: dict[object, torch.Tensor] | None = None
 
     def size(self, edges: Sequence[Edge]) -> int:
         return math.prod(self.array.shape[1 + self.edges.index(e)] for e in edges)
 
     def matrices(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
         """One matrix per row: edges `first` by edges `second`."""
-        order = [0, *(1 + self.edges.index(e) for e in (*first, *second))]
+        order = (0, *(1 + self.edges.index(e) for e in (*first, *second)))
         shape = (len(self.array), self.size(first), self.size(second))
-        return reshape(self.array.permute(order), shape)
+        return self._kept(order, shape, lambda: reshape(self.array.permute(order), shape))
+
+    def rows_inside(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
+        """One matrix for all rows: edges `first` by rows and edges `second`."""
+        order = (*(1 + self.edges.index(e) for e in first), 0, *(1 + self.edges.index(e) for e in second))
+        shape = (self.size(first), len(self.array) * self.size(second))
+        return self._kept(order, shape, lambda: reshape(self.array.permute(order), shape))
+
+    def _kept(
+        self, order: tuple[int, ...], shape: tuple[int, ...], make: Callable[[], torch.Tensor]
+    ) -> torch.Tensor:
+        if self.layouts is None:
+            return make()
+        key = order, shape
+        if key not in self.layouts:
+            self.layouts[key] = make()
+        return self.layouts[key]
 
 
 def free_and_shared(a: RowTensor, b: RowTensor) -> tuple[list[Edge], list[Edge], list[Edge]]:
@@ -61,33 +84,36 @@ def join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) -
     """
     rows = entries.join(a.rows, b.rows)
     free_a, free_b, shared = free_and_shared(a, b)
-    left, right = a.matrices(free_a, shared), b.matrices(shared, free_b)
+    left = a.matrices(free_a, shared)
     if rows.left is not None and rows.right is not None:
+        right = b.matrices(shared, free_b)
         array = _product(take(left, rows.left, rows.count), take(right, rows.right, rows.count))
     else:
-        array = _all_combinations(left, right, entries.scratch, reuse)
+        array = _all_combinations(left, b.rows_inside(shared, free_b), b.rows.count, entries.scratch, reuse)
     sizes = [t.array.shape[1 + t.edges.index(e)] for t, free in ((a, free_a), (b, free_b)) for e in free]
     return RowTensor(rows, (*free_a, *free_b), array.reshape(rows.count, *sizes))
 
 
-def _all_combinations(left: torch.Tensor, right: torch.Tensor, scratch: Scratch, reuse: bool) -> torch.Tensor:
-    """Every row of `left` with every row of `right`, rows of `left` slowest."""
-    n, p, c = left.shape
-    m, _, q = right.shape
-    shape = (n, m, p, q)
+def _all_combinations(
+    left: torch.Tensor, right: torch.Tensor, count: int, scratch: Scratch, reuse: bool
+) -> torch.Tensor:
+    """Every row of `left` with every one of `count` rows inside `right`, rows of `left` slowest."""
+    (n, p, c), (_, mq) = left.shape, right.shape
+    shape = (n, count, p, mq // count)
     out = scratch.take("rows", shape, left) if reuse else allocate(shape, left)
     if p == 1:
-        torch.mm(left.reshape(n, c), reshape(right.transpose(0, 1), (c, m * q)), out=out.reshape(n, m * q))
+        torch.mm(left.reshape(n, c), right, out=out.reshape(n, mq))
     else:
-        out.copy_(_products(left, right, scratch).reshape(n, p, m, q).transpose(1, 2))
+        product = _products(left, right, scratch).reshape(n, p, count, mq // count)
+        out.copy_(product.transpose(1, 2))
     return out
 
 
 def _products(left: torch.Tensor, right: torch.Tensor, scratch: Scratch) -> torch.Tensor:
     """All combinations of rows as one matrix product leaves them: ``(n * p, m * q)``."""
-    (n, p, c), (m, _, q) = left.shape, right.shape
-    flat = scratch.take("product", (n * p, m * q), left)
-    return torch.mm(left.reshape(n * p, c), reshape(right.transpose(0, 1), (c, m * q)), out=flat)
+    n, p, c = left.shape
+    flat = scratch.take("product", (n * p, right.shape[1]), left)
+    return torch.mm(left.reshape(n * p, c), right, out=flat)
 
 
 class RowSource:
@@ -166,12 +192,12 @@ class RowSource:
 
     def _in_pieces(self) -> tuple[torch.Tensor, torch.Tensor]:
         (a, b), (free_a, free_b) = self.parts, self.free
-        left, right = a.matrices(free_a, self.shared), b.matrices(self.shared, free_b)
-        flat = _products(left, right, self.entries.scratch)
+        left, right = a.matrices(free_a, self.shared), b.rows_inside(self.shared, free_b)
+        flat, count = _products(left, right, self.entries.scratch), len(b.array)
         assert a.rows.ids is not None and b.rows.ids is not None
-        first = a.rows.ids * (left.shape[1] * len(right)) + b.rows.ids
+        first = a.rows.ids * (left.shape[1] * count) + b.rows.ids
         pieces = torch.arange(left.shape[1], device=first.device)
-        return flat.reshape(-1, right.shape[2]), first[:, None] + len(right) * pieces
+        return flat.reshape(-1, right.shape[1] // count), first[:, None] + count * pieces
 
     def part(self, k: int) -> RowSource:
         """One of two parts alone; its columns are the bonds to the other part, then its own of the node."""

@@ -391,6 +391,10 @@ class ObservedLeastSquares(ListedLeastSquares):
         # Gram matrices: added up, each part of the sum, and solved.
         grams = max(3 * gram_bytes(structure, item, device), self.penalties.solve_bytes(structure, item))
         held = grams + rows_bytes(structure, count, item, device) + grid_bytes(structure, count, item)
+        if device != "cpu":  # values by table, sorted and in blocks, which padding may double
+            held += 3 * item * count * structure.order
+        if edges and device != "cpu":  # contractions in other orders of axes, and what edges share
+            held += 2 * rows * item + batch_bytes(structure, edges, self.num_held_out, item)
         return index_bytes(structure, count) + rows * item + held
 
 

@@ -1,7 +1,7 @@
 """New slices of many edges at once on a GPU, where only some entries are known.
 
-A fit of slices is a few hundred kernels of microseconds, and takes as long as their launches. So all edges are
-fitted in the same rounds: each has its own sums over the entries, but what follows, from Gram matrices to
+A fit of slices is a few hundred kernels of microseconds, and takes as long as their launches. So all edges
+are fitted in the same rounds: each has its own sums over the entries, but what follows, from Gram matrices to
 scaled slices, is done for a stack of them, padded to a common width; and the host waits once for all gains.
 """
 
@@ -222,7 +222,7 @@ def _stack(members: list[int], sizes: list[int], widths: list[int], device: torc
     owners = [k for k, size in enumerate(sizes) for _ in range(size)]
     unknowns = [s * w for s, w in zip(sizes, widths)]
     numbers = torch.tensor([*starts, *owners, *unknowns]).to(device)  # in one transfer
-    bounds, owner, unknown = numbers.split([len(starts), len(owners), len(unknowns)])
+    bounds, owner, unknown = torch.split(numbers, [len(starts), len(owners), len(unknowns)])
     runs = tuple(zip(starts, starts[1:], widths))
     # What the widest needs: only as much padding as the others are narrower.
     return Stack(tuple(members), runs, max(widths), bounds, owner, unknown)
@@ -239,13 +239,8 @@ class Rounds:
         residual: torch.Tensor,
         sides: tuple[Side, Side],
     ) -> None:
-        self.objective, self.tree, self.edges, self.residual, self.sides = (
-            objective,
-            tree,
-            edges,
-            residual,
-            sides,
-        )
+        self.objective, self.tree, self.residual = objective, tree, residual
+        self.edges, self.sides = edges, sides
         self._calls = 0
         self._rows: dict[int, torch.Tensor] = {}  # at held-out entries, for the last slices
 
@@ -327,8 +322,8 @@ class Rounds:
         if scale is not None:
             before, after = before * scale[entries], after * scale[entries]
         wide = wide_dtype(before.dtype)
-        norms = (torch.linalg.vector_norm(v, dtype=wide, dim=-1) for v in (before, after))
-        first, rest = (n.square() for n in norms)
+        first: torch.Tensor = torch.linalg.vector_norm(before, dtype=wide).square().real
+        rest: torch.Tensor = torch.linalg.vector_norm(after, dtype=wide, dim=1).square().real
         return first - rest
 
     def cores(self, side: int, slices: Slices) -> Iterator[torch.Tensor]:

@@ -468,8 +468,8 @@ class SliceTable:
             rows = source.rows(self._block_entries[block])
             rows = (rows * self._block_scale[block].to(rows.dtype)[:, None]).reshape(b - a, size, width)
             dual = rows.mH
-            products = (dual @ rows,) if grams else ()
-            products += ((dual @ y[a:b])[:, :, 0],)
+            sides = (dual @ y[a:b])[:, :, 0]
+            products = (dual @ rows, sides) if grams else (sides,)
             if self.device.type == "cuda" and b - a == len(slices):  # one run of blocks for each slice
                 return tuple(sum_runs(self._bounds, p) for p in products)
             if not totals:

@@ -21,26 +21,33 @@ class RowTensor:
     ----------
     layouts
         Where the numbers are kept in the orders of axes that were asked for; None where nothing is kept.
+    row_axes
+        Axes of the array that are its rows: two, the rows of both parts, where it is as a product left it.
     """
 
     rows: RowSet
     edges: tuple[Edge, ...]
     array: torch.Tensor
     layouts: dict[object, torch.Tensor] | None = None
+    row_axes: int = 1
 
     def size(self, edges: Sequence[Edge]) -> int:
-        return math.prod(self.array.shape[1 + self.edges.index(e)] for e in edges)
+        return math.prod(self.array.shape[self._axis(e)] for e in edges)
+
+    def _axis(self, edge: Edge) -> int:
+        return self.row_axes + self.edges.index(edge)
 
     def matrices(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
         """One matrix per row: edges `first` by edges `second`."""
-        order = (0, *(1 + self.edges.index(e) for e in (*first, *second)))
-        shape = (len(self.array), self.size(first), self.size(second))
+        order = (*range(self.row_axes), *(self._axis(e) for e in (*first, *second)))
+        shape = (self.rows.count, self.size(first), self.size(second))
         return self._kept(order, shape, lambda: reshape(self.array.permute(order), shape))
 
     def rows_inside(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
         """One matrix for all rows: edges `first` by rows and edges `second`."""
-        order = (*(1 + self.edges.index(e) for e in first), 0, *(1 + self.edges.index(e) for e in second))
-        shape = (self.size(first), len(self.array) * self.size(second))
+        own = (self._axis(e) for e in second)
+        order = (*(self._axis(e) for e in first), *range(self.row_axes), *own)
+        shape = (self.size(first), self.rows.count * self.size(second))
         return self._kept(order, shape, lambda: reshape(self.array.permute(order), shape))
 
     def _kept(
@@ -85,12 +92,17 @@ def join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) -
     rows = entries.join(a.rows, b.rows)
     free_a, free_b, shared = free_and_shared(a, b)
     left = a.matrices(free_a, shared)
+    sizes = [t.size([e]) for t, free in ((a, free_a), (b, free_b)) for e in free]
     if rows.left is not None and rows.right is not None:
         right = b.matrices(shared, free_b)
         array = _product(take(left, rows.left, rows.count), take(right, rows.right, rows.count))
-    else:
+    elif a.layouts is None and b.layouts is None:
         array = _all_combinations(left, b.rows_inside(shared, free_b), b.rows.count, entries.scratch, reuse)
-    sizes = [t.array.shape[1 + t.edges.index(e)] for t, free in ((a, free_a), (b, free_b)) for e in free]
+    else:  # whoever needs the numbers in some order makes the one copy
+        (n, p, _), m = left.shape, b.rows.count
+        product = left.reshape(n * p, -1) @ b.rows_inside(shared, free_b)
+        array = product.reshape(n, p, m, -1).transpose(1, 2).reshape(n, m, *sizes)
+        return RowTensor(rows, (*free_a, *free_b), array, row_axes=2)
     return RowTensor(rows, (*free_a, *free_b), array.reshape(rows.count, *sizes))
 
 
@@ -153,7 +165,7 @@ class RowSource:
         """Numbers held per row while rows are formed."""
         if self.is_table:
             return self.width
-        return self.width + sum(math.prod(t.array.shape[1:]) for t in self.parts)
+        return self.width + sum(t.size(t.edges) for t in self.parts)
 
     @property
     def is_table(self) -> bool:
@@ -188,12 +200,12 @@ class RowSource:
 
     def _joined(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         whole = self.parts[0] if len(self.parts) == 1 else join(self.entries, *self.parts, reuse=True)
-        return whole.array.reshape(len(whole.array), -1), whole.rows.ids
+        return whole.matrices((), whole.edges)[:, 0], whole.rows.ids
 
     def _in_pieces(self) -> tuple[torch.Tensor, torch.Tensor]:
         (a, b), (free_a, free_b) = self.parts, self.free
         left, right = a.matrices(free_a, self.shared), b.rows_inside(self.shared, free_b)
-        flat, count = _products(left, right, self.entries.scratch), len(b.array)
+        flat, count = _products(left, right, self.entries.scratch), b.rows.count
         assert a.rows.ids is not None and b.rows.ids is not None
         first = a.rows.ids * (left.shape[1] * count) + b.rows.ids
         pieces = torch.arange(left.shape[1], device=first.device)
@@ -203,7 +215,7 @@ class RowSource:
         """One of two parts alone; its columns are the bonds to the other part, then its own of the node."""
         part, edges = self.parts[k], (*self.shared, *self.free[k])
         sizes = [part.size([e]) for e in edges]
-        array = part.matrices(self.shared, self.free[k]).reshape(len(part.array), *sizes)
+        array = part.matrices(self.shared, self.free[k]).reshape(part.rows.count, *sizes)
         return RowSource(self.entries, (RowTensor(part.rows, edges, array),))
 
     @property

@@ -30,7 +30,7 @@ class RowTree(PartialTree[RowTensor]):
 
     With `keeps_layouts`, their numbers are also kept in the orders of axes that products ask for: where the
     same contractions meet many others, as when edges are scored, a GPU otherwise spends most launches on
-    copies. They take as much memory again.
+    copies. They take about twice as much memory again.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Many edges at once against one at a time, on the CPU too, where the library itself takes them one by one."""
+"""Many edges at once against one at a time, on the CPU too, where the library takes them one by one."""
 
 from __future__ import annotations
 

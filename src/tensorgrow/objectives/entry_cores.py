@@ -42,13 +42,13 @@ class SliceSums:
     # For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
     sums: Callable[[int, int], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]]
     squared_norm: Callable[[], float]  # sum of the diagonals of all Gram matrices
-    # From the bonds of a core, the core, the ridge, and whether to be careful: bonds in the order of the
-    # columns, the best slices and by how much they lower the squared residual, found without Gram matrices;
-    # None where these are better.
+    # From the bonds of a core, the core, the ridge, whether to be careful, and whether to explain: bonds in
+    # the order of the columns, the best slices and by how much they lower the squared residual, found without
+    # Gram matrices; None where these are better.
     iterate: Callable[
-        [Sequence[Edge], torch.Tensor, Number, bool],
-        tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None,
-    ] = lambda edges, core, ridge, careful: None
+        [Sequence[Edge], torch.Tensor, Number, bool, bool],
+        tuple[tuple[Edge, ...], torch.Tensor, Number] | None,
+    ] = lambda edges, core, ridge, careful, explain: None
     squared_values: Callable[[], float] | None = None  # of the entries, where they are at hand
 
 
@@ -87,7 +87,7 @@ def solve_core(
     """
     coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
     if penalty is None:
-        found = equations.iterate(edges, core, ridge, careful)
+        found = equations.iterate(edges, core, ridge, careful, explain)
         if found is not None:
             columns, x, gain = found
             best = _as_core(equations, x, columns, edges, core, equations.empty)

@@ -148,7 +148,8 @@ class SliceTable:
         core: torch.Tensor,
         ridge: Number,
         careful: bool,
-    ) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None:
+        explain: bool,
+    ) -> tuple[tuple[Edge, ...], torch.Tensor, Number] | None:
         """Solve without Gram matrices where that is cheaper, and converges."""
         if careful == (self.device.type != "cpu"):  # a GPU would wait for the host in every round
             return None
@@ -157,7 +158,7 @@ class SliceTable:
         if grid is None:
             return None
         start = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(len(core), -1)
-        found = grid.solve(values, start, ridge, careful=careful)
+        found = grid.solve(values, start, ridge, careful=careful, explain=explain)
         return None if found is None else (source.edges, *found)
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -32,21 +33,25 @@ class RowTensor:
     row_axes: int = 1
 
     def size(self, edges: Sequence[Edge]) -> int:
-        return math.prod(self.array.shape[self._axis(e)] for e in edges)
+        shape, axes = self.array.shape, self._axes
+        return math.prod([shape[axes[e]] for e in edges])
 
-    def _axis(self, edge: Edge) -> int:
-        return self.row_axes + self.edges.index(edge)
+    @cached_property
+    def _axes(self) -> dict[Edge, int]:
+        """Axis of every edge; asked for so often that searching for it takes as long as a small product."""
+        return {e: k for k, e in enumerate(self.edges, self.row_axes)}
 
     def matrices(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
         """One matrix per row: edges `first` by edges `second`."""
-        order = (*range(self.row_axes), *(self._axis(e) for e in (*first, *second)))
+        axes = self._axes
+        order = (*range(self.row_axes), *[axes[e] for e in first], *[axes[e] for e in second])
         shape = (self.rows.count, self.size(first), self.size(second))
         return self._kept(order, shape, lambda: reshape(self.array.permute(order), shape))
 
     def rows_inside(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
         """One matrix for all rows: edges `first` by rows and edges `second`."""
-        own = (self._axis(e) for e in second)
-        order = (*(self._axis(e) for e in first), *range(self.row_axes), *own)
+        axes = self._axes
+        order = (*[axes[e] for e in first], *range(self.row_axes), *[axes[e] for e in second])
         shape = (self.size(first), self.rows.count * self.size(second))
         return self._kept(order, shape, lambda: reshape(self.array.permute(order), shape))
 

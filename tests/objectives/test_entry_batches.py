@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tensorgrow.algebra.linalg import is_single
 from tensorgrow.contraction import RowTree
 from tensorgrow.network import TensorNetwork
 from tensorgrow.objectives import entry_batches
@@ -56,6 +57,11 @@ def test_a_batch_fits_what_each_edge_would(structure, hold_out, weighted, double
     )
     for sweeps in (1, 2):
         assert_same_fits(d, random_network(structure, 1, double), sweeps)
+
+
+def test_every_number_type(dtype):
+    d = Data(RING.dims, 4, dtype, share=0.9, hold_out=0.2, ridge=1e-3)
+    assert_same_fits(d, random_network(RING, 1, dtype), tolerance=1e-3 if is_single(dtype) else 1e-4)
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1e-1])

@@ -124,7 +124,7 @@ def solve_core(
             penalised = gram if is_own else gram.clone()
             diagonal = penalised.diagonal(dim1=1, dim2=2)
             if not careful:  # in one kernel
-                add = torch.as_tensor(weight, dtype=torch.float64)
+                add = torch.as_tensor(weight, dtype=torch.float64, device=diagonal.device)
                 torch.add(add, diagonal, alpha=1.0 + numerical, out=diagonal)
                 x = solve_or_nan(penalised, rhs[:, :, None])[:, :, 0]
             elif nonnegative:

@@ -413,7 +413,7 @@ class SliceTable:
     @cached_property
     def _bounds(self) -> torch.Tensor:
         """Blocks before each slice, and the number of all of them, on the device."""
-        return torch.tensor(self._blocks[2], device=self.device)
+        return torch.searchsorted(self._blocks[1], torch.arange(self.size + 1, device=self.device))
 
     def prepare(self, values: torch.Tensor, dtype: torch.dtype) -> object:
         """Make, and keep, what all sums by blocks of these values with rows of this type share."""

@@ -292,7 +292,7 @@ class Rounds:
                 table = objective.index.table(self.edges[k][side])
                 grams[a:b, :width, :width], rhs[a:b, :width] = table.sums(source, self.residual, 0, b - a)
                 columns[k] = source.edges
-                if keep:
+                if keep:  # a GPU forms rows in memory of their own
                     self._rows[k] = source.rows(objective.index.held_out)
             x, explained = solve_stack(stack, grams, rhs, objective.ridge, explain=explain)
             for k, (a, b, _) in zip(stack.members, stack.runs):

@@ -101,9 +101,15 @@ def in_order(source, found: torch.Tensor, edges, structure: Structure) -> np.nda
     return to_numpy(moved.reshape(len(found), -1))
 
 
-def tree_of(network, indices: torch.Tensor) -> RowTree:
+def tree_of(network, indices: torch.Tensor, *, keeps_layouts: bool = False) -> RowTree:
     entries = Entries(indices, network.structure.dims)
-    return RowTree(entries, network.structure, network.cores)
+    return RowTree(entries, network.structure, network.cores, keeps_layouts=keeps_layouts)
+
+
+def random_piece(structure: Structure, node: int, other: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
+    """A core without its edge to another one."""
+    bonds = (structure.rank(node, k) for k in structure.neighbours[node] if k != other)
+    return random_array(np.random.default_rng(seed), [structure.leg_dim(node), *bonds], dtype)
 
 
 # -- against plain einsum ----------------------------------------------------------------------------------
@@ -173,10 +179,11 @@ def test_pair_environments(dtype, data):
     indices = some_entries(structure, data.draw(seeds))
     i = data.draw(st.integers(0, structure.num_nodes - 1))
     j = data.draw(st.integers(0, structure.num_nodes - 1).filter(lambda k: k != i))
-    shape = [structure.leg_dim(j), *(structure.rank(j, k) for k in structure.neighbours[j] if k != i)]
-    piece = random_array(np.random.default_rng(data.draw(seeds)), shape, dtype)
+    piece = random_piece(structure, j, i, data.draw(seeds), dtype)
     with Joins(joins):
-        tree = tree_of(network, indices)
+        tree = tree_of(network, indices, keeps_layouts=data.draw(st.booleans()))
+        tree.pair_environment(j, i, random_piece(structure, i, j, 0, dtype)).rows(torch.arange(len(indices)))
+        tree.pair_environment(i, j, 2.0 * piece).rows(torch.arange(len(indices)))
         source = tree.pair_environment(i, j, piece)
         edges = [e for e in tree.structure.edges_of(i) if e != (min(i, j), max(i, j))]
         found = in_order(source, source.rows(torch.arange(len(indices))), edges, structure)

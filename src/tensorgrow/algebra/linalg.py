@@ -71,7 +71,7 @@ def solve_for_core(gram: Gram, rhs: Array, ridge: float, *, careful: bool = True
     scaled.diagonal().add_(ridge)
     flat = flat * scale
     if not careful:
-        x = _solve_or_nan(scaled, flat.T).T
+        x = solve_or_nan(scaled, flat.T).T
     else:
         factor, info = torch.linalg.cholesky_ex(scaled)
         if int(info):
@@ -103,8 +103,12 @@ def explained_by(gram: Gram, rhs: Array, solution: Array) -> Number:
     return explained
 
 
-def _solve_or_nan(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Solve by Cholesky without a look at the factors; NaN where a matrix is not positive definite."""
+def solve_or_nan(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Solve by Cholesky without a look at the factors; NaN where a matrix is not positive definite.
+
+    Matrices come with their ridges. They are not scaled first: a Cholesky factor does not mind, and each of
+    the kernels that scale a batch of small matrices takes as long as its product.
+    """
     factor, info = torch.linalg.cholesky_ex(matrices)
     # Not `cholesky_solve`: on a GPU it may wait for the host where there are several matrices.
     half = torch.linalg.solve_triangular(factor, right, upper=False)
@@ -134,20 +138,17 @@ def _along(array: Array, bonds: tuple[int, ...], apply: Callable[[Array], Array]
     return out.transpose(back) if isinstance(array, np.ndarray) else out.permute(back)
 
 
-def solve_slices(
-    gram: torch.Tensor, rhs: torch.Tensor, ridge: float, *, careful: bool = True
-) -> torch.Tensor:
+def solve_slices(gram: torch.Tensor, rhs: torch.Tensor, ridge: float) -> torch.Tensor:
     """Solve ``G_s x_s = m_s`` for a batch of Hermitian positive semi-definite matrices.
 
-    As `solve_normal`: unit diagonals, `ridge` added, Cholesky; the pseudo-inverse where that fails.
+    As `solve_normal`: unit diagonals, `ridge` added, Cholesky; the pseudo-inverse where that fails. Where
+    nobody looks, see `solve_or_nan`.
     """
     diagonal = gram.diagonal(dim1=1, dim2=2).real.clamp_min(0.0)
     scale = (diagonal + (diagonal.amax(1, keepdim=True) * 1e-20 + 1e-300)).rsqrt()
     scaled = (gram * scale[:, :, None]).mul_(scale[:, None, :])
     scaled.diagonal(dim1=1, dim2=2).add_(ridge)
     right = (rhs * scale)[:, :, None]
-    if not careful:
-        return _solve_or_nan(scaled, right)[:, :, 0] * scale
     factor, info = torch.linalg.cholesky_ex(scaled)
     x = torch.cholesky_solve(right, factor)
     if bool(info.any()):

@@ -216,9 +216,15 @@ def add_runs(index: torch.Tensor, *sums: tuple[torch.Tensor, torch.Tensor]) -> N
             add_at(total, index, rows)
         return
     bounds = torch.searchsorted(index, torch.arange(len(sums[0][0]) + 1, device=index.device))
-    for pair in sums:
-        total, rows = (torch.view_as_real(x) if x.is_complex() else x for x in pair)
-        total += torch.segment_reduce(rows.contiguous(), "sum", offsets=bounds, axis=0, unsafe=True)
+    for total, rows in sums:
+        total += sum_runs(bounds, rows)
+
+
+def sum_runs(bounds: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Sums of runs of rows, of which number ``k`` begins at ``bounds[k]`` and ends before the next one."""
+    parts = torch.view_as_real(rows) if rows.is_complex() else rows
+    total = torch.segment_reduce(parts.contiguous(), "sum", offsets=bounds, axis=0, unsafe=True)
+    return torch.view_as_complex(total) if rows.is_complex() else total
 
 
 def norm_of(tensor: torch.Tensor) -> float:

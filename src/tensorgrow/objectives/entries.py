@@ -17,6 +17,7 @@ from ..contraction import Array, Entries, RowSource, RowTree, entries_needed, jo
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .base import CANCELLATION_SINGLE, HeldOut, Recording
+from .entry_batches import EntryPairBatch, batch_bytes
 from .entry_cores import GRAM_BYTES, gram_bytes, solve_core
 from .entry_grid import LEAST_RIDGE, WIDE, grid_bytes
 from .entry_slices import EntryPairProblem
@@ -277,13 +278,13 @@ class ObservedLeastSquares(ListedLeastSquares):
     def _prepare(self, structure: Structure) -> object:
         """Make the index tables of a sweep."""
         sets = join_sets(self.index.entries, structure)
-        places = []
+        places, values = [], []
         for node, parts in sets.items():
             table = self.index.table(node)
-            table.prepare()
+            values.append(table.prepare(self.values, self.row_dtype))
             if len(parts) == 2 and structure.bond_product(node) >= WIDE:
                 places += [table.places(*parts), table.places(*parts[::-1])]
-        return sets, places
+        return sets, places, values
 
     def solve(
         self,
@@ -371,9 +372,16 @@ class ObservedLeastSquares(ListedLeastSquares):
     ) -> list[PairProblem]:
         if not edges:
             return []
-        tree = RowTree(self.index.entries, structure, [a.to(self.row_dtype) for a in arrays])
+        on_gpu = self.values.is_cuda
+        rows = [a.to(self.row_dtype) for a in arrays]
+        tree = RowTree(self.index.entries, structure, rows, keeps_layouts=on_gpu)
         rest = self.values - self.predict(structure, arrays)
-        return [EntryPairProblem(self, tree, edge, rest) for edge in edges]
+        batch = None
+        if on_gpu:
+            for node in {k for edge in edges for k in edge}:
+                self.index.table(node).keep(rest, self.row_dtype)
+            batch = EntryPairBatch(self, tree, edges, rest)
+        return [EntryPairProblem(self, tree, edge, rest, batch) for edge in edges]
 
     # -- cost ------------------------------------------------------------------------------------------
 
@@ -383,6 +391,10 @@ class ObservedLeastSquares(ListedLeastSquares):
         # Gram matrices: added up, each part of the sum, and solved.
         grams = max(3 * gram_bytes(structure, item, device), self.penalties.solve_bytes(structure, item))
         held = grams + rows_bytes(structure, count, item, device) + grid_bytes(structure, count, item)
+        if device != "cpu":  # values by table, sorted and in blocks, which padding may double
+            held += 3 * item * count * structure.order
+        if edges and device != "cpu":  # contractions in other orders of axes, and what edges share
+            held += 2 * rows * item + batch_bytes(structure, edges, self.num_held_out, item)
         return index_bytes(structure, count) + rows * item + held
 
 

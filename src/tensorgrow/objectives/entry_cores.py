@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ..algebra.coupled import Coupling, solve_along_chain, solve_coupled
-from ..algebra.linalg import LEAST_RIDGE, Number, at_least, is_single, solve_slices, wide_dtype
+from ..algebra.linalg import LEAST_RIDGE, Number, at_least, is_single, solve_or_nan, solve_slices, wide_dtype
 from ..algebra.nonnegative import SliceEquations, TiedEquations, solve_nonnegative
 from ..structure import Edge, Structure
 from .penalties import Penalty
@@ -42,13 +42,13 @@ class SliceSums:
     # For a range of slices: bonds in the order of the columns, Gram matrices and right-hand sides.
     sums: Callable[[int, int], tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor]]
     squared_norm: Callable[[], float]  # sum of the diagonals of all Gram matrices
-    # From the bonds of a core, the core, the ridge, and whether to be careful: bonds in the order of the
-    # columns, the best slices and by how much they lower the squared residual, found without Gram matrices;
-    # None where these are better.
+    # From the bonds of a core, the core, the ridge, whether to be careful, and whether to explain: bonds in
+    # the order of the columns, the best slices and by how much they lower the squared residual, found without
+    # Gram matrices; None where these are better.
     iterate: Callable[
-        [Sequence[Edge], torch.Tensor, Number, bool],
-        tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None,
-    ] = lambda edges, core, ridge, careful: None
+        [Sequence[Edge], torch.Tensor, Number, bool, bool],
+        tuple[tuple[Edge, ...], torch.Tensor, Number] | None,
+    ] = lambda edges, core, ridge, careful, explain: None
     squared_values: Callable[[], float] | None = None  # of the entries, where they are at hand
 
 
@@ -87,7 +87,7 @@ def solve_core(
     """
     coupling, nonnegative = (None, False) if penalty is None else (penalty.coupling, penalty.nonnegative)
     if penalty is None:
-        found = equations.iterate(edges, core, ridge, careful)
+        found = equations.iterate(edges, core, ridge, careful, explain)
         if found is not None:
             columns, x, gain = found
             best = _as_core(equations, x, columns, edges, core, equations.empty)
@@ -96,13 +96,14 @@ def solve_core(
     if coupling is not None:  # slices that are tied are solved for together
         ranges = [(0, equations.size)]
     mean: Number | None = equations.squared_norm() / (equations.size * width) if len(ranges) > 1 else None
-    solved, explained = [], torch.zeros((), dtype=torch.float64, device=core.device)
-    explained_now = explained  # by the present core
+    solved: list[torch.Tensor] = []
+    explained: Number = 0.0
+    explained_now: Number = 0.0  # by the present core
     for first, last in ranges:
         columns, grams, sides = equations.sums(first, last)
         if mean is None:
-            mean = grams.diagonal(dim1=1, dim2=2).real.double().mean()
-            mean = float(mean) if careful else mean
+            diagonals = grams.diagonal(dim1=1, dim2=2).real
+            mean = float(diagonals.double().mean()) if careful else diagonals.mean(dtype=torch.float64)
         weight = at_least(ridge, LEAST_RIDGE) * mean + 1e-300
         start = core.permute(0, *(1 + edges.index(e) for e in columns)).reshape(len(core), -1)
         if coupling is not None:
@@ -118,19 +119,26 @@ def solve_core(
         step = max(1, CHUNK_BYTES[grams.device.type] // (8 * width * width))
         for a in range(0, last - first, step):
             gram, rhs = (t[a : a + step].to(wide_dtype(t.dtype)) for t in (grams, sides))
-            penalised = gram.clone()
-            penalised.diagonal(dim1=1, dim2=2).add_(weight)
-            if nonnegative:
-                penalised.diagonal(dim1=1, dim2=2).mul_(1.0 + numerical)
+            # A copy anyway where the numbers were single, and nobody asks for the matrix itself.
+            is_own = gram.dtype != grams.dtype and not (explain or nonnegative)
+            penalised = gram if is_own else gram.clone()
+            diagonal = penalised.diagonal(dim1=1, dim2=2)
+            if not careful:  # in one kernel
+                add = torch.as_tensor(weight, dtype=torch.float64, device=diagonal.device)
+                torch.add(add, diagonal, alpha=1.0 + numerical, out=diagonal)
+                x = solve_or_nan(penalised, rhs[:, :, None])[:, :, 0]
+            elif nonnegative:
+                diagonal.add_(weight).mul_(1.0 + numerical)
                 present = start[first + a : first + a + len(gram)].to(gram.dtype)
                 x = solve_nonnegative(SliceEquations(penalised, rhs), present)
                 explained_now = explained_now + _explained(gram, rhs, present)
             else:
-                x = solve_slices(penalised, rhs, numerical, careful=careful)
+                diagonal.add_(weight)
+                x = solve_slices(penalised, rhs, numerical)
             if explain:
                 explained = explained + _explained(gram, rhs, x)
             solved.append(x)
-    x = torch.cat(solved)
+    x = torch.cat(solved) if careful or len(solved) > 1 else solved[0]
     if nonnegative and not bool(x.any()):
         return core, float(explained_now)
     empty = equations.empty

@@ -8,7 +8,6 @@ product is cheapest for all of them at once, as two matrix products.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -130,6 +129,7 @@ class CoreGrid:
         self._factors = factors.reshape(-1, self.outer)  # (rows of B * shared, outer)
         self._rows, self._others = len(factors), len(self._moving)
         self._where = table.places(part.rows, moving.rows)
+        self._held: torch.Tensor | None = None
 
     # -- the map and its adjoint -----------------------------------------------------------------------
 
@@ -155,9 +155,13 @@ class CoreGrid:
         return slices.reshape(d, -1).to(wide_dtype(slices.dtype))
 
     def _everywhere(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers of the entries among all combinations, the rest zeros: no place has two entries."""
-        all_of_them = values.new_zeros(self.table.size * self._rows * self._others)
-        return all_of_them.index_copy_(0, self._where, values)
+        """Numbers of the entries among all combinations, the rest zeros: no place has two entries.
+
+        Valid until the next call.
+        """
+        if self._held is None or self._held.dtype != values.dtype:  # what is no entry stays zero
+            self._held = values.new_zeros(self.table.size * self._rows * self._others)
+        return self._held.index_copy_(0, self._where, values)
 
     def mean_gram(self) -> torch.Tensor:
         """About the mean Gram matrix of the slices: as if rows of both parts were combined at random.
@@ -193,8 +197,14 @@ class CoreGrid:
     # -- the solve -------------------------------------------------------------------------------------
 
     def solve(
-        self, values: torch.Tensor, start: torch.Tensor, ridge: Number, *, careful: bool = True
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        self,
+        values: torch.Tensor,
+        start: torch.Tensor,
+        ridge: Number,
+        *,
+        careful: bool = True,
+        explain: bool = True,
+    ) -> tuple[torch.Tensor, Number] | None:
         """Best slices by conjugate gradients, each slice for itself, and by how much they lower the residual.
 
         None where they have not converged.
@@ -211,6 +221,8 @@ class CoreGrid:
             Whether the host looks after every round. Without that a GPU is not waited for: a fixed number of
             rounds is made, each of which lowers the residual, and the slices are NaN where the
             preconditioner has no Cholesky factor.
+        explain
+            Whether it matters by how much; otherwise that is 0.
         """
         gram = self.mean_gram()
         weight: Number = ridge * self.squared_norm() / start.numel() + 1e-300
@@ -219,37 +231,65 @@ class CoreGrid:
         factor, info = torch.linalg.cholesky_ex(gram)
         if careful and int(info):
             return None
-        precondition = _preconditioner(factor, careful)
         scale = self.table.scale
         y = values[self.table.order]
         y = y if scale is None else y * scale
         x = start.to(gram.dtype)
         rest = y - self._weighted(x).to(y.dtype)
         r = self._adjoint(rest) - weight * x
-        z = precondition(r)
+        if not careful:
+            x = self._unwatched(factor, x, r, torch.as_tensor(weight).to(x.dtype))
+            x = torch.where(info == 0, x, math.nan)
+            if not explain:
+                return x, 0.0
+            return x, _square(y) - _square(y - self._weighted(x).to(y.dtype))
+        z = torch.cholesky_solve(r.mT, factor).mT
         p, gain = z, (r.conj() * z).sum(1).real
-        least = 1e-12 * gain  # slices that nobody watches stay where they are from there on: it is rounding
-        size = float(_square(rest) + weight * _square(x)) if careful else 0.0  # what is minimised
-        for _ in range(ROUNDS if careful else UNWATCHED_ROUNDS):
-            if careful and (not math.isfinite(size) or float(gain.sum()) <= ENOUGH * size):
+        size = float(_square(rest) + weight * _square(x))  # what is minimised
+        for _ in range(ROUNDS):
+            if not math.isfinite(size) or float(gain.sum()) <= ENOUGH * size:
                 break
             change = self._weighted(p).to(y.dtype)
             q = self._adjoint(change) + weight * p
             step = gain / (p.conj() * q).sum(1).real.clamp_min(1e-300)
-            step = step if careful else torch.where(gain > least, step, 0.0)
             x, r = x + step[:, None] * p, r - step[:, None] * q
             rest = rest - step[self.table.slices].to(y.dtype) * change
-            size -= float((step * gain).sum()) if careful else 0.0
-            z = precondition(r)
+            size -= float((step * gain).sum())
+            z = torch.cholesky_solve(r.mT, factor).mT
             before, gain = gain, (r.conj() * z).sum(1).real
-            share = gain / before.clamp_min(1e-300)
-            p = z + (share if careful else torch.where(gain > least, share, 0.0))[:, None] * p
+            p = z + (gain / before.clamp_min(1e-300))[:, None] * p
         else:
-            if careful:
-                return None
-        if careful and not math.isfinite(size):
             return None
-        return x if careful else torch.where(info == 0, x, math.nan), _square(y) - _square(rest)
+        return (x, _square(y) - _square(rest)) if math.isfinite(size) else None
+
+    def _unwatched(
+        self, factor: torch.Tensor, x: torch.Tensor, r: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        """A fixed number of rounds from slices `x` of gradient `r`, in as few kernels as they take.
+
+        What is left at the entries is not followed: whoever asks computes it once in the end.
+        """
+        # Triangular solves of a few columns are slow on a GPU, and may wait: the factor is inverted once.
+        one = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
+        inverse = torch.linalg.solve_triangular(factor, one, upper=False)
+        left, right = inverse.mT, inverse.conj()
+        p = z = (r @ left) @ right
+        gain = _dots(r, z)
+        least = 1e-12 * gain  # slices stay where they are from there on: it is rounding
+        is_open = gain > least
+        for k in range(UNWATCHED_ROUNDS):
+            q = torch.addcmul(self._adjoint(self._weighted(p)), p, weight)
+            step = torch.where(is_open, gain / _dots(p, q).clamp_min(1e-300), 0.0).to(x.dtype)
+            x = torch.addcmul(x, p, step)
+            if k == UNWATCHED_ROUNDS - 1:
+                break
+            r = torch.addcmul(r, q, step, value=-1)
+            z = (r @ left) @ right
+            before, gain = gain, _dots(r, z)
+            is_open = gain > least
+            share = torch.where(is_open, gain / before.clamp_min(1e-300), 0.0)
+            p = torch.addcmul(z, p, share.to(x.dtype))
+        return x
 
     def _weighted(self, x: torch.Tensor) -> torch.Tensor:
         found = self.times(x)
@@ -260,16 +300,9 @@ class CoreGrid:
         return self.adjoint(values if scale is None else values * scale)
 
 
-def _preconditioner(factor: torch.Tensor, careful: bool) -> Callable[[torch.Tensor], torch.Tensor]:
-    """``G^-1 r`` of every row, from the Cholesky factor of ``G``.
-
-    Triangular solves of a few columns are slow on a GPU, and may wait: there the factor is inverted once.
-    """
-    if careful:
-        return lambda r: torch.cholesky_solve(r.mT, factor).mT
-    one = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
-    inverse = torch.linalg.solve_triangular(factor, one, upper=False)
-    return lambda r: (r @ inverse.mT) @ inverse.conj()
+def _dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Real parts of the inner products of rows, in one kernel: ``(d, 1)``."""
+    return torch.bmm(a.conj()[:, None], b[:, :, None])[:, :, 0].real
 
 
 def _square(values: torch.Tensor) -> torch.Tensor:

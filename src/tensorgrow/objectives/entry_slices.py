@@ -13,6 +13,7 @@ import torch
 from ..algebra.linalg import Number
 from ..contraction import Array, RowSource, RowTree
 from ..structure import Edge, Structure
+from .entry_batches import EntryPairBatch
 from .entry_cores import SliceSums, solve_core
 from .slices import (
     SLICE_RIDGE,
@@ -34,12 +35,18 @@ if TYPE_CHECKING:
 
 
 class EntryPairProblem(PairProblem):
-    """New slices of one edge from the residual at the entries."""
+    """New slices of one edge from the residual at the entries; `batch` fits it with others, where it can."""
 
     def __init__(
-        self, objective: ObservedLeastSquares, tree: RowTree, edge: Edge, residual: torch.Tensor
+        self,
+        objective: ObservedLeastSquares,
+        tree: RowTree,
+        edge: Edge,
+        residual: torch.Tensor,
+        batch: EntryPairBatch | None = None,
     ) -> None:
         self.edge = edge
+        self._batch = batch
         self._objective = objective
         self._tree = tree
         self.residual = residual
@@ -72,6 +79,10 @@ class EntryPairProblem(PairProblem):
         return draw_slice(self._tree.structure, self.edge, generator).to(self.residual)
 
     def fit(self, right: Array | None, sweeps: int) -> SliceFit:
+        if right is None and self._batch is not None:
+            found = self._batch.fit(self.edge, sweeps)
+            if found is not None:
+                return found
         start: torch.Tensor = self._start() if right is None else right
         return fit_unwatched(partial(self._fit, start, sweeps), start)
 

@@ -7,6 +7,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from ..algebra.linalg import Number, safe_norm
 from ..contraction import RowSet, RowSource
-from ..data.arrays import add_at, add_runs
+from ..data.arrays import add_at, add_runs, sum_runs
 from ..data.devices import usable_cores
 from ..data.parallel.executor import map_in_order
 from ..structure import Edge, Structure
@@ -76,6 +77,7 @@ class SliceTable:
         self._fitted, self._index, self._weights = fitted, index, scale
         self._grids: dict[object, SliceTable] = {}  # shared by tables that differ in weights
         self._places: dict[object, torch.Tensor] = {}  # likewise
+        self._kept: TableValues | None = None
         if index is None:
             self.order = fitted
             self._counts = torch.full((1,), len(fitted), device=self.device)
@@ -92,6 +94,7 @@ class SliceTable:
         """The same table with other roots of weights."""
         other = copy(self)
         other.__dict__.pop("_block_scale", None)
+        other._kept = None
         other._weights = scale
         other.scale = None if scale is None else scale[self.order]
         return other
@@ -145,7 +148,8 @@ class SliceTable:
         core: torch.Tensor,
         ridge: Number,
         careful: bool,
-    ) -> tuple[tuple[Edge, ...], torch.Tensor, torch.Tensor] | None:
+        explain: bool,
+    ) -> tuple[tuple[Edge, ...], torch.Tensor, Number] | None:
         """Solve without Gram matrices where that is cheaper, and converges."""
         if careful == (self.device.type != "cpu"):  # a GPU would wait for the host in every round
             return None
@@ -154,7 +158,7 @@ class SliceTable:
         if grid is None:
             return None
         start = core.permute(0, *(1 + edges.index(e) for e in source.edges)).reshape(len(core), -1)
-        found = grid.solve(values, start, ridge, careful=careful)
+        found = grid.solve(values, start, ridge, careful=careful, explain=explain)
         return None if found is None else (source.edges, *found)
 
     @cached_property
@@ -176,13 +180,9 @@ class SliceTable:
         """``E^H y`` of every slice."""
         grid = grid_for_product(self, source, self._direct_flops(source))
         if grid is not None:
-            mine = values[self.order]
-            weighted = mine if self.scale is None else mine * self.scale.square()
-            return grid.adjoint(weighted).to(source.dtype)
+            return grid.adjoint(self._weighted(values, source.dtype)).to(source.dtype)
         if self.device.type == "cuda":  # it would sort all rows to add them up
-            total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
-            for slices, rows, y in self._in_blocks(source, values, 0, self.size):
-                add_runs(slices, (total, (rows.mH @ y)[:, :, 0]))
+            (total,) = self._add_blocks(source, values, 0, self.size, grams=False)
             return total
         total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
         begin = 0
@@ -410,30 +410,95 @@ class SliceTable:
             return (positions >= 0).to(torch.float32)
         return (positions >= 0) * self.scale[positions.clamp_min(0)]
 
-    def prepare(self) -> None:
-        """Make the tables of `sums_by_block`, which all sums share."""
-        _ = self._block_entries, self._block_scale
+    @cached_property
+    def _bounds(self) -> torch.Tensor:
+        """Blocks before each slice, and the number of all of them, on the device."""
+        return torch.searchsorted(self._blocks[1], torch.arange(self.size + 1, device=self.device))
+
+    def prepare(self, values: torch.Tensor, dtype: torch.dtype) -> object:
+        """Make, and keep, what all sums by blocks of these values with rows of this type share."""
+        self.keep(values, dtype)
+        return self._bounds, self._in_blocks(values, dtype)
+
+    def keep(self, values: torch.Tensor, dtype: torch.dtype) -> None:
+        """Keep what is made of these values for sums with rows of this type, in place of those before."""
+        self._kept = TableValues(values, dtype)
+
+    def _of(self, values: torch.Tensor, dtype: torch.dtype) -> TableValues:
+        """What is kept of these values, or where to put it.
+
+        That of others is not kept: within a recorded sweep it would lie where the next one computes.
+        """
+        kept = self._kept
+        is_same = kept is not None and kept.values is values and kept.dtype == dtype
+        return kept if kept is not None and is_same else TableValues(values, dtype)
+
+    def _weighted(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Values by their weights, sorted by slice."""
+        held = self._of(values, dtype)
+        if held.weighted is None:
+            mine = values[self.order]
+            held.weighted = (mine if self.scale is None else mine * self.scale.square()).to(dtype)
+        return held.weighted
+
+    def _in_blocks(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Values by the roots of their weights, a column per block; zeros for padding."""
+        held = self._of(values, dtype)
+        if held.in_blocks is None:
+            y = values[self._block_entries].to(dtype) * self._block_scale.to(dtype)
+            held.in_blocks = y.reshape(-1, self._block, 1)
+        return held.in_blocks
 
     def sums_by_block(self, source: RowSource, values: torch.Tensor, first: int, last: int) -> Equations:
         """Batched products of blocks of equal length, then a sum over the blocks of a slice."""
-        gram, rhs = self._zeros(source, last - first)
-        for slices, rows, y in self._in_blocks(source, values, first, last):
-            dual = rows.mH
-            add_runs(slices, (gram, dual @ rows), (rhs, (dual @ y)[:, :, 0]))
+        gram, rhs = self._add_blocks(source, values, first, last, grams=True)
         return gram, rhs
 
-    def _in_blocks(
-        self, source: RowSource, values: torch.Tensor, first: int, last: int
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Slices of blocks, counted from `first`; their rows and values, weighted, a matrix per block."""
+    def _add_blocks(
+        self, source: RowSource, values: torch.Tensor, first: int, last: int, *, grams: bool
+    ) -> tuple[torch.Tensor, ...]:
+        """Gram matrices, if these are asked for, and right-hand sides of some slices."""
         _, slices, before = self._blocks
         width, size = source.width, self._block
         step = max(1, CHUNK_BYTES[self.device.type] // (8 * (size * source.row_entries + width * width)))
+        y = self._in_blocks(values, source.dtype)
+        totals: tuple[torch.Tensor, ...] = ()
         for a in range(before[first], before[last], step):
             b = min(a + step, before[last])
             block = slice(a * size, b * size)
-            rows, y = _weigh(source, values, self._block_entries[block], self._block_scale[block])
-            yield slices[a:b] - first, rows.reshape(b - a, size, width), y.reshape(b - a, size, 1)
+            rows = source.rows(self._block_entries[block])
+            rows = (rows * self._block_scale[block].to(rows.dtype)[:, None]).reshape(b - a, size, width)
+            dual = rows.mH
+            sides = (dual @ y[a:b])[:, :, 0]
+            products = (dual @ rows, sides) if grams else (sides,)
+            if self.device.type == "cuda" and b - a == len(slices):  # one run of blocks for each slice
+                return tuple(sum_runs(self._bounds, p) for p in products)
+            if not totals:
+                totals = tuple(p.new_zeros(last - first, *p.shape[1:]) for p in products)
+            add_runs(slices[a:b] - first, *zip(totals, products))
+        if not totals:
+            totals = self._zeros(source, last - first)[0 if grams else 1 :]
+        return totals
+
+
+@dataclass(eq=False)
+class TableValues:
+    """Values of entries in the order of a table, made once for many sums.
+
+    Attributes
+    ----------
+    values
+        In the order of all entries.
+    dtype
+        Number type of the rows that they are multiplied with.
+    weighted, in_blocks
+        See `SliceTable`; None where nobody has asked for them.
+    """
+
+    values: torch.Tensor
+    dtype: torch.dtype
+    weighted: torch.Tensor | None = None
+    in_blocks: torch.Tensor | None = None
 
 
 def rows_bytes(structure: Structure, count: int, item: int, device: str) -> int:

@@ -91,7 +91,7 @@ class ChangedPairProblem(PairProblem):
 def rescale(array: Array) -> Array:
     """Divide by the largest absolute value; zero stays zero."""
     if isinstance(array, torch.Tensor) and array.is_cuda:  # nobody waits for the number
-        return array / abs(array).amax().clamp_min(1e-30)
+        return array / torch.linalg.vector_norm(array, math.inf).clamp_min(1e-30)
     return array / max(float(abs(array).max()), 1e-30)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -15,20 +16,54 @@ from .sets import Entries, RowSet, Scratch
 
 @dataclass(frozen=True, eq=False)
 class RowTensor:
-    """Values of a set of nodes: one row per combination, one axis per open edge."""
+    """Values of a set of nodes: one row per combination, one axis per open edge.
+
+    Attributes
+    ----------
+    layouts
+        Where the numbers are kept in the orders of axes that were asked for; None where nothing is kept.
+    row_axes
+        Axes of the array that are its rows: two, the rows of both parts, where it is as a product left it.
+    """
 
     rows: RowSet
     edges: tuple[Edge, ...]
     array: torch.Tensor
+    layouts: dict[object, torch.Tensor] | None = None
+    row_axes: int = 1
 
     def size(self, edges: Sequence[Edge]) -> int:
-        return math.prod(self.array.shape[1 + self.edges.index(e)] for e in edges)
+        shape, axes = self.array.shape, self._axes
+        return math.prod([shape[axes[e]] for e in edges])
+
+    @cached_property
+    def _axes(self) -> dict[Edge, int]:
+        """Axis of every edge; asked for so often that searching for it takes as long as a small product."""
+        return {e: k for k, e in enumerate(self.edges, self.row_axes)}
 
     def matrices(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
         """One matrix per row: edges `first` by edges `second`."""
-        order = [0, *(1 + self.edges.index(e) for e in (*first, *second))]
-        shape = (len(self.array), self.size(first), self.size(second))
-        return reshape(self.array.permute(order), shape)
+        axes = self._axes
+        order = (*range(self.row_axes), *[axes[e] for e in first], *[axes[e] for e in second])
+        shape = (self.rows.count, self.size(first), self.size(second))
+        return self._kept(order, shape, lambda: reshape(self.array.permute(order), shape))
+
+    def rows_inside(self, first: Sequence[Edge], second: Sequence[Edge]) -> torch.Tensor:
+        """One matrix for all rows: edges `first` by rows and edges `second`."""
+        axes = self._axes
+        order = (*[axes[e] for e in first], *range(self.row_axes), *[axes[e] for e in second])
+        shape = (self.size(first), self.rows.count * self.size(second))
+        return self._kept(order, shape, lambda: reshape(self.array.permute(order), shape))
+
+    def _kept(
+        self, order: tuple[int, ...], shape: tuple[int, ...], make: Callable[[], torch.Tensor]
+    ) -> torch.Tensor:
+        if self.layouts is None:
+            return make()
+        key = order, shape
+        if key not in self.layouts:
+            self.layouts[key] = make()
+        return self.layouts[key]
 
 
 def free_and_shared(a: RowTensor, b: RowTensor) -> tuple[list[Edge], list[Edge], list[Edge]]:
@@ -61,33 +96,41 @@ def join(entries: Entries, a: RowTensor, b: RowTensor, *, reuse: bool = False) -
     """
     rows = entries.join(a.rows, b.rows)
     free_a, free_b, shared = free_and_shared(a, b)
-    left, right = a.matrices(free_a, shared), b.matrices(shared, free_b)
+    left = a.matrices(free_a, shared)
+    sizes = [t.size([e]) for t, free in ((a, free_a), (b, free_b)) for e in free]
     if rows.left is not None and rows.right is not None:
+        right = b.matrices(shared, free_b)
         array = _product(take(left, rows.left, rows.count), take(right, rows.right, rows.count))
-    else:
-        array = _all_combinations(left, right, entries.scratch, reuse)
-    sizes = [t.array.shape[1 + t.edges.index(e)] for t, free in ((a, free_a), (b, free_b)) for e in free]
+    elif a.layouts is None and b.layouts is None:
+        array = _all_combinations(left, b.rows_inside(shared, free_b), b.rows.count, entries.scratch, reuse)
+    else:  # whoever needs the numbers in some order makes the one copy
+        (n, p, _), m = left.shape, b.rows.count
+        product = left.reshape(n * p, -1) @ b.rows_inside(shared, free_b)
+        array = product.reshape(n, p, m, -1).transpose(1, 2).reshape(n, m, *sizes)
+        return RowTensor(rows, (*free_a, *free_b), array, row_axes=2)
     return RowTensor(rows, (*free_a, *free_b), array.reshape(rows.count, *sizes))
 
 
-def _all_combinations(left: torch.Tensor, right: torch.Tensor, scratch: Scratch, reuse: bool) -> torch.Tensor:
-    """Every row of `left` with every row of `right`, rows of `left` slowest."""
-    n, p, c = left.shape
-    m, _, q = right.shape
-    shape = (n, m, p, q)
+def _all_combinations(
+    left: torch.Tensor, right: torch.Tensor, count: int, scratch: Scratch, reuse: bool
+) -> torch.Tensor:
+    """Every row of `left` with every one of `count` rows inside `right`, rows of `left` slowest."""
+    (n, p, c), (_, mq) = left.shape, right.shape
+    shape = (n, count, p, mq // count)
     out = scratch.take("rows", shape, left) if reuse else allocate(shape, left)
     if p == 1:
-        torch.mm(left.reshape(n, c), reshape(right.transpose(0, 1), (c, m * q)), out=out.reshape(n, m * q))
+        torch.mm(left.reshape(n, c), right, out=out.reshape(n, mq))
     else:
-        out.copy_(_products(left, right, scratch).reshape(n, p, m, q).transpose(1, 2))
+        product = _products(left, right, scratch).reshape(n, p, count, mq // count)
+        out.copy_(product.transpose(1, 2))
     return out
 
 
 def _products(left: torch.Tensor, right: torch.Tensor, scratch: Scratch) -> torch.Tensor:
     """All combinations of rows as one matrix product leaves them: ``(n * p, m * q)``."""
-    (n, p, c), (m, _, q) = left.shape, right.shape
-    flat = scratch.take("product", (n * p, m * q), left)
-    return torch.mm(left.reshape(n * p, c), reshape(right.transpose(0, 1), (c, m * q)), out=flat)
+    n, p, c = left.shape
+    flat = scratch.take("product", (n * p, right.shape[1]), left)
+    return torch.mm(left.reshape(n * p, c), right, out=flat)
 
 
 class RowSource:
@@ -127,7 +170,7 @@ class RowSource:
         """Numbers held per row while rows are formed."""
         if self.is_table:
             return self.width
-        return self.width + sum(math.prod(t.array.shape[1:]) for t in self.parts)
+        return self.width + sum(t.size(t.edges) for t in self.parts)
 
     @property
     def is_table(self) -> bool:
@@ -162,22 +205,22 @@ class RowSource:
 
     def _joined(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         whole = self.parts[0] if len(self.parts) == 1 else join(self.entries, *self.parts, reuse=True)
-        return whole.array.reshape(len(whole.array), -1), whole.rows.ids
+        return whole.matrices((), whole.edges)[:, 0], whole.rows.ids
 
     def _in_pieces(self) -> tuple[torch.Tensor, torch.Tensor]:
         (a, b), (free_a, free_b) = self.parts, self.free
-        left, right = a.matrices(free_a, self.shared), b.matrices(self.shared, free_b)
-        flat = _products(left, right, self.entries.scratch)
+        left, right = a.matrices(free_a, self.shared), b.rows_inside(self.shared, free_b)
+        flat, count = _products(left, right, self.entries.scratch), b.rows.count
         assert a.rows.ids is not None and b.rows.ids is not None
-        first = a.rows.ids * (left.shape[1] * len(right)) + b.rows.ids
+        first = a.rows.ids * (left.shape[1] * count) + b.rows.ids
         pieces = torch.arange(left.shape[1], device=first.device)
-        return flat.reshape(-1, right.shape[2]), first[:, None] + len(right) * pieces
+        return flat.reshape(-1, right.shape[1] // count), first[:, None] + count * pieces
 
     def part(self, k: int) -> RowSource:
         """One of two parts alone; its columns are the bonds to the other part, then its own of the node."""
         part, edges = self.parts[k], (*self.shared, *self.free[k])
         sizes = [part.size([e]) for e in edges]
-        array = part.matrices(self.shared, self.free[k]).reshape(len(part.array), *sizes)
+        array = part.matrices(self.shared, self.free[k]).reshape(part.rows.count, *sizes)
         return RowSource(self.entries, (RowTensor(part.rows, edges, array),))
 
     @property

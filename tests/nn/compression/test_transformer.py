@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tensorgrow as tg
-from tensorgrow.nn import TNLinear, TNMultiheadAttention, compress
+from tensorgrow.nn import TNLinear, TNMultiheadAttention, adapt, compress, merge_adapters
 from tensorgrow.nn.compression.calibration import Metric
 from tests.nn.compression.models import FAST
 from tests.oracles import assert_close
@@ -53,6 +53,26 @@ def test_exact_forms_keep_the_function_and_dense_ones_are_packed_again():
     assert [r.kind for r in result.layers] == ["low rank", "low rank", "dense", "dense"]
     assert type(result.model.layers[1].self_attn) is nn.MultiheadAttention
     assert_close(result.model(x), model(x), 1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_padding_that_torch_would_skip_by_its_packed_weights():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 2).eval(), rows(3)
+    hidden = torch.arange(5).expand(3, 5) >= torch.tensor([[3], [5], [4]])
+    some = compress(model, max_ratio=0.9, layers=["layers.1.self_attn"], **SVDS)
+    for small in (compress(model, max_ratio=0.6, **SVDS), some):
+        with torch.no_grad():
+            made = small.model(x, src_key_padding_mask=hidden)
+        wanted = small.model(x, src_key_padding_mask=hidden)  # with gradients torch skips nothing
+        assert_close(made[~hidden], wanted[~hidden].detach(), 1e-5)
+    adapted = adapt(model, min_size=100)
+    with torch.no_grad():
+        wanted = model(x, src_key_padding_mask=hidden)
+        assert_close(adapted(x, src_key_padding_mask=hidden)[~hidden], wanted[~hidden], 1e-5)
+        merged = merge_adapters(adapted)
+        assert_close(merged(x, src_key_padding_mask=hidden), wanted, 1e-6)
+    assert merged.use_nested_tensor and model.use_nested_tensor and not adapted.use_nested_tensor
 
 
 def test_attention_that_cannot_be_taken_apart_is_named():

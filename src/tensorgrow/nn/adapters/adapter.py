@@ -82,9 +82,16 @@ class Adapter(nn.Module):
     @torch.no_grad()
     def merge(self) -> nn.Module:
         """The layer with the sum of both as its weight; that can be trained again."""
-        layer, added = copy.deepcopy(self.base), self.delta.to_dense().weight
-        assert isinstance(layer.weight, torch.Tensor) and isinstance(added, torch.Tensor)
-        layer.weight.copy_(layer.weight.double() + added.double())  # rounded once
+        base, added = self.base, self.delta.weight
+        layer = base.merge() if isinstance(base, Adapter) else copy.deepcopy(base)
+        own = layer.weight
+        assert isinstance(own, torch.Tensor) and isinstance(added, torch.Tensor)
+        total = (own.double() + added.double()).to(own.dtype)  # rounded once
+        if "weight" not in layer._parameters:  # it is computed from others, which would undo the sum
+            layer = self.delta.to_dense()
+            if self.bias is not None:
+                layer.bias = nn.Parameter(self.bias.detach().clone())
+        layer.weight = nn.Parameter(total)
         return layer.requires_grad_(True).train(self.training)
 
 

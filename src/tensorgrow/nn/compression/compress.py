@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from ..kinds.statistics import Inputs
 from ..layer.attention import pack_attention
 from ..layer.layout import Layout
 from ..layer.tied import tie
-from ..modules import count_bytes, count_parameters, replace_module
+from ..modules import copy_model, count_bytes, count_parameters, replace_module
 from .calibration import Loss, Metric, apply, calibration_batches, input_moments, output_moments
 from .choices import Choice, Wish, allocate, find_choices, weigh
 from .latency import median_seconds
@@ -136,10 +135,11 @@ def compress(
     CompressResult
         The new model with sizes, errors, latencies and memory before and after; ``print(result.table())``.
     """
+    own = copy_model(model)
     budget = budget_of(model, max_error, max_parameters, max_ratio)
     limits = Limits(max_error, max_parameters, None, max_seconds, held_out=True)
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
-    own, chosen, packed = take_apart(copy.deepcopy(model), layers)
+    own, chosen, packed = take_apart(own, layers)
     picked, left = layers_to_compress(own, chosen, min_size)
     left = {**packed, **left}
     picked, tied = merge_tied(own, picked)

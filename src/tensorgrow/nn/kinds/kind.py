@@ -80,6 +80,12 @@ class Kind(ABC, Generic[M]):
         return ROWS
 
 
+def like_data(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """Random numbers to measure with; drawn from a seed, they leave torch's own numbers alone."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64).to(like)
+
+
 def useful(layouts: Iterable[Layout]) -> list[Layout]:
     """Each layout once, without those that are a truncated SVD or the dense weight: sizes that are prime."""
     return [

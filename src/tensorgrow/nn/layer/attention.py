@@ -10,11 +10,14 @@ from torch import nn
 
 from ...errors import OptionError
 from ...network import RandomState
-from ..modules import replace_module
+from ..modules import replace_module, unfilled
 from .linear import TNLinear
 
 # Names of the projections: one for queries, keys and values of the same size, else three.
 PACKED, SEPARATE = ("in_proj",), ("q_proj", "k_proj", "v_proj")
+
+# Where an encoder keeps what it did with nested tensors before its attentions were taken apart.
+_BEFORE = "_used_nested_tensor"
 
 
 class TNMultiheadAttention(nn.Module):
@@ -81,7 +84,8 @@ class TNMultiheadAttention(nn.Module):
         layers = {n: getattr(self, n) for n in (*names, "out_proj")}
         weight, bias = layers[names[0]].weight, layers[names[0]].bias
         sizes = [layers[n].weight.shape[1] for n in names]
-        made = nn.MultiheadAttention(
+        made = unfilled(
+            nn.MultiheadAttention,
             self.embed_dim,
             self.num_heads,
             self.dropout,
@@ -213,6 +217,7 @@ def unpack_attention(model: nn.Module, only: Collection[str] | None = None) -> n
         wanted = isinstance(module, nn.MultiheadAttention) and (only is None or name in only)
         if wanted and isinstance(module, nn.MultiheadAttention) and not refusal(module):
             model = replace_module(model, module, TNMultiheadAttention.from_attention(module))
+    _choose_nested(model)
     return model
 
 
@@ -223,7 +228,25 @@ def pack_attention(model: nn.Module) -> nn.Module:
             layers = [getattr(module, n) for n in (*module.projections, "out_proj")]
             if all(isinstance(layer, nn.Linear) for layer in layers):
                 model = replace_module(model, module, module.to_attention())
+    _choose_nested(model)
     return model
+
+
+def _choose_nested(model: nn.Module) -> None:
+    """Let encoders skip what a padding mask hides only where all their attentions are torch's own.
+
+    ``nn.TransformerEncoder`` then makes nested tensors, which nothing takes but the fast way of torch's
+    layers, and reads the packed weights of the first attention to decide on it. It asked whether layers
+    allow that when it was made, and keeps the answer in `use_nested_tensor`.
+    """
+    for encoder in model.modules():
+        if isinstance(encoder, nn.TransformerEncoder):
+            own = vars(encoder)
+            if any(isinstance(m, TNMultiheadAttention) for m in encoder.modules()):
+                own.setdefault(_BEFORE, own.get("use_nested_tensor", False))
+                encoder.use_nested_tensor = False
+            elif _BEFORE in own:
+                encoder.use_nested_tensor = own.pop(_BEFORE)
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:

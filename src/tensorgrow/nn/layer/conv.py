@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
@@ -14,6 +14,7 @@ from torch import nn
 from ...errors import DataError, OptionError
 from ...network import RandomState
 from ...structure import Structure
+from ..modules import unfilled
 from .application import Application
 from .chains import Chain, Convolution, Form, chains, dense_conv_work, run_chain
 from .costs import Work
@@ -149,7 +150,8 @@ class TNConv(TNLayer):
     def to_dense(self) -> Conv:
         options: dict[str, Any] = {name: getattr(self, name) for name in OPTION_NAMES}
         options |= {"kernel_size": self.kernel_size, "bias": self.bias is not None, **self._placement}
-        dense = self.dense_class(self.in_channels, self.out_channels, **options)
+        make: Callable[..., Conv] = self.dense_class
+        dense = unfilled(make, self.in_channels, self.out_channels, **options)
         self._fill(dense)
         return dense
 

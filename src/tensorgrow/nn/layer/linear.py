@@ -13,6 +13,7 @@ from torch import nn
 from ...errors import DataError
 from ...network import RandomState, TensorNetwork
 from ...structure import Structure
+from ..modules import unfilled
 from .application import Application
 from .costs import Work
 from .layout import Layout
@@ -149,7 +150,8 @@ class TNLinear(TNLayer):
 
     def to_linear(self) -> nn.Linear:
         """A dense layer with the same function, for inference where memory does not matter."""
-        linear = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, **self._placement)
+        sizes = self.in_features, self.out_features
+        linear = unfilled(nn.Linear, *sizes, bias=self.bias is not None, **self._placement)
         self._fill(linear)
         return linear
 

@@ -197,7 +197,9 @@ class TNLayer(nn.Module):
             else:
                 shape = Structure.rank_one(layout.dims) if structure is None else structure
                 network = fit(tensor, shape, random_state=random_state).network
-        layer = cls.untrained(dense, layout, network.structure, input_scale=input_scale is not None)
+        scaled = input_scale is not None
+        # Values that are about to be replaced: drawn from a seed, they leave torch's own numbers alone.
+        layer = cls.untrained(dense, layout, network.structure, input_scale=scaled, random_state=0)
         own_bias, bias = layer.bias, getattr(dense, "bias", None)
         with torch.no_grad():
             for core, value in zip(layer.cores, network.cores):

@@ -14,6 +14,7 @@ from torch import nn
 from ...errors import DataError, OptionError, check_whole
 from ...network import RandomState
 from ...structure import Structure
+from ..modules import unfilled
 from .application import Application
 from .costs import Work
 from .layout import Layout, digit_count, digits, padded_digits
@@ -158,7 +159,8 @@ class TNEmbedding(TNLayer):
 
     def to_embedding(self) -> nn.Embedding:
         """A dense layer with the same function, for inference where memory does not matter."""
-        dense = nn.Embedding(self.num_embeddings, self.embedding_dim, self.padding_idx, **self._placement)
+        sizes = self.num_embeddings, self.embedding_dim, self.padding_idx
+        dense = unfilled(nn.Embedding, *sizes, **self._placement)
         self._fill(dense)
         return dense
 

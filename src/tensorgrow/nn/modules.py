@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
@@ -116,6 +116,14 @@ def recorded_calls(layers: Mapping[str, nn.Module]) -> Iterator[list[Call]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def gradients_of_calls(loss: torch.Tensor, calls: Sequence[Call]) -> list[tuple[Call, torch.Tensor]]:
+    """Calls whose output the loss depends on, with the gradient of it."""
+    if not calls:
+        return []
+    grads = torch.autograd.grad(loss, [c.output for c in calls], allow_unused=True)
+    return [(call, grad) for call, grad in zip(calls, grads) if grad is not None]
 
 
 @contextmanager

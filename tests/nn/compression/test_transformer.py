@@ -121,3 +121,23 @@ def test_with_a_loss_the_budget_goes_where_it_is_felt():
         compress(Both(), max_ratio=0.6, calibration=[x], loss=F.mse_loss, **SVDS)
     with pytest.raises(tg.OptionError, match="needs calibration"):
         compress(Both(), max_ratio=0.6, loss=F.mse_loss, **SVDS)
+
+
+class Branch(nn.Module):
+    """A layer whose output the loss does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.aside = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = self.aside(x)
+        return self.seen(x)
+
+
+def test_layers_that_the_loss_does_not_see_are_named():
+    batches = [(torch.randn(8, 16), torch.randn(8, 16))]
+    how = {**SVDS, "max_ratio": 0.9, "min_size": 1, "calibration": batches, "loss": F.mse_loss}
+    with pytest.raises(tg.DataError, match=r"does not depend on the layers \['aside'\]"):
+        compress(Branch(), **how)
+    assert compress(Branch(), layers=["seen"], **how).layers[0].name == "seen"

@@ -15,7 +15,7 @@ from ...errors import DataError
 from ...objectives.loss import scalar
 from ..kinds.catalogue import known_kind
 from ..kinds.statistics import Inputs, shrink
-from ..modules import recorded_calls, switch_mode
+from ..modules import gradients_of_calls, recorded_calls, switch_mode
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """Of the outputs of a model and their targets; the mean over a batch."""
@@ -182,11 +182,14 @@ def output_moments(
                 )
             calls.clear()
             value = scalar(loss(apply(model, pair[0]), _move(pair[1], next(model.parameters()))))
-            for call, grad in zip(calls, torch.autograd.grad(value, [c.output for c in calls])):
+            for call, grad in gradients_of_calls(value, calls):
                 axis = known_kind(layers[call.name]).output_axis
                 flat = grad.movedim(axis, -1).reshape(-1, grad.shape[axis]).double()
                 sums[call.name] = sums.get(call.name, 0.0) + flat.T @ flat
                 rows[call.name] += len(flat)
+    missing = [name for name in layers if name not in sums]
+    if missing:
+        raise DataError(f"the loss does not depend on the layers {missing}; leave them out of `layers`")
     # A direction that no gradient had still counts a little, so that the moment has an inverse.
     return {
         n: shrink(s / rows[n], rows[n]) * rows[n] + 1e-9 * s.trace() * torch.eye(len(s)).to(s)

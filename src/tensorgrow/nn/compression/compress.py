@@ -313,7 +313,7 @@ class CompressTask(Task[CompressSearch, CompressResult]):
     budget: int | None  # parameters that the whole model may have; None: any number
     measure: bool  # whether to measure latencies
     left: Mapping[str, str]  # layers that are left alone, and why
-    tied: Mapping[str, Mapping[str, nn.Linear]]  # linear layers that share the weight of another, by its name
+    tied: Mapping[str, Mapping[str, nn.Module]]  # layers that share the weight of another, by its name
 
     def search(self) -> CompressSearch:
         return CompressSearch(self.problem, self.limits, self.generator)

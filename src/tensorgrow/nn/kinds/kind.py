@@ -11,7 +11,7 @@ from torch import nn
 
 from ..layer.application import Application
 from ..layer.layout import Layout
-from ..layer.tn_layer import TNLayer
+from ..layer.tn_layer import TNLayer, weight_refusal
 from .statistics import Inputs, Statistics
 
 M = TypeVar("M", bound=nn.Module)
@@ -39,14 +39,7 @@ class Kind(ABC, Generic[M]):
 
     def refusal(self, module: M) -> str:
         """Why a layer cannot have a network as its weight; empty where it can."""
-        weight = getattr(module, "weight", None)
-        if not isinstance(weight, torch.Tensor) or "quantiz" in type(module).__module__:
-            return "it is quantised; compress the model before that"
-        if isinstance(weight, nn.parameter.UninitializedParameter):
-            return "its weight has no size yet; call the model once"
-        if not weight.is_floating_point():
-            return f"its weight holds {weight.dtype}, and must hold real floating-point numbers"
-        return ""
+        return weight_refusal(module)
 
     @abstractmethod
     def application(self, module: M) -> Application:

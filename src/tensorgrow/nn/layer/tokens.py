@@ -81,6 +81,7 @@ class TNEmbedding(TNLayer):
     """
 
     to_name = "to_embedding"
+    dense_class = nn.Embedding
 
     def __init__(
         self,
@@ -124,8 +125,7 @@ class TNEmbedding(TNLayer):
             `max_error`, `structure` or `network`, `input_scale` and `random_state`, see `TNLayer.from_dense`;
             `in_dims`, `out_dims` and `paired`, the digits of the token and of the row.
         """
-        sizes = embedding.num_embeddings, embedding.embedding_dim
-        return cls._from(embedding, partial(embedding_layout, *sizes), how)
+        return cls._from(embedding, partial(_table_layout, embedding), how)
 
     @classmethod
     def matrix_of(cls, dense: nn.Module) -> torch.Tensor:
@@ -211,6 +211,16 @@ def embedding_refusal(dense: nn.Embedding) -> str:
     if dense.padding_idx is not None and bool(dense.weight.detach()[dense.padding_idx].any()):
         return f"the row of padding_idx={dense.padding_idx} is not zero"
     return ""
+
+
+def _table_layout(
+    table: nn.Embedding,
+    in_dims: Sequence[int] | None = None,
+    out_dims: Sequence[int] | None = None,
+    *,
+    paired: bool,
+) -> Layout:
+    return embedding_layout(table.num_embeddings, table.embedding_dim, in_dims, out_dims, paired=paired)
 
 
 def embedding_layout(

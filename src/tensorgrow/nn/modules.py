@@ -97,20 +97,29 @@ class Call(NamedTuple):
     output: torch.Tensor
 
 
+Given = tuple[torch.Tensor, ...]
+Named = Mapping[str, torch.Tensor]
+
+
+def input_of(given: Given, named: Named) -> torch.Tensor:
+    """The input of a layer that was called with it, by position or by name."""
+    return given[0] if given else named["input"]
+
+
 @contextmanager
 def recorded_calls(layers: Mapping[str, nn.Module]) -> Iterator[list[Call]]:
     """Within the block every call of the layers is noted, in order; empty the list when they are used."""
     calls: list[Call] = []
 
-    def listen(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]:
-        def hook(_: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+    def listen(name: str) -> Callable[[nn.Module, Given, Named, torch.Tensor], torch.Tensor]:
+        def hook(_: nn.Module, given: Given, named: Named, output: torch.Tensor) -> torch.Tensor:
             output = output if output.requires_grad else output.requires_grad_()
-            calls.append(Call(name, inputs[0].detach(), output))
+            calls.append(Call(name, input_of(given, named).detach(), output))
             return output.clone()  # what follows may change it in place
 
         return hook
 
-    handles = [layer.register_forward_hook(listen(name)) for name, layer in layers.items()]
+    handles = [layer.register_forward_hook(listen(name), with_kwargs=True) for name, layer in layers.items()]
     try:
         yield calls
     finally:

@@ -71,8 +71,9 @@ class Adapter(nn.Module):
         bias = getattr(self.base, "bias", None)
         return bias if isinstance(bias, torch.Tensor) else None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """What the layer makes of its input, and what the network adds to it."""
+        x = input  # named as in torch's layers, for those who pass it by name
         out: torch.Tensor = self.base(x)
         if x.is_floating_point() and not torch.is_autocast_enabled(x.device.type):
             x = x.to(self.delta.cores[0].dtype)

@@ -15,7 +15,7 @@ from ...errors import DataError
 from ...objectives.loss import scalar
 from ..kinds.catalogue import known_kind
 from ..kinds.statistics import Inputs, shrink
-from ..modules import gradients_of_calls, recorded_calls, switch_mode
+from ..modules import Given, Named, gradients_of_calls, input_of, recorded_calls, switch_mode
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """Of the outputs of a model and their targets; the mean over a batch."""
@@ -138,17 +138,19 @@ def input_moments(
     """
     found = {name: known_kind(layer).statistics(layer) for name, layer in layers.items()}
 
-    def hook_of(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
-        return lambda _, inputs: found[name].listen(inputs[0])
+    def hook_of(name: str) -> Callable[[nn.Module, Given, Named], None]:
+        return lambda _, given, named: found[name].listen(input_of(given, named))
 
-    handles = [layer.register_forward_pre_hook(hook_of(name)) for name, layer in layers.items()]
+    handles = [
+        layer.register_forward_pre_hook(hook_of(name), with_kwargs=True) for name, layer in layers.items()
+    ]
     try:
         with switch_mode(model, training=False):
             for number, batch in enumerate(batches, 1):
                 tell(f"calibration: batch {number}")
                 try:
                     apply(model, batch)
-                except (TypeError, ValueError, RuntimeError) as error:
+                except (TypeError, ValueError, RuntimeError, LookupError) as error:
                     raise DataError(
                         f"the model fails on calibration batch {number}; give batches of inputs as in "
                         f"`model(batch)`, or as dicts in `model(**batch)`: {error}"
@@ -161,7 +163,14 @@ def input_moments(
         raise DataError(
             f"the calibration data never reaches the layers {missing}; leave them out of `layers`"
         )
-    return {name: statistics.finish() for name, statistics in found.items()}
+    inputs = {name: statistics.finish() for name, statistics in found.items()}
+    bad = [name for name, known in inputs.items() if not bool(torch.isfinite(known.moment).all())]
+    if bad:
+        raise DataError(
+            f"the calibration data gives the layers {bad} no rows, or entries that are not finite; remove "
+            "such batches"
+        )
+    return inputs
 
 
 def output_moments(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...errors import OptionError
-from ...network import RandomState
+from ...network import RandomState, as_generator
 from ..modules import replace_module, unfilled
 from .linear import TNLinear
 
@@ -30,8 +30,9 @@ class TNMultiheadAttention(nn.Module):
 
     Parameters
     ----------
-    embed_dim, num_heads, dropout, bias, batch_first
-        As for ``torch.nn.MultiheadAttention``.
+    embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype
+        As for ``torch.nn.MultiheadAttention``. Where keys or values have a size of their own, there are
+        `q_proj`, `k_proj` and `v_proj` in place of `in_proj`.
     random_state
         Seed or generator of the first values; projections are `TNLinear` layers of rank one, for `grow`.
     """
@@ -47,7 +48,11 @@ class TNMultiheadAttention(nn.Module):
         dropout: float = 0.0,
         *,
         bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         random_state: RandomState = None,
     ) -> None:
         super().__init__()
@@ -55,8 +60,18 @@ class TNMultiheadAttention(nn.Module):
             raise OptionError(f"embed_dim={embed_dim} must be a multiple of num_heads={num_heads}")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = dropout, batch_first
-        self.in_proj: nn.Module = TNLinear(embed_dim, 3 * embed_dim, bias=bias, random_state=random_state)
-        self.out_proj: nn.Module = TNLinear(embed_dim, embed_dim, bias=bias, random_state=random_state)
+        sizes = embed_dim, kdim or embed_dim, vdim or embed_dim
+        generator = None if random_state is None else as_generator(random_state)
+
+        def project(inputs: int, outputs: int) -> TNLinear:
+            return TNLinear(inputs, outputs, bias=bias, device=device, dtype=dtype, random_state=generator)
+
+        if len(set(sizes)) == 1:
+            self.in_proj: nn.Module = project(embed_dim, 3 * embed_dim)
+        else:
+            for name, size in zip(SEPARATE, sizes):
+                setattr(self, name, project(size, embed_dim))
+        self.out_proj: nn.Module = project(embed_dim, embed_dim)
 
     @classmethod
     def from_attention(cls, attention: nn.MultiheadAttention) -> TNMultiheadAttention:

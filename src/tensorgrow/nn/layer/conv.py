@@ -162,8 +162,9 @@ class TNConv(TNLayer):
             f"padding_mode={self.padding_mode!r}, {self._repr_network()}"
         )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply to a batch ``(batch, in_channels, ...)``, or to one of its parts ``(in_channels, ...)``."""
+        x = input  # named as in torch's layer, for those who pass it by name
         dims = len(self.kernel_size)
         if x.dim() not in (dims + 1, dims + 2) or x.shape[-dims - 1] != self.in_channels:
             raise DataError(

@@ -157,8 +157,9 @@ class TNLinear(TNLayer):
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, {self._repr_network()}"
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply to rows: ``(..., in_features)`` to ``(..., out_features)``."""
+        x = input  # named as in torch's layer, for those who pass it by name
         if x.dim() == 0 or x.shape[-1] != self.in_features:
             raise DataError(
                 f"the input has shape {tuple(x.shape)}; its last axis must have {self.in_features} features"

@@ -38,9 +38,9 @@ class TiedLinear(nn.Module):
         assert isinstance(weight, torch.Tensor)
         return weight
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply to rows."""
-        return F.linear(x, self.weight, self.bias)
+        return F.linear(input, self.weight, self.bias)
 
 
 def linear_like(dense: nn.Module) -> nn.Linear:

@@ -171,8 +171,9 @@ class TNEmbedding(TNLayer):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {self._repr_network()}"
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The rows of tokens: ``(...)`` to ``(..., embedding_dim)``."""
+        tokens = input  # named as in torch's layer, for those who pass it by name
         if tokens.dtype not in (torch.int64, torch.int32):
             raise DataError(f"tokens must be int64 or int32 numbers, not {tokens.dtype}")
         flat = tokens.reshape(-1)

@@ -97,3 +97,35 @@ def test_models_that_cannot_be_copied_are_refused(made, match):
     for call in calls:
         with pytest.raises(tg.OptionError, match=match):
             call(made())
+
+
+@pytest.mark.parametrize("call", ["compress", "adapt", "merge"])
+def test_what_listens_to_a_layer_listens_to_the_one_in_its_place(call):
+    torch.manual_seed(0)
+    given = nn.ModuleDict(
+        {
+            "linear": nn.Linear(32, 32),
+            "attention": nn.MultiheadAttention(32, 4, batch_first=True),
+            "table": nn.Embedding(40, 32),
+            "head": nn.Linear(32, 40),
+        }
+    )
+    given["head"].weight = given["table"].weight
+    heard: list[tuple[str, object]] = []
+    for name, layer in given.items():
+        layer.register_forward_hook(lambda _, x, out, name=name: heard.append((name, out)))
+        layer.register_forward_pre_hook(
+            lambda _, x, kw, name=name: heard.append(("", x[0])), with_kwargs=True
+        )
+    if call == "compress":
+        made = compress(given, max_ratio=0.7, layers=["linear", "attention", "table"], **FAST).model
+    else:
+        made = adapt(given, layers=list(given))
+        made = merge_adapters(made) if call == "merge" else made
+    x, tokens = torch.randn(2, 3, 32), torch.arange(5)
+    heard.clear()  # of what was measured
+    want = [made["linear"](x), made["table"](tokens), made["head"](x), made["attention"](x, x, x)]
+    assert [name for name, _ in heard if name] == ["linear", "table", "head", "attention"]
+    assert all(out is known for (_, out), known in zip([h for h in heard if h[0]], want))
+    assert sum(not name for name, _ in heard) == 4
+    assert sum(len(m._forward_hooks) for m in given.modules()) == 4

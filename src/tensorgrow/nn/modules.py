@@ -150,6 +150,23 @@ def switch_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
             module.training = mode
 
 
+_PRE_HOOKS = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
+_HOOKS = (
+    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    *("_backward_hooks", "_backward_pre_hooks"),
+)
+
+
+def move_hooks(old: nn.Module, new: nn.Module) -> None:
+    """Let what listens to the calls of a module listen to the one in its place."""
+    # A weight that is no parameter comes from a hook before the call, which is of no use elsewhere.
+    names = _HOOKS if "weight" in vars(old) else (*_PRE_HOOKS, *_HOOKS)
+    for name in names:
+        vars(new)[name].update(vars(old)[name])
+        vars(old)[name].clear()
+    new._is_full_backward_hook = old._is_full_backward_hook
+
+
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
     """Put `new` wherever the model has `old` (it may have several names); returns the model."""
     if model is old:

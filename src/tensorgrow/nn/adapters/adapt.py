@@ -13,7 +13,7 @@ from ..compression.layers import Dims, Layers, layers_to_compress, layouts_of, t
 from ..kinds.catalogue import known_kind
 from ..layer.attention import pack_attention
 from ..layer.layout import Layout
-from ..modules import check_model, copy_model, replace_module
+from ..modules import check_model, copy_model, move_hooks, replace_module
 from .adapter import Adapter, adapter_layers
 
 
@@ -87,6 +87,7 @@ def adapt(
     generator = as_generator(random_state)
     for name, layer in picked.items():
         beside = Adapter(layer, shapes[name], budget=max_parameters, dtype=dtype, random_state=generator)
+        move_hooks(layer, beside)
         own = replace_module(own, layer, beside)
     return pack_attention(own)
 
@@ -114,6 +115,8 @@ def merge_adapters(model: nn.Module, *, inplace: bool = False) -> nn.Module:
         raise OptionError("the model has no adapters; `adapt` puts them there")
     while found:  # an adapter may lie within another, which takes it along
         adapter = next(iter(found.values()))
-        own = replace_module(own, adapter, adapter.merge())
+        merged = adapter.merge()
+        move_hooks(adapter, merged)
+        own = replace_module(own, adapter, merged)
         found = adapter_layers(own)
     return pack_attention(own)

@@ -28,7 +28,7 @@ from ..kinds.statistics import Inputs
 from ..layer.attention import pack_attention
 from ..layer.layout import Layout
 from ..layer.tied import tie
-from ..modules import copy_model, count_bytes, count_parameters, replace_module
+from ..modules import copy_model, count_bytes, count_parameters, move_hooks, replace_module
 from .calibration import Loss, Metric, apply, calibration_batches, input_moments, output_moments
 from .choices import Choice, Wish, allocate, find_choices, weigh
 from .latency import median_seconds
@@ -348,6 +348,8 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             layer, inputs = problem.layers[name], problem.inputs.get(name)
             seconds = search.state.seconds[name]
             new, report = convert(name, layer, inputs, choice, seconds=seconds, measure=self.measure)
+            if new is not layer:
+                move_hooks(layer, new)
             own = replace_module(own, layer, new)
             tied = self.tied.get(name, {})
             own = tie(own, tied.values(), new)

@@ -10,7 +10,7 @@ from torch import nn
 
 from ...errors import OptionError
 from ...network import RandomState, as_generator
-from ..modules import replace_module, unfilled
+from ..modules import move_hooks, replace_module, unfilled
 from .linear import TNLinear
 
 # Names of the projections: one for queries, keys and values of the same size, else three.
@@ -231,7 +231,9 @@ def unpack_attention(model: nn.Module, only: Collection[str] | None = None) -> n
     for name, module in list(model.named_modules()):
         wanted = isinstance(module, nn.MultiheadAttention) and (only is None or name in only)
         if wanted and isinstance(module, nn.MultiheadAttention) and not refusal(module):
-            model = replace_module(model, module, TNMultiheadAttention.from_attention(module))
+            own = TNMultiheadAttention.from_attention(module)
+            move_hooks(module, own)
+            model = replace_module(model, module, own)
     _choose_nested(model)
     return model
 
@@ -242,7 +244,9 @@ def pack_attention(model: nn.Module) -> nn.Module:
         if isinstance(module, TNMultiheadAttention):
             layers = [getattr(module, n) for n in (*module.projections, "out_proj")]
             if all(isinstance(layer, nn.Linear) for layer in layers):
-                model = replace_module(model, module, module.to_attention())
+                packed = module.to_attention()
+                move_hooks(module, packed)
+                model = replace_module(model, module, packed)
     _choose_nested(model)
     return model
 

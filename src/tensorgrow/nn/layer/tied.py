@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..modules import replace_module
+from ..modules import move_hooks, replace_module
 from .tn_layer import TNLayer
 from .tokens import embedding_refusal
 
@@ -85,5 +85,6 @@ def tie(model: nn.Module, others: Iterable[nn.Module], source: nn.Module) -> nn.
             tied: nn.Module = source  # a table has nothing of its own but its weight
             if isinstance(layer, nn.Linear):
                 tied = TiedLinear(source, layer.bias).train(layer.training)
+                move_hooks(layer, tied)
             model = replace_module(model, layer, tied)
     return model

@@ -7,7 +7,7 @@ from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.nn import TNLinear, compress
-from tensorgrow.nn.compression.calibration import Metric, input_moments
+from tensorgrow.nn.compression.calibration import input_moments
 from tensorgrow.nn.kinds.statistics import shrink
 from tests import oracles
 from tests.nn.compression.models import FAST, QUICK, planted, small
@@ -29,8 +29,8 @@ def test_moments_and_metric():
     assert model.training
     with pytest.raises(tg.DataError, match="never reaches"):
         input_moments(model, {"other": nn.Linear(5, 4)}, [x])
-    with pytest.raises(tg.DataError, match="always gives this layer the same input"):
-        Metric(torch.ones(4, 5), torch.zeros(5, 5))
+    with pytest.raises(tg.DataError, match=r"always gives the layers \['1'\] the same input"):
+        input_moments(model, {"1": model[1]}, [torch.ones(9, 5)])
 
 
 def test_many_rows_are_hardly_shrunk():

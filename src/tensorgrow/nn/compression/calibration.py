@@ -41,16 +41,8 @@ class Metric:
         self.output_root = None if outputs is None else _root(outputs.to(weight))
         if moment is not None:
             moment = moment.to(weight)
-            squares = moment if moment.dim() == 1 else moment.diagonal()
-            if not bool(squares.sum() > 0):
-                raise DataError(
-                    "the calibration data always gives this layer the same input; give data as in use"
-                )
-            if moment.dim() == 1:
-                self.root = moment.sqrt()
-            else:
-                self.root = _root(moment)
-            self.deviation = squares.sqrt()
+            self.root = moment.sqrt() if moment.dim() == 1 else _root(moment)
+            self.deviation = _squares(moment).sqrt()
         self.norm = float(self.whiten(weight).norm())
 
     @classmethod
@@ -88,6 +80,11 @@ class Metric:
         """Relative error of another weight; of a zero weight, whether the other one is not zero."""
         size = float(self.whiten(self.weight - weight.to(self.weight)).norm())
         return size / self.norm if self.norm > 0 else float(size > 0)
+
+
+def _squares(moment: torch.Tensor) -> torch.Tensor:
+    """Mean square of every input, of a second moment."""
+    return moment if moment.dim() == 1 else moment.diagonal()
 
 
 def _root(moment: torch.Tensor) -> torch.Tensor:
@@ -169,6 +166,12 @@ def input_moments(
         raise DataError(
             f"the calibration data gives the layers {bad} no rows, or entries that are not finite; remove "
             "such batches"
+        )
+    same = [name for name, known in inputs.items() if not bool(_squares(known.moment).sum() > 0)]
+    if same:
+        raise DataError(
+            f"the calibration data always gives the layers {same} the same input; give data as in use, or "
+            "leave them out of `layers`"
         )
     return inputs
 

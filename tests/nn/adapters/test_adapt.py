@@ -157,3 +157,19 @@ def test_wrong_arguments_are_named():
         adapt(made(), layers=["tail"])
     with pytest.raises(tg.OptionError, match="no adapters"):
         merge_adapters(made())
+
+
+def test_adapters_within_adapters_are_merged_too():
+    first = shaken(adapt(made(), layers=["head", "conv"]))
+    second = shaken(adapt(first, layers=["head.base", "table"]))
+    merged = merge_adapters(second)
+    assert not adapter_layers(merged) and type(merged.head) is nn.Linear
+    assert_close(merged(IDS), second(IDS), 1e-10)
+
+
+def test_a_parametrised_weight_is_merged_as_it_is():
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(32, 16).double()))
+    adapted = shaken(adapt(model, layers=["0"]))
+    merged, x = merge_adapters(adapted), torch.randn(5, 32, dtype=torch.float64)
+    assert dict(merged.named_parameters()).keys() == {"0.weight", "0.bias"}
+    assert_close(merged(x), adapted(x), 1e-10)

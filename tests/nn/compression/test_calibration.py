@@ -7,10 +7,10 @@ from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.nn import TNLinear, compress
-from tensorgrow.nn.compression.calibration import Metric, input_moments
+from tensorgrow.nn.compression.calibration import input_moments
 from tensorgrow.nn.kinds.statistics import shrink
 from tests import oracles
-from tests.nn.compression.models import QUICK, planted, small
+from tests.nn.compression.models import FAST, QUICK, planted, small
 from tests.oracles import assert_close
 
 
@@ -29,8 +29,8 @@ def test_moments_and_metric():
     assert model.training
     with pytest.raises(tg.DataError, match="never reaches"):
         input_moments(model, {"other": nn.Linear(5, 4)}, [x])
-    with pytest.raises(tg.DataError, match="always gives this layer the same input"):
-        Metric(torch.ones(4, 5), torch.zeros(5, 5))
+    with pytest.raises(tg.DataError, match=r"always gives the layers \['1'\] the same input"):
+        input_moments(model, {"1": model[1]}, [torch.ones(9, 5)])
 
 
 def test_many_rows_are_hardly_shrunk():
@@ -96,3 +96,44 @@ def test_calibration_with_arrays_and_with_what_the_model_does_not_take():
     assert [r.weighted_error for r in result.layers] == [r.weighted_error for r in same.layers]
     with pytest.raises(tg.DataError, match="fails on calibration batch 2"):
         compress(small(), max_error=0.5, calibration=[x, x[:, 1:]])
+
+
+class ByName(nn.Module):
+    """A model that calls its layers as torch's allow, by the name of the argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.linear, self.conv = nn.Embedding(50, 64), nn.Linear(64, 64), nn.Conv1d(8, 32, 3)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.linear(input=self.table(input=ids))
+        return self.conv(input=x.reshape(-1, 8, 8))
+
+
+def test_layers_that_are_called_by_the_name_of_their_argument():
+    ids = torch.arange(50)
+    model, targets = ByName(), torch.zeros(50, 32, 6)
+    want = model(ids)
+    how = {**FAST, "max_seconds": 0.0, "max_ratio": 0.7, "min_size": 1, "calibration": [(ids, targets)]}
+    for loss in (None, nn.functional.mse_loss):
+        small = compress(model, loss=loss, **how).model
+        assert sum(isinstance(m, tg.nn.TNLayer) for m in small.children()) > 0
+        assert small(ids).shape == want.shape
+    adapted = tg.nn.adapt(model, layers=["table", "linear", "conv"])
+    assert_close(adapted(ids), want.detach(), 1e-6)
+    data = ((ids, targets), (ids, targets))
+    training = tg.TrainingOptions(epochs=1)
+    how = {"loss": nn.functional.mse_loss, "candidates": "gradient", "training": training, "max_steps": 1}
+    assert len(tg.nn.grow(adapted, *data, **how).history) == 2
+
+
+@pytest.mark.parametrize("rows", [torch.zeros(0, 64), torch.full((9, 64), float("nan"))])
+def test_calibration_without_rows_or_with_gaps_is_refused(rows):
+    with pytest.raises(tg.DataError, match=r"layers \['0', '2'\] no rows, or entries that are not finite"):
+        compress(small(), max_error=0.5, calibration=[rows], **QUICK)
+
+
+def test_tokens_that_there_are_not_in_calibration():
+    with pytest.raises(tg.DataError, match="fails on calibration batch 1"):
+        compress(nn.Embedding(100, 64), max_error=0.5, calibration=[torch.tensor([100])], **FAST)

@@ -60,9 +60,46 @@ def test_tied_weights_share_one_network(layers, tmp_path):
     assert all(core.grad is not None for core in own.table.cores)
 
 
-def test_budgets_count_weights_that_stay_because_others_use_them():
-    with pytest.raises(tg.OptionError, match="other modules use too"):
-        compress(Tied(nn.Conv1d(1, 1, 1)), max_ratio=0.5, layers=["head"], **FAST)
+@pytest.mark.parametrize("layers", [["table"], ["more.0"], ["head", "more.0", "table"]])
+def test_tables_that_share_a_weight_share_one_network(layers, tmp_path):
+    torch.manual_seed(0)
+    model, ids = Tied(nn.Embedding(60, 32)), torch.arange(60)
+    own = compress(model, max_ratio=0.5, layers=layers, **FAST)
+    assert [r.name for r in own.layers] == ["table"] and "shared with head, more.0" in own.table()
+    assert own.model.more[0] is own.model.table and own.model.head.source is own.model.table
+    assert own.num_parameters <= 0.5 * own.parameters_before
+    own.save(tmp_path / "tied.safetensors")
+    loaded = tg.load(tmp_path / "tied.safetensors", model).model
+    assert loaded.more[0] is loaded.table and torch.equal(loaded(ids), own.model(ids))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: nn.Conv1d(1, 1, 1),
+        lambda: nn.Embedding(60, 32, padding_idx=3),  # a row of zeros, which the other has not
+    ],
+)
+@pytest.mark.parametrize("size", [{"max_ratio": 0.5}, {"max_error": 0.9}])
+def test_a_weight_that_another_module_would_keep_is_refused(other, size):
+    with pytest.raises(tg.OptionError, match=r"other modules use too.*\['more.0'\]"):
+        compress(Tied(other()), layers=["head"], **size, **FAST)
+
+
+@pytest.mark.parametrize("name", ["in_proj_weight", "out_proj.weight"])
+def test_attentions_that_share_weights_still_do(name):
+    model = nn.ModuleDict({n: nn.MultiheadAttention(32, 4) for n in "ab"} | {"c": nn.Linear(64, 64)})
+    owner, _, own = name.rpartition(".")
+    setattr(model["b"].get_submodule(owner), own, model["a"].get_parameter(name))
+    result = compress(model, max_error=0.9, **FAST)
+    assert "other modules use its weights" in result.left["a"]
+    assert result.model["b"].get_parameter(name) is result.model["a"].get_parameter(name)
+    assert isinstance(result.model["c"], TNLinear)
+    with pytest.raises(tg.OptionError, match="'b' cannot be taken apart: other modules use"):
+        compress(model, max_error=0.9, layers=["b"], **FAST)
+
+
+def test_budgets_count_weights_that_are_shared_once():
     twice = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     twice[1].weight = twice[0].weight
     result = compress(twice, max_ratio=0.5, layers=["0", "1"], **FAST)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tensorgrow as tg
-from tensorgrow.nn import TNLinear, TNMultiheadAttention, compress
+from tensorgrow.nn import TNLinear, TNMultiheadAttention, adapt, compress, merge_adapters
 from tensorgrow.nn.compression.calibration import Metric
 from tests.nn.compression.models import FAST
 from tests.oracles import assert_close
@@ -53,6 +53,26 @@ def test_exact_forms_keep_the_function_and_dense_ones_are_packed_again():
     assert [r.kind for r in result.layers] == ["low rank", "low rank", "dense", "dense"]
     assert type(result.model.layers[1].self_attn) is nn.MultiheadAttention
     assert_close(result.model(x), model(x), 1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_padding_that_torch_would_skip_by_its_packed_weights():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 2).eval(), rows(3)
+    hidden = torch.arange(5).expand(3, 5) >= torch.tensor([[3], [5], [4]])
+    some = compress(model, max_ratio=0.9, layers=["layers.1.self_attn"], **SVDS)
+    for small in (compress(model, max_ratio=0.6, **SVDS), some):
+        with torch.no_grad():
+            made = small.model(x, src_key_padding_mask=hidden)
+        wanted = small.model(x, src_key_padding_mask=hidden)  # with gradients torch skips nothing
+        assert_close(made[~hidden], wanted[~hidden].detach(), 1e-5)
+    adapted = adapt(model, min_size=100)
+    with torch.no_grad():
+        wanted = model(x, src_key_padding_mask=hidden)
+        assert_close(adapted(x, src_key_padding_mask=hidden)[~hidden], wanted[~hidden], 1e-5)
+        merged = merge_adapters(adapted)
+        assert_close(merged(x, src_key_padding_mask=hidden), wanted, 1e-6)
+    assert merged.use_nested_tensor and model.use_nested_tensor and not adapted.use_nested_tensor
 
 
 def test_attention_that_cannot_be_taken_apart_is_named():
@@ -101,3 +121,23 @@ def test_with_a_loss_the_budget_goes_where_it_is_felt():
         compress(Both(), max_ratio=0.6, calibration=[x], loss=F.mse_loss, **SVDS)
     with pytest.raises(tg.OptionError, match="needs calibration"):
         compress(Both(), max_ratio=0.6, loss=F.mse_loss, **SVDS)
+
+
+class Branch(nn.Module):
+    """A layer whose output the loss does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.aside = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = self.aside(x)
+        return self.seen(x)
+
+
+def test_layers_that_the_loss_does_not_see_are_named():
+    batches = [(torch.randn(8, 16), torch.randn(8, 16))]
+    how = {**SVDS, "max_ratio": 0.9, "min_size": 1, "calibration": batches, "loss": F.mse_loss}
+    with pytest.raises(tg.DataError, match=r"does not depend on the layers \['aside'\]"):
+        compress(Branch(), **how)
+    assert compress(Branch(), layers=["seen"], **how).layers[0].name == "seen"

@@ -9,6 +9,7 @@ import tensorgrow as tg
 from tensorgrow.nn import TNConv2d, TNEmbedding, TNLinear
 from tensorgrow.nn.growth.gradients import weight_gradients
 from tensorgrow.nn.growth.trainer import make_trainer
+from tensorgrow.nn.layer.tied import TiedLinear
 from tests.nn.growth.models import HIDDEN, OPTIONS, model, regression, run, same
 from tests.oracles import assert_close
 
@@ -116,3 +117,37 @@ def test_a_teacher_shows_which_edge_to_grow():
         random_state=0,
     )
     assert result.history[1].edge == (0, 2)
+
+
+def test_a_tied_head_counts_in_the_gradient_of_its_table():
+    table = TNEmbedding(20, 6, random_state=0)
+    model = nn.Sequential(table, TiedLinear(table, nn.Parameter(torch.randn(20))))
+    x, y = torch.arange(40) % 20, torch.arange(40) % 7
+    data = ((x, y), (x, y))
+    how = {"batch_size": 40, "device": None}
+    trainer = make_trainer(model, data, None, None, tg.TrainingOptions(), **how)
+    (gradient,) = weight_gradients(trainer, {"0": table}, 0).values()
+    weight = table.weight.detach().requires_grad_()
+    F.cross_entropy(weight[x] @ weight.T + model[1].bias, y).backward()
+    columns = F.pad(weight.grad.T.double(), (0, table.layout.in_features - 20))
+    assert_close(gradient, table.layout.to_tensor(columns), 1e-5)
+
+
+class Aside(nn.Module):
+    """A layer whose output the loss does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.aside = TNLinear(16, 4, random_state=0), TNLinear(16, 4, random_state=0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = self.aside(x).detach()
+        return self.seen(x) + 0 * self.kept
+
+
+def test_a_layer_that_the_loss_does_not_see_has_no_gradient():
+    x, y = torch.randn(8, 16), torch.arange(8) % 4
+    how = {"batch_size": 8, "device": None}
+    trainer = make_trainer(Aside(), ((x, y), (x, y)), None, None, tg.TrainingOptions(), **how)
+    found = weight_gradients(trainer, tg.nn.tn_layers(trainer.model), 0)
+    assert float(found["seen"].norm()) > 0 and float(found["aside"].norm()) == 0

@@ -131,3 +131,16 @@ def test_exports_to_onnx(tmp_path):
     exported = through_onnx(model, x, tmp_path)
     assert_close(exported(x), model(x).detach(), 1e-4)
     assert_close(exported(x[:2]), model(x[:2]).detach(), 1e-4)
+
+
+@pytest.mark.parametrize("sizes", [{"kdim": 6}, {"vdim": 4}, {"kdim": 6, "vdim": 4}, {"kdim": 8}])
+def test_a_new_one_takes_what_torchs_takes(sizes):
+    options = {"batch_first": True, "dtype": torch.float64, **sizes}
+    ours = TNMultiheadAttention(8, 2, **options, random_state=0)
+    q, k, v = sequences(True, 8, sizes.get("kdim", 8), sizes.get("vdim", 8))
+    theirs = ours.to_attention()
+    want = nn.MultiheadAttention(8, 2, **options)
+    assert {n: p.shape for n, p in theirs.named_parameters()} == {
+        n: p.shape for n, p in want.named_parameters()
+    }
+    assert_close(ours(q, k, v)[0], theirs(q, k, v)[0].detach(), 1e-12)

@@ -231,3 +231,43 @@ def test_the_weight_is_no_parameter(kind, name):
             del layer.weight
         else:
             layer.register_parameter(name, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "dense", "match"),
+    [
+        (TNLinear.from_linear, lambda: nn.Conv1d(4, 4, 1), r"a torch.nn.Linear, not of a .*conv\.Conv1d"),
+        (TNConv2d.from_conv2d, lambda: nn.Conv1d(4, 4, 3), "a torch.nn.Conv2d, not of"),
+        (TNConv1d.from_conv1d, lambda: nn.ConvTranspose1d(4, 4, 3), "not of a .*ConvTranspose1d"),
+        (TNEmbedding.from_embedding, lambda: nn.Linear(4, 4), "a torch.nn.Embedding, not of"),
+        (TNLinear.from_linear, lambda: nn.LazyLinear(4), "no size yet"),
+        (TNLinear.from_linear, lambda: nn.Linear(4, 4, dtype=torch.complex64), "complex64"),
+    ],
+)
+def test_layers_whose_place_it_cannot_take_are_refused(make, dense, match):
+    with pytest.raises(tg.OptionError, match=match):
+        make(dense())
+
+
+def test_layers_that_quantisation_is_trained_in_are_refused():
+    class FakeQuantised(nn.Linear):
+        """As torch has it: the weight is rounded wherever it is used."""
+
+        def __init__(self) -> None:
+            super().__init__(64, 64)
+            self.weight_fake_quant = nn.Identity()
+
+    with pytest.raises(tg.OptionError, match="trained to be quantised"):
+        TNLinear.from_linear(FakeQuantised())
+    for call in (tg.nn.adapt, lambda m, **o: tg.nn.compress(m, max_error=0.1, **o)):
+        with pytest.raises(tg.OptionError, match="trained to be quantised"):
+            call(nn.Sequential(FakeQuantised()), layers=["0"])
+
+
+def test_what_is_frozen_stays_so_in_the_dense_layer(kind):
+    layer = layer_of(kind)
+    assert all(p.requires_grad for p in layer.to_dense().parameters())
+    layer.cores.requires_grad_(False)
+    dense = layer.to_dense()
+    assert not dense.weight.requires_grad
+    assert layer.bias is None or dense.bias.requires_grad

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 import torch
@@ -14,7 +13,7 @@ from ..compression.layers import Dims, Layers, layers_to_compress, layouts_of, t
 from ..kinds.catalogue import known_kind
 from ..layer.attention import pack_attention
 from ..layer.layout import Layout
-from ..modules import replace_module
+from ..modules import check_model, copy_model, move_hooks, replace_module
 from .adapter import Adapter, adapter_layers
 
 
@@ -70,7 +69,8 @@ def adapt(
     >>> sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     32
     """
-    own, chosen, _ = take_apart(model if inplace else copy.deepcopy(model), layers)
+    check_model(model)
+    own, chosen, _ = take_apart(model if inplace else copy_model(model), layers)
     picked, _ = layers_to_compress(own, chosen, min_size)
     if layers is None:
         picked = {n: m for n, m in picked.items() if isinstance(m, nn.Linear)}
@@ -87,6 +87,7 @@ def adapt(
     generator = as_generator(random_state)
     for name, layer in picked.items():
         beside = Adapter(layer, shapes[name], budget=max_parameters, dtype=dtype, random_state=generator)
+        move_hooks(layer, beside)
         own = replace_module(own, layer, beside)
     return pack_attention(own)
 
@@ -108,10 +109,14 @@ def merge_adapters(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     Its function is that of the adapted model, up to rounding. Merged weights can be trained; whatever else
     was frozen stays so.
     """
-    own = model if inplace else copy.deepcopy(model)
+    own = model if inplace else copy_model(model)
     found = adapter_layers(own)
     if not found:
         raise OptionError("the model has no adapters; `adapt` puts them there")
-    for adapter in found.values():
-        own = replace_module(own, adapter, adapter.merge())
+    while found:  # an adapter may lie within another, which takes it along
+        adapter = next(iter(found.values()))
+        merged = adapter.merge()
+        move_hooks(adapter, merged)
+        own = replace_module(own, adapter, merged)
+        found = adapter_layers(own)
     return pack_attention(own)

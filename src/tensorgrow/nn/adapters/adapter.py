@@ -71,8 +71,9 @@ class Adapter(nn.Module):
         bias = getattr(self.base, "bias", None)
         return bias if isinstance(bias, torch.Tensor) else None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """What the layer makes of its input, and what the network adds to it."""
+        x = input  # named as in torch's layers, for those who pass it by name
         out: torch.Tensor = self.base(x)
         if x.is_floating_point() and not torch.is_autocast_enabled(x.device.type):
             x = x.to(self.delta.cores[0].dtype)
@@ -82,9 +83,16 @@ class Adapter(nn.Module):
     @torch.no_grad()
     def merge(self) -> nn.Module:
         """The layer with the sum of both as its weight; that can be trained again."""
-        layer, added = copy.deepcopy(self.base), self.delta.to_dense().weight
-        assert isinstance(layer.weight, torch.Tensor) and isinstance(added, torch.Tensor)
-        layer.weight.copy_(layer.weight.double() + added.double())  # rounded once
+        base, added = self.base, self.delta.weight
+        layer = base.merge() if isinstance(base, Adapter) else copy.deepcopy(base)
+        own = layer.weight
+        assert isinstance(own, torch.Tensor) and isinstance(added, torch.Tensor)
+        total = (own.double() + added.double()).to(own.dtype)  # rounded once
+        if "weight" not in layer._parameters:  # it is computed from others, which would undo the sum
+            layer = self.delta.to_dense()
+            if self.bias is not None:
+                layer.bias = nn.Parameter(self.bias.detach().clone())
+        layer.weight = nn.Parameter(total)
         return layer.requires_grad_(True).train(self.training)
 
 

@@ -15,7 +15,7 @@ from ...errors import DataError
 from ...objectives.loss import scalar
 from ..kinds.catalogue import known_kind
 from ..kinds.statistics import Inputs, shrink
-from ..modules import recorded_calls, switch_mode
+from ..modules import Given, Named, gradients_of_calls, input_of, recorded_calls, switch_mode
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """Of the outputs of a model and their targets; the mean over a batch."""
@@ -41,16 +41,8 @@ class Metric:
         self.output_root = None if outputs is None else _root(outputs.to(weight))
         if moment is not None:
             moment = moment.to(weight)
-            squares = moment if moment.dim() == 1 else moment.diagonal()
-            if not bool(squares.sum() > 0):
-                raise DataError(
-                    "the calibration data always gives this layer the same input; give data as in use"
-                )
-            if moment.dim() == 1:
-                self.root = moment.sqrt()
-            else:
-                self.root = _root(moment)
-            self.deviation = squares.sqrt()
+            self.root = moment.sqrt() if moment.dim() == 1 else _root(moment)
+            self.deviation = _squares(moment).sqrt()
         self.norm = float(self.whiten(weight).norm())
 
     @classmethod
@@ -88,6 +80,11 @@ class Metric:
         """Relative error of another weight; of a zero weight, whether the other one is not zero."""
         size = float(self.whiten(self.weight - weight.to(self.weight)).norm())
         return size / self.norm if self.norm > 0 else float(size > 0)
+
+
+def _squares(moment: torch.Tensor) -> torch.Tensor:
+    """Mean square of every input, of a second moment."""
+    return moment if moment.dim() == 1 else moment.diagonal()
 
 
 def _root(moment: torch.Tensor) -> torch.Tensor:
@@ -138,17 +135,19 @@ def input_moments(
     """
     found = {name: known_kind(layer).statistics(layer) for name, layer in layers.items()}
 
-    def hook_of(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
-        return lambda _, inputs: found[name].listen(inputs[0])
+    def hook_of(name: str) -> Callable[[nn.Module, Given, Named], None]:
+        return lambda _, given, named: found[name].listen(input_of(given, named))
 
-    handles = [layer.register_forward_pre_hook(hook_of(name)) for name, layer in layers.items()]
+    handles = [
+        layer.register_forward_pre_hook(hook_of(name), with_kwargs=True) for name, layer in layers.items()
+    ]
     try:
         with switch_mode(model, training=False):
             for number, batch in enumerate(batches, 1):
                 tell(f"calibration: batch {number}")
                 try:
                     apply(model, batch)
-                except (TypeError, ValueError, RuntimeError) as error:
+                except (TypeError, ValueError, RuntimeError, LookupError) as error:
                     raise DataError(
                         f"the model fails on calibration batch {number}; give batches of inputs as in "
                         f"`model(batch)`, or as dicts in `model(**batch)`: {error}"
@@ -161,7 +160,20 @@ def input_moments(
         raise DataError(
             f"the calibration data never reaches the layers {missing}; leave them out of `layers`"
         )
-    return {name: statistics.finish() for name, statistics in found.items()}
+    inputs = {name: statistics.finish() for name, statistics in found.items()}
+    bad = [name for name, known in inputs.items() if not bool(torch.isfinite(known.moment).all())]
+    if bad:
+        raise DataError(
+            f"the calibration data gives the layers {bad} no rows, or entries that are not finite; remove "
+            "such batches"
+        )
+    same = [name for name, known in inputs.items() if not bool(_squares(known.moment).sum() > 0)]
+    if same:
+        raise DataError(
+            f"the calibration data always gives the layers {same} the same input; give data as in use, or "
+            "leave them out of `layers`"
+        )
+    return inputs
 
 
 def output_moments(
@@ -182,11 +194,14 @@ def output_moments(
                 )
             calls.clear()
             value = scalar(loss(apply(model, pair[0]), _move(pair[1], next(model.parameters()))))
-            for call, grad in zip(calls, torch.autograd.grad(value, [c.output for c in calls])):
+            for call, grad in gradients_of_calls(value, calls):
                 axis = known_kind(layers[call.name]).output_axis
                 flat = grad.movedim(axis, -1).reshape(-1, grad.shape[axis]).double()
                 sums[call.name] = sums.get(call.name, 0.0) + flat.T @ flat
                 rows[call.name] += len(flat)
+    missing = [name for name in layers if name not in sums]
+    if missing:
+        raise DataError(f"the loss does not depend on the layers {missing}; leave them out of `layers`")
     # A direction that no gradient had still counts a little, so that the moment has an inverse.
     return {
         n: shrink(s / rows[n], rows[n]) * rows[n] + 1e-9 * s.trace() * torch.eye(len(s)).to(s)

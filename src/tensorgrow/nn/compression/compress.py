@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from ..kinds.statistics import Inputs
 from ..layer.attention import pack_attention
 from ..layer.layout import Layout
 from ..layer.tied import tie
-from ..modules import count_bytes, count_parameters, replace_module
+from ..modules import copy_model, count_bytes, count_parameters, move_hooks, replace_module
 from .calibration import Loss, Metric, apply, calibration_batches, input_moments, output_moments
 from .choices import Choice, Wish, allocate, find_choices, weigh
 from .latency import median_seconds
@@ -136,10 +135,11 @@ def compress(
     CompressResult
         The new model with sizes, errors, latencies and memory before and after; ``print(result.table())``.
     """
+    own = copy_model(model)
     budget = budget_of(model, max_error, max_parameters, max_ratio)
     limits = Limits(max_error, max_parameters, None, max_seconds, held_out=True)
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
-    own, chosen, packed = take_apart(copy.deepcopy(model), layers)
+    own, chosen, packed = take_apart(own, layers)
     picked, left = layers_to_compress(own, chosen, min_size)
     left = {**packed, **left}
     picked, tied = merge_tied(own, picked)
@@ -313,7 +313,7 @@ class CompressTask(Task[CompressSearch, CompressResult]):
     budget: int | None  # parameters that the whole model may have; None: any number
     measure: bool  # whether to measure latencies
     left: Mapping[str, str]  # layers that are left alone, and why
-    tied: Mapping[str, Mapping[str, nn.Linear]]  # linear layers that share the weight of another, by its name
+    tied: Mapping[str, Mapping[str, nn.Module]]  # layers that share the weight of another, by its name
 
     def search(self) -> CompressSearch:
         return CompressSearch(self.problem, self.limits, self.generator)
@@ -348,6 +348,8 @@ class CompressTask(Task[CompressSearch, CompressResult]):
             layer, inputs = problem.layers[name], problem.inputs.get(name)
             seconds = search.state.seconds[name]
             new, report = convert(name, layer, inputs, choice, seconds=seconds, measure=self.measure)
+            if new is not layer:
+                move_hooks(layer, new)
             own = replace_module(own, layer, new)
             tied = self.tied.get(name, {})
             own = tie(own, tied.values(), new)

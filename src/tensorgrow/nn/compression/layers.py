@@ -13,7 +13,7 @@ from ..kinds.catalogue import dense_names, kind_of, known_kind
 from ..kinds.statistics import Inputs
 from ..layer.attention import refusal, unpack_attention
 from ..layer.layout import Layout
-from ..layer.tied import sharers
+from ..layer.tied import holders, sharers
 from ..modules import count_parameters
 from .calibration import Metric
 from .choices import Choice, Site, fault_of
@@ -49,18 +49,26 @@ def take_apart(model: nn.Module, layers: Layers) -> tuple[nn.Module, Layers, dic
     why others stay, by name. `pack_attention` is the way back.
     """
     found = {n: m for n, m in model.named_modules() if isinstance(m, nn.MultiheadAttention)}
-    left = {n: reason for n, m in found.items() if (reason := refusal(m))}
+    uses = _count_uses(model)
+    left = {n: reason for n, m in found.items() if (reason := refusal(m) or _why_whole(m, uses))}
     if layers is None or callable(layers):
-        return unpack_attention(model), layers, left
+        return unpack_attention(model, found.keys() - left.keys()), layers, left
     names = [layers] if isinstance(layers, str) else list(layers)
     refused = [n for n in names if n in left]
     if refused:
         raise OptionError(f"the attention {refused[0]!r} cannot be taken apart: {left[refused[0]]}")
     meant = {n for n in found if any(name == n or name.startswith(f"{n}.") for name in names)}
+    meant -= left.keys()
     model = unpack_attention(model, meant)
     own = dict(model.named_modules())
-    inner = {n: [f"{n}.{layer}" for layer, _ in own[n].named_children()] for n in meant if n not in left}
+    inner = {n: [f"{n}.{layer}" for layer, _ in own[n].named_children()] for n in meant}
     return model, [each for name in names for each in inner.get(name, [name])], {}
+
+
+def _why_whole(attention: nn.Module, uses: Mapping[int, int]) -> str:
+    """Why an attention that torch has packed stays so; empty where it need not."""
+    # Its layers get parameters of their own, and would no longer share them.
+    return "other modules use its weights too" if any(uses[id(p)] > 1 for p in attention.parameters()) else ""
 
 
 def layers_to_compress(
@@ -106,17 +114,28 @@ def _named_layers(model: nn.Module, names: Sequence[str]) -> dict[str, nn.Module
 
 def merge_tied(
     model: nn.Module, layers: Mapping[str, nn.Module]
-) -> tuple[dict[str, nn.Module], dict[str, dict[str, nn.Linear]]]:
+) -> tuple[dict[str, nn.Module], dict[str, dict[str, nn.Module]]]:
     """Of layers that share a weight one, an embedding before a linear layer; and those tied to each, by name.
 
-    What is tied gets the network of that one.
+    What is tied gets the network of that one; a weight that others would keep is refused.
     """
-    tables = {id(m.weight): (n, m) for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    tables: dict[int, tuple[str, nn.Module]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            tables.setdefault(id(module.weight), (name, module))
     merged: dict[int, tuple[str, nn.Module]] = {}
     for name, layer in layers.items():
         merged.setdefault(id(layer.weight), tables.get(id(layer.weight), (name, layer)))
     picked = dict(merged.values())
-    return picked, {n: found for n, m in picked.items() if (found := sharers(model, m))}
+    tied = {n: sharers(model, m) for n, m in picked.items()}
+    for name, layer in picked.items():
+        keepers = [other for other in holders(model, layer) if other not in tied[name]]
+        if keepers:
+            raise OptionError(
+                f"the weight of {name!r} is one that other modules use too, which cannot have a network in "
+                f"its place: {keepers}; leave it out of `layers`"
+            )
+    return picked, {n: found for n, found in tied.items() if found}
 
 
 def _describe(module: nn.Module | None) -> str:

@@ -26,6 +26,7 @@ from ..modules import (
     count_parameters,
     load_tensors,
     model_tensors,
+    move_hooks,
     replace_module,
 )
 
@@ -271,6 +272,7 @@ def _unpack(
         scaled = f"{prefix}input_scale" in tensors
         new = kind.layer.untrained(old, layout, structure, input_scale=scaled, random_state=0)
         shared = sharers(own, old)
+        move_hooks(old, new)
         own = tie(replace_module(own, old, new), shared.values(), new)
     return check_fields(
         CompressResult(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from ...solvers import TrainingOptions
 from ...tasks.request import Audience
 from ...tasks.task import run_task
 from ..layer.tn_layer import tn_layers
+from ..modules import copy_model
 from .candidates import GrowProblem
 from .epochs import EpochSearch
 from .grow import GrowTask
@@ -85,6 +85,7 @@ def fine_tune(
         The best epoch's model, the model before the first epoch included; ``history`` has a step for each.
         Ctrl-C returns the best so far.
     """
+    own = copy_model(model)
     options = TUNING if training is None else training
     check_kind("training", options, TrainingOptions)
     if epochs is not None:
@@ -99,7 +100,6 @@ def fine_tune(
         )
     if not any(p.requires_grad for p in model.parameters()):
         raise OptionError("all parameters of the model are frozen; set requires_grad where it is trained")
-    own = copy.deepcopy(model)
     options = replace(options, keep_state=True)
     data = (train_data, validation_data)
     how: dict[str, Any] = {"batch_size": batch_size, "device": device, "teacher": teacher}

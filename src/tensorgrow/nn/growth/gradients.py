@@ -16,8 +16,9 @@ from torch import nn
 
 from ...contraction import pair_gradient_plan
 from ...structure import Edge
+from ..layer.tied import TiedLinear, linear_like
 from ..layer.tn_layer import TNLayer, column_scale
-from ..modules import recorded_calls, switch_mode
+from ..modules import gradients_of_calls, recorded_calls, switch_mode
 from .candidates import Candidate, GrowProblem
 from .trainer import Trainer, fix_seed
 
@@ -56,16 +57,23 @@ def gradient_candidates(
 def weight_gradients(trainer: Trainer, layers: Mapping[str, TNLayer], seed: int) -> dict[str, torch.Tensor]:
     """Gradient of the training loss with respect to the tensor of every layer, in evaluation mode."""
     dense = {name: layer.to_dense().requires_grad_(True) for name, layer in layers.items()}
+    # A head that is tied to a table uses its weight too.
+    names = {id(layer): name for name, layer in layers.items()}
+    used: dict[str, nn.Module] = dict(layers)
+    for name, module in trainer.model.named_modules():
+        if isinstance(module, TiedLinear) and id(module.source) in names:
+            used[name] = module
+            dense[name] = linear_like(dense[names[id(module.source)]])
     with (
         fix_seed(seed, trainer.training.device) as generator,
         switch_mode(trainer.model, training=False),
-        recorded_calls(layers) as calls,
+        recorded_calls(used) as calls,
     ):
         # Some batches are enough: which edge is best is plain long before the gradient is exact.
         for batch in islice(trainer.training.shuffle(generator), 16):
             calls.clear()
             loss = trainer.batch_loss(batch)
-            for call, grad in zip(calls, torch.autograd.grad(loss, [c.output for c in calls])):
+            for call, grad in gradients_of_calls(loss, calls):
                 x = call.input.to(grad.dtype) if call.input.is_floating_point() else call.input
                 # The output is linear in the weight: any weight gives the gradient.
                 torch.autograd.backward(dense[call.name](x), grad)

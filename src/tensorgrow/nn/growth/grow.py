@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
@@ -23,7 +22,7 @@ from ...structure import Edge
 from ...tasks.request import Audience
 from ...tasks.task import Task, describe, run_task
 from ..adapters.adapter import size_limit
-from ..modules import count_parameters
+from ..modules import copy_model, count_parameters
 from .candidates import GrowProblem, layers_to_grow
 from .result import GrowResult
 from .steps import GrowSearch
@@ -138,7 +137,8 @@ def grow(
         The model of the step with the best score, the history and why it stopped. Ctrl-C returns the best so
         far.
     """
-    budget = size_limit(model) if max_parameters is None else max_parameters
+    own = copy_model(model)
+    budget = size_limit(own) if max_parameters is None else max_parameters
     limits = Limits(max_error, budget, max_steps, max_seconds, held_out=True)
     if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
         raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
@@ -157,7 +157,6 @@ def grow(
         raise OptionError(f"edges_per_step={edges_per_step} goes with candidates='gradient' only")
     if candidates == "gradient" and callable(options.edge_score):
         raise OptionError("a function as edge_score goes with candidates='trained', which measure a loss")
-    own = copy.deepcopy(model)
     growing = layers_to_grow(own, layers)
     how = PAPER_TRAINING if training is None else training
     data = (train_data, validation_data)

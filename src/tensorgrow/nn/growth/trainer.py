@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from ...data.fingerprint import fingerprint_function, fingerprint_tensors
 from ...errors import DataError, OptionError, check_choice, check_kind, check_whole
 from ...objectives.loss import as_score, scalar
 from ...solvers import Training, TrainingOptions, train
-from ..modules import switch_mode
+from ..modules import copy_model, switch_mode
 from .batches import Batches, as_batches, join
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -198,7 +197,7 @@ def make_trainer(
     model.to(where)
     if teacher is not None:
         check_kind("teacher", teacher, Teacher)
-        teacher = replace(teacher, model=copy.deepcopy(teacher.model).to(where))
+        teacher = replace(teacher, model=copy_model(teacher.model).to(where))
     kind: dict[str, Any] = {"batch_size": batch_size, "device": where, "dtype": like.dtype}
     training, validation = (
         as_batches(part, name, **kind) for part, name in zip(data, ("train_data", "validation_data"))

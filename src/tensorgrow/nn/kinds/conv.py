@@ -12,7 +12,7 @@ from torch import nn
 
 from ..layer.conv import ConvApplication, TNConv1d, TNConv2d, TNConv3d, conv_layout, form_of
 from ..layer.layout import Layout
-from .kind import Kind, useful
+from .kind import Kind, like_data, useful
 from .linear import default_layouts
 from .statistics import Inputs, Moments
 
@@ -64,7 +64,7 @@ class ConvKind(Kind[C]):
         return Moments(lambda x: patches(module, x), centred=module.bias is not None)
 
     def example(self, module: C, inputs: Inputs | None) -> torch.Tensor:
-        return torch.randn(self._shape(module, inputs), dtype=torch.float64).to(module.weight)
+        return like_data(self._shape(module, inputs), module.weight)
 
     def rows(self, module: C, inputs: Inputs | None) -> int:
         shape = self._shape(module, inputs)

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..layer.application import Application
 from ..layer.layout import Layout
-from ..layer.tn_layer import TNLayer
+from ..layer.tn_layer import TNLayer, weight_refusal
 from .statistics import Inputs, Statistics
 
 M = TypeVar("M", bound=nn.Module)
@@ -39,14 +39,7 @@ class Kind(ABC, Generic[M]):
 
     def refusal(self, module: M) -> str:
         """Why a layer cannot have a network as its weight; empty where it can."""
-        weight = getattr(module, "weight", None)
-        if not isinstance(weight, torch.Tensor) or "quantiz" in type(module).__module__:
-            return "it is quantised; compress the model before that"
-        if isinstance(weight, nn.parameter.UninitializedParameter):
-            return "its weight has no size yet; call the model once"
-        if not weight.is_floating_point():
-            return f"its weight holds {weight.dtype}, and must hold real floating-point numbers"
-        return ""
+        return weight_refusal(module)
 
     @abstractmethod
     def application(self, module: M) -> Application:
@@ -78,6 +71,12 @@ class Kind(ABC, Generic[M]):
     def rows(self, module: M, inputs: Inputs | None) -> int:
         """Rows of that example, as `Application` counts them."""
         return ROWS
+
+
+def like_data(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """Random numbers to measure with; drawn from a seed, they leave torch's own numbers alone."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64).to(like)
 
 
 def useful(layouts: Iterable[Layout]) -> list[Layout]:

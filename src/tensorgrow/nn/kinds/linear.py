@@ -9,7 +9,7 @@ from torch import nn
 
 from ..layer.layout import Layout, digit_count, digits
 from ..layer.linear import LinearApplication, TNLinear
-from .kind import ROWS, Kind, useful
+from .kind import ROWS, Kind, like_data, useful
 from .statistics import Inputs, Moments
 
 
@@ -39,7 +39,7 @@ class LinearKind(Kind[nn.Linear]):
         return Moments(lambda x: x.reshape(1, -1, x.shape[-1]), centred=module.bias is not None)
 
     def example(self, module: nn.Linear, inputs: Inputs | None) -> torch.Tensor:
-        return torch.randn(ROWS, module.in_features, dtype=torch.float64).to(module.weight)
+        return like_data((ROWS, module.in_features), module.weight)
 
 
 def default_layouts(in_features: int, out_features: int) -> list[Layout]:

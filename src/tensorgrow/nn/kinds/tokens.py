@@ -48,4 +48,6 @@ class EmbeddingKind(Kind[nn.Embedding]):
         return Counts(module.num_embeddings)
 
     def example(self, module: nn.Embedding, inputs: Inputs | None) -> torch.Tensor:
-        return torch.randint(module.num_embeddings, (ROWS,), device=module.weight.device)
+        generator = torch.Generator().manual_seed(0)
+        tokens = torch.randint(module.num_embeddings, (ROWS,), generator=generator)
+        return tokens.to(module.weight.device)

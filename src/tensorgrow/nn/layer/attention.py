@@ -9,12 +9,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...errors import OptionError
-from ...network import RandomState
-from ..modules import replace_module
+from ...network import RandomState, as_generator
+from ..modules import move_hooks, replace_module, unfilled
 from .linear import TNLinear
 
 # Names of the projections: one for queries, keys and values of the same size, else three.
 PACKED, SEPARATE = ("in_proj",), ("q_proj", "k_proj", "v_proj")
+
+# Where an encoder keeps what it did with nested tensors before its attentions were taken apart.
+_BEFORE = "_used_nested_tensor"
 
 
 class TNMultiheadAttention(nn.Module):
@@ -27,8 +30,9 @@ class TNMultiheadAttention(nn.Module):
 
     Parameters
     ----------
-    embed_dim, num_heads, dropout, bias, batch_first
-        As for ``torch.nn.MultiheadAttention``.
+    embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype
+        As for ``torch.nn.MultiheadAttention``. Where keys or values have a size of their own, there are
+        `q_proj`, `k_proj` and `v_proj` in place of `in_proj`.
     random_state
         Seed or generator of the first values; projections are `TNLinear` layers of rank one, for `grow`.
     """
@@ -44,7 +48,11 @@ class TNMultiheadAttention(nn.Module):
         dropout: float = 0.0,
         *,
         bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         random_state: RandomState = None,
     ) -> None:
         super().__init__()
@@ -52,8 +60,18 @@ class TNMultiheadAttention(nn.Module):
             raise OptionError(f"embed_dim={embed_dim} must be a multiple of num_heads={num_heads}")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = dropout, batch_first
-        self.in_proj: nn.Module = TNLinear(embed_dim, 3 * embed_dim, bias=bias, random_state=random_state)
-        self.out_proj: nn.Module = TNLinear(embed_dim, embed_dim, bias=bias, random_state=random_state)
+        sizes = embed_dim, kdim or embed_dim, vdim or embed_dim
+        generator = None if random_state is None else as_generator(random_state)
+
+        def project(inputs: int, outputs: int) -> TNLinear:
+            return TNLinear(inputs, outputs, bias=bias, device=device, dtype=dtype, random_state=generator)
+
+        if len(set(sizes)) == 1:
+            self.in_proj: nn.Module = project(embed_dim, 3 * embed_dim)
+        else:
+            for name, size in zip(SEPARATE, sizes):
+                setattr(self, name, project(size, embed_dim))
+        self.out_proj: nn.Module = project(embed_dim, embed_dim)
 
     @classmethod
     def from_attention(cls, attention: nn.MultiheadAttention) -> TNMultiheadAttention:
@@ -81,7 +99,8 @@ class TNMultiheadAttention(nn.Module):
         layers = {n: getattr(self, n) for n in (*names, "out_proj")}
         weight, bias = layers[names[0]].weight, layers[names[0]].bias
         sizes = [layers[n].weight.shape[1] for n in names]
-        made = nn.MultiheadAttention(
+        made = unfilled(
+            nn.MultiheadAttention,
             self.embed_dim,
             self.num_heads,
             self.dropout,
@@ -212,7 +231,10 @@ def unpack_attention(model: nn.Module, only: Collection[str] | None = None) -> n
     for name, module in list(model.named_modules()):
         wanted = isinstance(module, nn.MultiheadAttention) and (only is None or name in only)
         if wanted and isinstance(module, nn.MultiheadAttention) and not refusal(module):
-            model = replace_module(model, module, TNMultiheadAttention.from_attention(module))
+            own = TNMultiheadAttention.from_attention(module)
+            move_hooks(module, own)
+            model = replace_module(model, module, own)
+    _choose_nested(model)
     return model
 
 
@@ -222,8 +244,28 @@ def pack_attention(model: nn.Module) -> nn.Module:
         if isinstance(module, TNMultiheadAttention):
             layers = [getattr(module, n) for n in (*module.projections, "out_proj")]
             if all(isinstance(layer, nn.Linear) for layer in layers):
-                model = replace_module(model, module, module.to_attention())
+                packed = module.to_attention()
+                move_hooks(module, packed)
+                model = replace_module(model, module, packed)
+    _choose_nested(model)
     return model
+
+
+def _choose_nested(model: nn.Module) -> None:
+    """Let encoders skip what a padding mask hides only where all their attentions are torch's own.
+
+    ``nn.TransformerEncoder`` then makes nested tensors, which nothing takes but the fast way of torch's
+    layers, and reads the packed weights of the first attention to decide on it. It asked whether layers
+    allow that when it was made, and keeps the answer in `use_nested_tensor`.
+    """
+    for encoder in model.modules():
+        if isinstance(encoder, nn.TransformerEncoder):
+            own = vars(encoder)
+            if any(isinstance(m, TNMultiheadAttention) for m in encoder.modules()):
+                own.setdefault(_BEFORE, own.get("use_nested_tensor", False))
+                encoder.use_nested_tensor = False
+            elif _BEFORE in own:
+                encoder.use_nested_tensor = own.pop(_BEFORE)
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:

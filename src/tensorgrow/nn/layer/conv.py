@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
@@ -14,6 +14,7 @@ from torch import nn
 from ...errors import DataError, OptionError
 from ...network import RandomState
 from ...structure import Structure
+from ..modules import unfilled
 from .application import Application
 from .chains import Chain, Convolution, Form, chains, dense_conv_work, run_chain
 from .costs import Work
@@ -149,7 +150,8 @@ class TNConv(TNLayer):
     def to_dense(self) -> Conv:
         options: dict[str, Any] = {name: getattr(self, name) for name in OPTION_NAMES}
         options |= {"kernel_size": self.kernel_size, "bias": self.bias is not None, **self._placement}
-        dense = self.dense_class(self.in_channels, self.out_channels, **options)
+        make: Callable[..., Conv] = self.dense_class
+        dense = unfilled(make, self.in_channels, self.out_channels, **options)
         self._fill(dense)
         return dense
 
@@ -160,8 +162,9 @@ class TNConv(TNLayer):
             f"padding_mode={self.padding_mode!r}, {self._repr_network()}"
         )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply to a batch ``(batch, in_channels, ...)``, or to one of its parts ``(in_channels, ...)``."""
+        x = input  # named as in torch's layer, for those who pass it by name
         dims = len(self.kernel_size)
         if x.dim() not in (dims + 1, dims + 2) or x.shape[-dims - 1] != self.in_channels:
             raise DataError(

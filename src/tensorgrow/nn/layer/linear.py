@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +14,14 @@ from torch import nn
 from ...errors import DataError
 from ...network import RandomState, TensorNetwork
 from ...structure import Structure
+from ..modules import unfilled
 from .application import Application
 from .costs import Work
 from .layout import Layout
 from .plans import through_plans
 from .products import Plan, run, run_rows
 from .script import ScriptLinear
-from .tn_layer import TNLayer
+from .tn_layer import LayerOptions, TNLayer
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class TNLinear(TNLayer):
     out_features: int
 
     to_name = "to_linear"
+    dense_class = nn.Linear
 
     def __init__(
         self,
@@ -118,18 +121,12 @@ class TNLinear(TNLayer):
         max_error: float | None = None,
         input_scale: torch.Tensor | None = None,
         random_state: RandomState = None,
-    ) -> TNLinear:
+    ) -> Self:
         """A layer in place of a dense one, which is not modified; see `TNLayer.from_dense`."""
-        out_features, in_features = linear.weight.shape
-        return cls.from_dense(
-            linear,
-            Layout.choose(in_features, out_features, in_dims, out_dims, paired=paired),
-            network=network,
-            structure=structure,
-            max_error=max_error,
-            input_scale=input_scale,
-            random_state=random_state,
-        )
+        how: LayerOptions = {"in_dims": in_dims, "out_dims": out_dims, "paired": paired}
+        how |= {"network": network, "structure": structure, "max_error": max_error}
+        how |= {"input_scale": input_scale, "random_state": random_state}
+        return cls._from(linear, partial(_linear_layout, linear), how)
 
     @classmethod
     def matrix_of(cls, dense: nn.Module) -> torch.Tensor:
@@ -149,7 +146,8 @@ class TNLinear(TNLayer):
 
     def to_linear(self) -> nn.Linear:
         """A dense layer with the same function, for inference where memory does not matter."""
-        linear = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, **self._placement)
+        sizes = self.in_features, self.out_features
+        linear = unfilled(nn.Linear, *sizes, bias=self.bias is not None, **self._placement)
         self._fill(linear)
         return linear
 
@@ -159,8 +157,9 @@ class TNLinear(TNLayer):
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, {self._repr_network()}"
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply to rows: ``(..., in_features)`` to ``(..., out_features)``."""
+        x = input  # named as in torch's layer, for those who pass it by name
         if x.dim() == 0 or x.shape[-1] != self.in_features:
             raise DataError(
                 f"the input has shape {tuple(x.shape)}; its last axis must have {self.in_features} features"
@@ -180,3 +179,14 @@ class TNLinear(TNLayer):
     def __prepare_scriptable__(self) -> ScriptLinear:
         """What ``torch.jit.script`` compiles: a layer that rebuilds its weight from the same parameters."""
         return ScriptLinear(self.cores, self.bias, self.input_scale, self._dense)
+
+
+def _linear_layout(
+    linear: nn.Linear,
+    in_dims: Sequence[int] | None = None,
+    out_dims: Sequence[int] | None = None,
+    *,
+    paired: bool,
+) -> Layout:
+    out_features, in_features = linear.weight.shape
+    return Layout.choose(in_features, out_features, in_dims, out_dims, paired=paired)

@@ -36,8 +36,9 @@ class ScriptLinear(nn.Module):
         self.order = torch.jit.Attribute(list(plan.order or ()), list[int])
         self.shape = torch.jit.Attribute(list(plan.shape), list[int])
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply to rows: ``(..., in_features)`` to ``(..., out_features)``."""
+        x = input
         pool: list[torch.Tensor] = []
         for k, core in enumerate(self.cores):
             pool.append(core.reshape(self.inputs[k]))

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
 import torch
 from torch import nn
@@ -86,6 +86,8 @@ class TNLayer(nn.Module):
 
     # The method that gives the dense layer, for messages.
     to_name = "to_dense"
+    # The layers of torch that this kind takes the place of.
+    dense_class: ClassVar[type[nn.Module]]
 
     def __init__(
         self,
@@ -197,7 +199,9 @@ class TNLayer(nn.Module):
             else:
                 shape = Structure.rank_one(layout.dims) if structure is None else structure
                 network = fit(tensor, shape, random_state=random_state).network
-        layer = cls.untrained(dense, layout, network.structure, input_scale=input_scale is not None)
+        scaled = input_scale is not None
+        # Values that are about to be replaced: drawn from a seed, they leave torch's own numbers alone.
+        layer = cls.untrained(dense, layout, network.structure, input_scale=scaled, random_state=0)
         own_bias, bias = layer.bias, getattr(dense, "bias", None)
         with torch.no_grad():
             for core, value in zip(layer.cores, network.cores):
@@ -210,20 +214,33 @@ class TNLayer(nn.Module):
 
     @classmethod
     def _from(cls, dense: nn.Module, layout_of: Callable[..., Layout], how: LayerOptions) -> Self:
-        """`from_dense` with digits that `layout_of` chooses where the options name none."""
+        """`from_dense` with digits that `layout_of` chooses where the options name none.
+
+        Checked are layers that users name; `compress` and `adapt` have refused others before.
+        """
+        if not isinstance(dense, cls.dense_class) or "quantiz" in type(dense).__module__:
+            raise OptionError(
+                f"{cls.__name__} takes the place of a torch.nn.{cls.dense_class.__name__}, not of a "
+                f"{type(dense).__module__}.{type(dense).__name__}"
+            )
+        refused = weight_refusal(dense)
+        if refused:
+            raise OptionError(f"the layer cannot have a network as its weight: {refused}")
         rest: dict[str, Any] = dict(how)
         digits = {name: rest.pop(name, None) for name in ("in_dims", "out_dims")}
         return cls.from_dense(dense, layout_of(**digits, paired=rest.pop("paired", False)), **rest)
 
     @torch.no_grad()
     def _fill(self, dense: nn.Module) -> None:
-        """Give a new dense layer the weight, the bias and the mode of this one."""
+        """Give a new dense layer the weight, the bias and the mode of this one, and freeze what is frozen."""
         dense.train(self.training)
         weight, bias = dense.weight, getattr(dense, "bias", None)
         assert isinstance(weight, torch.Tensor)
         weight.copy_(self.weight)
+        weight.requires_grad_(any(core.requires_grad for core in self.cores))
         if self.bias is not None and bias is not None:
             bias.copy_(self.bias)
+            bias.requires_grad_(self.bias.requires_grad)
 
     @property
     def _placement(self) -> Placement:
@@ -438,6 +455,20 @@ class TNLayer(nn.Module):
                 )
                 self._adopt(structure)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def weight_refusal(dense: nn.Module) -> str:
+    """Why no network can take the place of a dense layer's weight; empty where one can."""
+    weight = getattr(dense, "weight", None)
+    if not isinstance(weight, torch.Tensor) or "quantiz" in type(dense).__module__:
+        return "it is quantised; compress the model before that"
+    if hasattr(dense, "weight_fake_quant"):  # a network would not have its rounding
+        return "it is trained to be quantised; compress the model before that"
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        return "its weight has no size yet; call the model once"
+    if not weight.is_floating_point():
+        return f"its weight holds {weight.dtype}, and must hold real floating-point numbers"
+    return ""
 
 
 def column_scale(scale: torch.Tensor, columns: int) -> torch.Tensor:

@@ -14,6 +14,7 @@ from torch import nn
 from ...errors import DataError, OptionError, check_whole
 from ...network import RandomState
 from ...structure import Structure
+from ..modules import unfilled
 from .application import Application
 from .costs import Work
 from .layout import Layout, digit_count, digits, padded_digits
@@ -80,6 +81,7 @@ class TNEmbedding(TNLayer):
     """
 
     to_name = "to_embedding"
+    dense_class = nn.Embedding
 
     def __init__(
         self,
@@ -123,8 +125,7 @@ class TNEmbedding(TNLayer):
             `max_error`, `structure` or `network`, `input_scale` and `random_state`, see `TNLayer.from_dense`;
             `in_dims`, `out_dims` and `paired`, the digits of the token and of the row.
         """
-        sizes = embedding.num_embeddings, embedding.embedding_dim
-        return cls._from(embedding, partial(embedding_layout, *sizes), how)
+        return cls._from(embedding, partial(_table_layout, embedding), how)
 
     @classmethod
     def matrix_of(cls, dense: nn.Module) -> torch.Tensor:
@@ -158,7 +159,8 @@ class TNEmbedding(TNLayer):
 
     def to_embedding(self) -> nn.Embedding:
         """A dense layer with the same function, for inference where memory does not matter."""
-        dense = nn.Embedding(self.num_embeddings, self.embedding_dim, self.padding_idx, **self._placement)
+        sizes = self.num_embeddings, self.embedding_dim, self.padding_idx
+        dense = unfilled(nn.Embedding, *sizes, **self._placement)
         self._fill(dense)
         return dense
 
@@ -169,8 +171,9 @@ class TNEmbedding(TNLayer):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {self._repr_network()}"
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The rows of tokens: ``(...)`` to ``(..., embedding_dim)``."""
+        tokens = input  # named as in torch's layer, for those who pass it by name
         if tokens.dtype not in (torch.int64, torch.int32):
             raise DataError(f"tokens must be int64 or int32 numbers, not {tokens.dtype}")
         flat = tokens.reshape(-1)
@@ -209,6 +212,16 @@ def embedding_refusal(dense: nn.Embedding) -> str:
     if dense.padding_idx is not None and bool(dense.weight.detach()[dense.padding_idx].any()):
         return f"the row of padding_idx={dense.padding_idx} is not zero"
     return ""
+
+
+def _table_layout(
+    table: nn.Embedding,
+    in_dims: Sequence[int] | None = None,
+    out_dims: Sequence[int] | None = None,
+    *,
+    paired: bool,
+) -> Layout:
+    return embedding_layout(table.num_embeddings, table.embedding_dim, in_dims, out_dims, paired=paired)
 
 
 def embedding_layout(

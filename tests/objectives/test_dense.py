@@ -14,6 +14,7 @@ import tensorgrow.contraction.sweeps
 import tensorgrow.objectives.dense
 from tensorgrow.algebra.linalg import is_single, solve_normal
 from tensorgrow.contraction import clear_plans, sweep_plan
+from tensorgrow.contraction.program import Layout
 from tensorgrow.network import TensorNetwork
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.structure import Structure
@@ -86,6 +87,20 @@ def test_one_objective_serves_structures_that_want_other_axis_orders(use_numpy):
         for node in range(5):
             found = node_equations(objective, net)[node]
             assert_normal_equations(structure, net.cores, node, target, *found, 1e-11)
+
+
+def test_what_products_read_of_a_target_is_copied_once(use_numpy, monkeypatch):
+    structure = Structure.tensor_ring((7,) * 5, 4)
+    assert sweep_plan(structure, False).layouts  # products want it in other orders
+    made = []
+    of = Layout.of
+    monkeypatch.setattr(Layout, "of", lambda how, x: made.append(how) or of(how, x))
+    net, target = random_network(structure, 1), random_target(structure, 0, torch.float64)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    for _ in range(2):
+        for node, found in node_equations(objective, net).items():
+            assert_normal_equations(structure, net.cores, node, target, *found, 1e-11)
+    assert made == list(sweep_plan(structure, False).layouts.values())
 
 
 def test_targets_may_be_strided_or_conjugated_views(use_numpy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -68,6 +68,7 @@ class DenseLeastSquares(NodeVisits):
         self.use_numpy = numpy_is_faster(target) if use_numpy is None else use_numpy
         self.is_complex = target.is_complex()
         self._stored: dict[tuple[int, ...], Array] = {}
+        self._ready: tuple[SweepPlan, Array, Mapping[int, Array]] | None = None
         self._known_norm = norm
 
     def on(self, device: torch.device) -> DenseLeastSquares:
@@ -124,6 +125,15 @@ class DenseLeastSquares(NodeVisits):
             self._stored = {data_order: stored}  # one copy at most: targets can be large
         return stored.reshape(shape)
 
+    def _laid_out(self, plan: SweepPlan, target: Array) -> Mapping[int, Array]:
+        """What a sweep reads of the target; that of the last plan is kept."""
+        if self._ready is not None and self._ready[0] is plan and self._ready[1] is target:
+            return self._ready[2]
+        self._ready = None  # the old copies go before new ones are made
+        ready = plan.lay_out(self._in_order(target, plan.leg_order, plan.shape))
+        self._ready = plan, target, ready
+        return ready
+
     # -- loss ------------------------------------------------------------------------------------------
 
     def dense(self, structure: Structure, arrays: Sequence[Array]) -> Array:
@@ -178,13 +188,13 @@ class DenseLeastSquares(NodeVisits):
     def visit(self, structure: Structure, arrays: list[Array], update: Update) -> None:
         plan = sweep_plan(structure, self.is_complex)
         target, cores = self._working(structure, arrays)
-        _visit(plan, self._in_order(target, plan.leg_order, plan.shape), cores, arrays, update)
+        _visit(plan, self._laid_out(plan, target), cores, arrays, update)
 
     def recording(self, structure: Structure, ridge: float) -> Recording | None:
         if self.use_numpy or self.is_rounded(structure):
             return None
         plan = sweep_plan(structure, self.is_complex)
-        target = self._in_order(self._natural, plan.leg_order, plan.shape)
+        target = self._laid_out(plan, self._natural)
 
         def solve(arrays: list[Array], numbers: Sequence[Number]) -> torch.Tensor:
             solver = InTurn(ridge, careful=False)
@@ -225,8 +235,10 @@ class DenseLeastSquares(NodeVisits):
         size, item = math.prod(self.dims), self.target.element_size()
         # The target in the order of the last sweep, and in that of a matrix product; or it, the network and
         # the difference.
-        peak = sweep_plan(structure, self.is_complex).program.peak_entries
-        needed = (max(peak, size) + 2 * size) * item + solve_bytes(structure, self.dtype)
+        sweep = sweep_plan(structure, self.is_complex)
+        copies = max(1, len(sweep.layouts))
+        needed = (max(sweep.program.peak_entries, size) + (1 + copies) * size) * item
+        needed += solve_bytes(structure, self.dtype)
         if edges:
             plan = pair_plan(structure, tuple(edges), self.is_complex)
             # The same with the residual; gradients, which the peak counts, are put in order.
@@ -236,7 +248,9 @@ class DenseLeastSquares(NodeVisits):
         return needed + (size * item if self.is_rounded(structure) else 0)
 
 
-def _visit(plan: SweepPlan, target: Array, cores: list[Array], arrays: list[Array], update: Update) -> None:
+def _visit(
+    plan: SweepPlan, target: Mapping[int, Array], cores: list[Array], arrays: list[Array], update: Update
+) -> None:
     """Visit every node of a plan, from some cores; `arrays` takes the new ones."""
 
     def visit(node: int, gram: Array | None, rhs: Array) -> Array:

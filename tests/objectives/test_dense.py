@@ -297,3 +297,31 @@ def test_losses_from_sums_have_their_digits_or_are_refused(monkeypatch):
         if found is not None:
             assert math.isclose(found, objective.loss(structure, arrays), rel_tol=1e-11)
     assert DenseLeastSquares(target, use_numpy=False).loss_from_sums(structure, net.cores) is None
+
+
+def test_the_sums_of_the_last_sweep_are_those_of_its_network_alone(monkeypatch):
+    monkeypatch.setattr(tensorgrow.objectives.dense, "MANY_ENTRIES", 0)
+    structure = Structure.tensor_ring((4, 4, 4), 2)
+    target = random_target(structure, 0, torch.float64)
+    objective = DenseLeastSquares(target, use_numpy=True)
+    arrays = objective.to_arrays(random_network(structure, 1, torch.float64))
+    reads = []
+    thin = tensorgrow.objectives.dense.thin_product
+    monkeypatch.setattr(
+        tensorgrow.objectives.dense, "thin_product", lambda a, b: reads.append(1) or thin(a, b)
+    )
+    objective.sweep(structure, arrays, 1e-14)
+    ended = [a.copy() for a in arrays]
+    twisted = [a.transpose(0, 2, 1) for a in arrays]  # cores of the same shapes
+    for cores, is_read in ((ended, False), (twisted, True), (ended, False)):
+        reads.clear()
+        found = objective.loss_from_sums(structure, cores)
+        expected = np.linalg.norm(to_numpy(target) - dense(structure, [torch.from_numpy(c) for c in cores]))
+        assert found == pytest.approx(expected, rel=1e-11)
+        assert bool(reads) == is_read
+    chain = Structure((4, 4, 4), {(0, 1): 4, (1, 2): 4})
+    shaped = objective.to_arrays(random_network(chain, 1, torch.float64))
+    objective.sweep(chain, shaped, 1e-14)
+    swapped = Structure((4, 4, 4), {(0, 2): 4, (1, 2): 4})
+    assert objective._squared_after_sweep(chain, shaped) is not None
+    assert objective._squared_after_sweep(swapped, shaped) is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -21,6 +22,30 @@ from tests.oracles import (
     random_network,
 )
 from tests.strategies import structures
+
+
+def test_an_input_laid_out_saves_its_copy_and_changes_nothing(use_numpy):
+    def build():
+        program = Program([2, 3, 4, 5], is_complex=False)
+        a, b = program.input((1, 3)), program.input((0, 1, 2, 3))
+        result = program.matmul(a, b)
+        return program, (a, b), result, program.finish([result])
+
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(shape) for shape in ((3, 5), (2, 3, 4, 5))]
+    expected = np.einsum("bd,abcd->ac", *values)
+    plain, inputs, result, _ = build()
+    arrays = values if use_numpy else [torch.from_numpy(v) for v in values]
+    wanted = plain.value(plain.run(dict(zip(inputs, arrays))), result)
+    program, inputs, result, _ = build()
+    layouts = program.lay_out(inputs[1])
+    ((register, how),) = layouts.items()
+    np.testing.assert_array_equal(how.of(arrays[1]), values[1].transpose(how.order).reshape(how.shape))
+    assert program.lay_out(inputs[1]) == {} and program.lay_out(inputs[0]) == {}  # no copy is left to save
+    # The input itself is not read any more.
+    found = program.value(program.run({inputs[0]: arrays[0], register: how.of(arrays[1])}), result)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("is_complex", "factor"), [(False, 2), (True, 8)])

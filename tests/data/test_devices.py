@@ -153,6 +153,11 @@ def test_containers_limit_what_is_free(folder, names, tmp_path, monkeypatch):
         (where / name).write_text(text)
     (where / "memory.stat").write_text(f"anon 17\n{names[2]} 500\n")
     assert free_memory(CPU) == 2500.0
+    monkeypatch.setattr(devices, "_free_in_system", lambda: 1999.0)
+    (where / "memory.stat").write_text("not read")  # the container has more left than the system
+    assert free_memory(CPU) == 1999.0
+    monkeypatch.undo()
+    monkeypatch.setattr(devices, "CGROUPS", tmp_path)
     (where / names[0]).write_text("max")
     assert free_memory(CPU) == pytest.approx(plain, rel=0.5)
 

@@ -14,6 +14,7 @@ import tensorgrow.contraction.sweeps
 import tensorgrow.objectives.dense
 from tensorgrow.algebra.linalg import is_single, solve_normal
 from tensorgrow.contraction import clear_plans, sweep_plan
+from tensorgrow.contraction.program import Layout
 from tensorgrow.network import TensorNetwork
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.structure import Structure
@@ -86,6 +87,20 @@ def test_one_objective_serves_structures_that_want_other_axis_orders(use_numpy):
         for node in range(5):
             found = node_equations(objective, net)[node]
             assert_normal_equations(structure, net.cores, node, target, *found, 1e-11)
+
+
+def test_what_products_read_of_a_target_is_copied_once(use_numpy, monkeypatch):
+    structure = Structure.tensor_ring((7,) * 5, 4)
+    assert sweep_plan(structure, False).layouts  # products want it in other orders
+    made = []
+    of = Layout.of
+    monkeypatch.setattr(Layout, "of", lambda how, x: made.append(how) or of(how, x))
+    net, target = random_network(structure, 1), random_target(structure, 0, torch.float64)
+    objective = DenseLeastSquares(target, use_numpy=use_numpy)
+    for _ in range(2):
+        for node, found in node_equations(objective, net).items():
+            assert_normal_equations(structure, net.cores, node, target, *found, 1e-11)
+    assert made == list(sweep_plan(structure, False).layouts.values())
 
 
 def test_targets_may_be_strided_or_conjugated_views(use_numpy):
@@ -282,3 +297,31 @@ def test_losses_from_sums_have_their_digits_or_are_refused(monkeypatch):
         if found is not None:
             assert math.isclose(found, objective.loss(structure, arrays), rel_tol=1e-11)
     assert DenseLeastSquares(target, use_numpy=False).loss_from_sums(structure, net.cores) is None
+
+
+def test_the_sums_of_the_last_sweep_are_those_of_its_network_alone(monkeypatch):
+    monkeypatch.setattr(tensorgrow.objectives.dense, "MANY_ENTRIES", 0)
+    structure = Structure.tensor_ring((4, 4, 4), 2)
+    target = random_target(structure, 0, torch.float64)
+    objective = DenseLeastSquares(target, use_numpy=True)
+    arrays = objective.to_arrays(random_network(structure, 1, torch.float64))
+    reads = []
+    thin = tensorgrow.objectives.dense.thin_product
+    monkeypatch.setattr(
+        tensorgrow.objectives.dense, "thin_product", lambda a, b: reads.append(1) or thin(a, b)
+    )
+    objective.sweep(structure, arrays, 1e-14)
+    ended = [a.copy() for a in arrays]
+    twisted = [a.transpose(0, 2, 1) for a in arrays]  # cores of the same shapes
+    for cores, is_read in ((ended, False), (twisted, True), (ended, False)):
+        reads.clear()
+        found = objective.loss_from_sums(structure, cores)
+        expected = np.linalg.norm(to_numpy(target) - dense(structure, [torch.from_numpy(c) for c in cores]))
+        assert found == pytest.approx(expected, rel=1e-11)
+        assert bool(reads) == is_read
+    chain = Structure((4, 4, 4), {(0, 1): 4, (1, 2): 4})
+    shaped = objective.to_arrays(random_network(chain, 1, torch.float64))
+    objective.sweep(chain, shaped, 1e-14)
+    swapped = Structure((4, 4, 4), {(0, 2): 4, (1, 2): 4})
+    assert objective._squared_after_sweep(chain, shaped) is not None
+    assert objective._squared_after_sweep(swapped, shaped) is None

@@ -50,6 +50,16 @@ def relative_error(fit, target):
     return np.linalg.norm(x - dense(fit.network.structure, fit.network.cores)) / np.linalg.norm(x)
 
 
+def test_random_cores_may_go_without_the_first_balance(exact, use_numpy):
+    target = random_array(np.random.default_rng(0), exact.dims, torch.float64)
+    objective, net = DenseLeastSquares(target, use_numpy=use_numpy), random_network(exact, 1)
+    settings = ALSSettings(max_sweeps=7, tolerance=NEVER)  # the second balance comes before the sixth sweep
+    first = als(objective, net, settings)
+    without = als(objective, net, replace(settings, balance_first=False))
+    np.testing.assert_allclose(without.losses, first.losses, rtol=1e-9)
+    assert_close(dense(exact, without.network.cores), dense(exact, first.network.cores), 1e-7)
+
+
 # -- never up ----------------------------------------------------------------------------------------------
 
 

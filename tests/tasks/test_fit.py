@@ -11,6 +11,7 @@ import torch
 import tensorgrow as tg
 from tensorgrow import StopReason as Stop
 from tensorgrow import Structure
+from tensorgrow.data.arrays import norm_of
 from tensorgrow.objectives import DenseLeastSquares
 from tests.tasks.tensors import RING, error_of, is_same_run, noisy, planted, tt_svd
 
@@ -40,6 +41,38 @@ def test_fit_of_tucker_and_chain_is_not_worse_than_tt_svd():
     assert structure.num_parameters == size
     best = min(tg.fit(x, structure, random_state=k).relative_error for k in range(3))
     assert best <= error
+
+
+@pytest.mark.parametrize(
+    "scale", [1.0, 2.0**600, 2.0**-600], ids=["one", "squares overflow", "squares vanish"]
+)
+def test_one_look_tells_the_norm_and_that_nothing_is_missing(scale, monkeypatch):
+    x = noisy()
+    structure = Structure.tensor_ring(x.shape, 2)
+    wanted = tg.fit(torch.from_numpy(x), structure, random_state=0, max_sweeps=3)  # looked at twice
+    looks = []
+    monkeypatch.setattr("tensorgrow.data.arrays.norm_of", lambda t: looks.append(1) or norm_of(t))
+    monkeypatch.setattr("tensorgrow.tasks.fit.norm_of", lambda t: looks.append(1) or norm_of(t))
+    found = tg.fit(x * scale, structure, random_state=0, max_sweeps=3)
+    assert found.relative_error == pytest.approx(wanted.relative_error, rel=1e-12)
+    assert error_of(x, found.network.times_power(-round(np.log2(scale)))) == pytest.approx(
+        found.relative_error
+    )
+    if scale == 1.0:
+        assert len(looks) == 1
+        x[1, 1, 1, 1] = np.nan
+        assert tg.fit(x, structure, random_state=0, max_sweeps=3).errors.train is not None  # as a completion
+
+
+def test_the_error_of_a_large_fit_is_that_of_its_network():
+    structure = Structure.tucker((80, 80, 80), 3)
+    rng = np.random.default_rng(0)
+    x = tg.TensorNetwork.random(structure, random_state=0).to_dense().numpy()
+    x += 0.1 * np.linalg.norm(x) / x.size**0.5 * rng.standard_normal(x.shape)
+    for limits in ({"max_sweeps": 1}, {}, {"max_error": 0.5}):
+        result = tg.fit(x, structure, random_state=0, **limits)
+        rest = np.linalg.norm(x - result.network.to_dense().numpy())
+        assert result.relative_error == pytest.approx(rest / np.linalg.norm(x), rel=1e-9)
 
 
 def test_fit_starts_from_init_and_never_gets_worse():

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,19 @@ class Legs:
             for b in self.bonds[k]:
                 seen[b] = seen.get(b, 0) + 1
         return tuple(b for b, count in seen.items() if count == 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An input as one product wants it: axes in another order, then as a matrix."""
+
+    order: tuple[int, ...]
+    shape: tuple[int, int]
+
+    def of(self, array: Array) -> Array:
+        """The array laid out like that: a copy."""
+        moved = array.transpose(self.order) if isinstance(array, np.ndarray) else array.permute(self.order)
+        return moved.reshape(self.shape)
 
 
 class Program:
@@ -308,6 +323,39 @@ class Program:
         del self.slot[registers:]
         del self._slot_entries[self.num_slots :]
         self._known = {operands: out for operands, out in self._known.items() if out < registers}
+
+    def lay_out(self, register: int) -> dict[int, Layout]:
+        """Let the caller keep copies of an input that products would make in every run.
+
+        Returns
+        -------
+        dict
+            Registers to fill besides the input itself, and with what. `cost` and `copies` stay those of a
+            single run. To be called after `finish`, as that may store what products meet in other orders.
+        """
+        slot, added = self.slot[register], dict[Layout, int]()
+        for position, instruction in enumerate(self.instructions):
+            if instruction[0] != MATMUL:
+                continue
+            _, _, a, b, perm_a, shape_a, perm_b, shape_b, *_ = instruction
+            changed = list(instruction)
+            # Places in the instruction: the slot of an operand and its order; see `_product`.
+            for where, operand, perm, shape in ((2, a, perm_a, shape_a), (3, b, perm_b, shape_b)):
+                if operand != slot or perm is None:
+                    continue
+                if self._is_view(register, perm, self._split(register, perm, shape)):
+                    continue
+                how = Layout(perm, shape)
+                if how not in added:
+                    added[how] = self.input([self.legs[register][k] for k in perm])
+                changed[where], changed[4 if where == 2 else 6] = self.slot[added[how]], None
+            self.instructions[position] = tuple(changed)
+        return {new: how for how, new in added.items()}
+
+    def _split(self, register: int, perm: tuple[int, ...], shape: tuple[int, int]) -> int:
+        """How many of the permuted axes are rows of a matrix of this shape."""
+        rows = accumulate((self.sizes[self.legs[register][k]] for k in perm), mul, initial=1)
+        return list(rows).index(shape[0])
 
     def finish(self, keep: Iterable[int] = ()) -> Program:
         """Note after which instruction each intermediate can be freed, and the peak memory."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..structure import Structure
@@ -12,7 +12,7 @@ from .cache import cached
 from .dimension_tree import Tree, best_tree, leaves, star
 from .grams import Array, GramParts, Update, as_gram
 from .paths import OPTIMAL_OPERANDS
-from .program import Legs, Program, ResultPlan
+from .program import Layout, Legs, Program, ResultPlan
 
 Grams = tuple[int, ...]
 """Registers of Gram matrices whose product is meant."""
@@ -171,12 +171,19 @@ class SweepPlan:
     data: int  # register of what is fitted: the target, a part of it, or samples
     leg_order: tuple[int, ...]  # nodes in the order of their legs among the axes of the data
     shape: tuple[int, ...]  # of the data
+    layouts: Mapping[int, Layout] = field(default_factory=dict)  # registers of copies of the data
 
-    def run(self, data: Array, cores: list[Array], update: Update) -> None:
-        """Visit every node once; `update` gets its Gram and right-hand side and returns its new core."""
-        values = dict(zip(self.cores, cores))
-        values[self.data] = data
-        self.program.run(values, update)
+    def lay_out(self, data: Array) -> dict[int, Array]:
+        """What `run` reads: the data, and copies of it in the orders of products."""
+        return {self.data: data, **{register: how.of(data) for register, how in self.layouts.items()}}
+
+    def run(self, data: Array | Mapping[int, Array], cores: list[Array], update: Update) -> None:
+        """Visit every node once; `update` gets its Gram and right-hand side and returns its new core.
+
+        The data may be laid out already; see `lay_out`.
+        """
+        ready = data if isinstance(data, Mapping) else self.lay_out(data)
+        self.program.run({**dict(zip(self.cores, cores)), **ready}, update)
 
 
 @cached
@@ -216,7 +223,9 @@ def compile_sweep(
     target = builder.program.input(order)
     emit_updates(builder, tree, (target,), (), below)
     shape = tuple(structure.leg_dim(k) for k in order)
-    return SweepPlan(builder.program.finish(), tuple(builder.cores), target, order, shape)
+    program = builder.program.finish()
+    layouts = program.lay_out(target) if structure.num_entries < MANY_ENTRIES else {}
+    return SweepPlan(program, tuple(builder.cores), target, order, shape, layouts)
 
 
 def emit_updates(

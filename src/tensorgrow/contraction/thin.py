@@ -16,6 +16,9 @@ Numbers = npt.NDArray[np.inexact]
 
 # Multiplications of one piece: BLAS takes products up to a million for small.
 PIECE = 400_000
+# The same of a long sum, where a piece of the large operand is wider than the result: half as much stays in
+# the cache. Five rows by 10,000x100 on one core of an EPYC: 0.51 instead of 0.67 ms.
+DEEP_PIECE = PIECE // 2
 # Columns whose order matters on a GPU: with 8 of them, a float32 matrix of 2^20 x 1,024 takes an H200 3.0 or
 # 1.8 ms. On NumPy packing takes longer for up to twice as many rows where the large operand is stored by
 # columns, and for half as many where it is stored by rows, which lie far apart in its pieces.
@@ -46,19 +49,26 @@ def thin_product(a: Numbers, b: Numbers) -> Numbers:
         np.matmul(a, pieces, out=parts)
         np.matmul(a, b[:, whole:], out=out[:, whole:])
         return out
-    # Its transpose is stored by rows. A result of few rows is transposed; of more, that takes as long as it
-    # saves, so it is left to whoever reads it.
-    small, large = np.ascontiguousarray(a.T), b.T
-    whole = columns // width * width
-    turned = np.empty((columns, len(a)), dtype)
+    large, whole = b.T, columns // width * width  # this is stored by rows
+    if is_narrow:
+        out = np.empty((len(a), columns), dtype)
+        np.matmul(
+            a,
+            _pieces(large, whole, width).swapaxes(1, 2),
+            out=out[:, :whole].reshape(len(a), -1, width).transpose(1, 0, 2),
+        )
+        np.matmul(a, b[:, whole:], out=out[:, whole:])
+        return out
+    # Of more rows the transpose is faster to compute, and is left like that to whoever reads it.
+    small, turned = np.ascontiguousarray(a.T), np.empty((columns, len(a)), dtype)
     np.matmul(_pieces(large, whole, width), small, out=_pieces(turned, whole, width))
     np.matmul(large[whole:], small, out=turned[whole:])
-    return np.ascontiguousarray(turned.T) if is_narrow else turned.T
+    return turned.T
 
 
 def deep_product(a: Numbers, b: Numbers) -> Numbers:
     """``a @ b`` with a small result, from a long sum over what is stored by rows: some terms at a time."""
-    width = PIECE // (len(a) * b.shape[1])
+    width = DEEP_PIECE // (len(a) * b.shape[1])
     whole = len(b) // width * width
     a = np.ascontiguousarray(a)  # read by columns it takes a third longer
     total = np.matmul(_pieces(a.T, whole, width).swapaxes(1, 2), _pieces(b, whole, width)).sum(0)

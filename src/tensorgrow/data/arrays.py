@@ -108,8 +108,10 @@ def as_target(x: Any, dtype: torch.dtype | None) -> torch.Tensor:
     return measured_target(x, dtype)[0]
 
 
-def measured_target(x: Any, dtype: torch.dtype | None) -> tuple[torch.Tensor, float]:
-    """Return `as_target` and its `norm_of`, in one pass over the data."""
+def measured_target(
+    x: Any, dtype: torch.dtype | None, norm: float | None = None
+) -> tuple[torch.Tensor, float]:
+    """Return `as_target` and its `norm_of`, in one pass over the data; in none where the `norm` is known."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DataError(
             f"{int(np.ma.getmaskarray(x).sum())} entries are masked, but all are needed. Fill them first"
@@ -128,7 +130,7 @@ def measured_target(x: Any, dtype: torch.dtype | None) -> tuple[torch.Tensor, fl
         raise DataError(f"the tensor is empty: its shape is {tuple(tensor.shape)}")
     dtype = compute_dtype(tensor.dtype, dtype)
     tensor = as_floats(tensor)
-    norm = norm_of(tensor)
+    norm = norm_of(tensor) if norm is None else norm
     if not math.isfinite(norm):  # which one entry that is not finite is enough for
         _check_finite(tensor)
     converted = tensor.to(dtype)

@@ -81,7 +81,8 @@ def free_memory(device: torch.device) -> float:
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch keeps these
         return float(torch.cuda.mem_get_info(device)[0] + unused)
-    return min(_free_in_system(), _free_in_cgroup(CGROUPS))
+    in_system = _free_in_system()
+    return min(in_system, _free_in_cgroup(CGROUPS, in_system))
 
 
 def _free_in_system() -> float:
@@ -98,10 +99,11 @@ def _free_in_system() -> float:
     return math.inf
 
 
-def _free_in_cgroup(root: Path) -> float:
+def _free_in_cgroup(root: Path, enough: float) -> float:
     """Bytes up to the limit of a container, of which the numbers of the system know nothing.
 
-    Cached files count as free: the cache can be dropped.
+    Cached files count as free: the cache can be dropped. They are not counted where there is `enough` without
+    them, for the system takes as long to add them up as for all else that is read here.
     """
     for folder, limit, used, cache in (
         (root, "memory.max", "memory.current", "inactive_file"),
@@ -109,9 +111,11 @@ def _free_in_cgroup(root: Path) -> float:
     ):
         with suppress(OSError, ValueError):  # no such cgroup, or "max" for no limit
             most = int((folder / limit).read_text())
-            taken = int((folder / used).read_text())
+            left = most - int((folder / used).read_text())
+            if left >= enough:
+                return float(left)
             fields = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            return float(most - taken + int(fields.get(cache, 0)))
+            return float(left + int(fields.get(cache, 0)))
     return math.inf
 
 
@@ -195,7 +199,7 @@ class _Threads:
         self.lock = Lock()
         self.in_blas = self.in_torch = 0
         self.of_torch = 1
-        self.limit: Any = None
+        self.of_blas: list[tuple[Any, int]] = []  # every library, and its threads
 
 
 _threads = _Threads()
@@ -208,14 +212,19 @@ def one_blas_thread() -> Iterator[None]:
     with _threads.lock:
         _threads.in_blas += 1
         if _threads.in_blas == 1 and pools is not None:
-            _threads.limit = pools.limit(limits=1, user_api="blas")
+            # `pools.limit` asks every library for its version and kind too, which takes five times as long.
+            libraries = [c for c in pools.lib_controllers if c.user_api == "blas"]
+            _threads.of_blas = [(c, c.num_threads) for c in libraries]
+            for library in libraries:
+                library.set_num_threads(1)
     try:
         yield
     finally:
         with _threads.lock:
             _threads.in_blas -= 1
-            if _threads.in_blas == 0 and pools is not None:
-                _threads.limit.restore_original_limits()
+            if _threads.in_blas == 0:
+                for library, threads in _threads.of_blas:
+                    library.set_num_threads(threads)
 
 
 @contextmanager

@@ -63,8 +63,13 @@ class FitSearch(NetworkSearch[FitProblem, FitState]):
         else:
             network = Start(None, self.start.dtype).random(problem.structure, self.context.generator)
         network = network.to(self.start.device, self.start.dtype)
-        for objective, rest in problem.objectives:
-            settings = ALSSettings(max_sweeps=problem.max_sweeps - state.sweeps, tolerance=problem.tolerance)
+        is_random = state.current is None and self.start.init is None
+        for number, (objective, rest) in enumerate(problem.objectives):
+            settings = ALSSettings(
+                max_sweeps=problem.max_sweeps - state.sweeps,
+                tolerance=problem.tolerance,
+                balance_first=number > 0 or not is_random,
+            )
             goal = None if limits.max_error is None else limits.max_error * objective.norm
             fit = als(
                 objective,

@@ -42,6 +42,8 @@ class ALSSettings:
     absolute_tolerance: float = 0.0
     ridge: float = 1e-14  # added to the unit diagonal of every scaled Gram
     balance_every: int = 5  # sweeps between two gauge balancings
+    # Whether that begins before the first sweep. Random cores have nothing out of balance yet.
+    balance_first: bool = True
     # Start sweeps from a point beyond the last one, in the direction of the last change; a sweep that does
     # not lower the loss is undone.
     accelerate: bool = False
@@ -106,7 +108,8 @@ def als(
     for sweep in range(settings.max_sweeps):
         whole = list(arrays)
         try:
-            if sweep % settings.balance_every == 0 and not (settings.accelerate and step.is_active):
+            is_due = sweep % settings.balance_every == 0 and (sweep > 0 or settings.balance_first)
+            if is_due and not (settings.accelerate and step.is_active):
                 arrays = _balance(structure, arrays, nonnegative)
                 whole = list(arrays)  # a sweep that is undone leaves the cores balanced
                 step.forget()

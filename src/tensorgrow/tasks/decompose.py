@@ -159,10 +159,11 @@ def _decompose_entries(x: Any, keywords: Keywords) -> Result:
     return run_task(as_members(task, 1)[0], request.audience)
 
 
-def as_tensor_data(x: Any, request: Request) -> TensorData:
+def as_tensor_data(x: Any, request: Request, norm: float | None = None) -> TensorData:
     """Take a tensor into memory, or block by block where it does not fit or the user says so.
 
-    One that is given by a network stays one, unless that is far larger than the tensor itself.
+    One that is given by a network stays one, unless that is far larger than the tensor itself. `norm` is that
+    of an array in memory, where it is known.
     """
     network = as_network(x)
     if network is not None and network.num_parameters > WASTEFUL * network.structure.num_entries:
@@ -181,7 +182,7 @@ def as_tensor_data(x: Any, request: Request) -> TensorData:
     data: TensorData = (
         BlockTensor(x, request)
         if by_blocks
-        else DenseTensor(as_source(x).load() if is_lazy(x) else x, request)
+        else DenseTensor(as_source(x).load() if is_lazy(x) else x, request, norm)
     )
     data.note_axes(x.x if isinstance(x, Blocks) else x)
     return data

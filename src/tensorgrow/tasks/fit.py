@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from ..callbacks.base import Callbacks
+from ..data.arrays import as_tensor, norm_of
 from ..data.axes import is_xarray, one_variable
 from ..data.blocks import is_lazy
 from ..data.holdout import AUTO
@@ -110,7 +112,8 @@ def fit(
     keywords: Keywords = {**pick(locals()), "max_steps": 0}
     request = Request.parse("fit", HeldOutSearch, GreedyOptions.for_completion, limited=False, **keywords)
     x, entry_loss = one_variable(x), as_loss(loss)
-    has_missing = mask is not None or is_listed(x) or is_partitioned(x) or has_gaps(x)
+    norm = norm_of_whole(x) if mask is None else None
+    has_missing = norm is None and (mask is not None or is_listed(x) or is_partitioned(x) or has_gaps(x))
     by_entries = has_missing or priors is not None or not isinstance(entry_loss, Squared)
     most, least = (FIT_SWEEPS, FIT_TOLERANCE) if by_entries else (SWEEPS, TOLERANCE)
     sweeps = most if max_sweeps is None else int(max_sweeps)
@@ -124,7 +127,15 @@ def fit(
         return run_task(as_observation_task(observed, request, structure), request.audience)
     if weights is not None or ridge is not None or truth is not None:
         raise OptionError("weights, ridge and truth go with a mask or listed entries; all of x is known here")
-    return run_task(FitTask(as_tensor_data(x, request), structure, sweeps, drop), request.audience)
+    return run_task(FitTask(as_tensor_data(x, request, norm), structure, sweeps, drop), request.audience)
+
+
+def norm_of_whole(x: Any) -> float | None:
+    """The norm of an array of doubles in memory, which tells that it has no gaps; None of all others."""
+    if type(x) is not np.ndarray or x.dtype != np.float64 or not x.flags.c_contiguous:
+        return None
+    norm = norm_of(as_tensor(x))
+    return norm if math.isfinite(norm) else None
 
 
 def has_gaps(x: Any) -> bool:

@@ -150,9 +150,9 @@ def describe_core(small: CompressedLeastSquares) -> dict[str, object]:
 class DenseTensor(TensorData):
     """A tensor in memory."""
 
-    def __init__(self, x: Any, request: Request) -> None:
+    def __init__(self, x: Any, request: Request, norm: float | None = None) -> None:
         self.request = request
-        data, self._norm = measured_target(x, request.dtype)
+        data, self._norm = measured_target(x, request.dtype, norm)
         if request.tensorize is not None:
             error = request.limits.max_error or DEFAULT_ERROR
             data, self.how = tensorize(data, request.tensorize, max_error=error)

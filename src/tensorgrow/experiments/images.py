@@ -54,9 +54,9 @@ OPTIONS: dict[str, Row] = {
 LEAST_LIMIT = 12
 # Time limits in seconds: ours; the paper's preset on A, whose growth slows down, and elsewhere.
 OURS, LONG, SHORT = 560.0, 100.0, 30.0
-# Other searches have ten times what ours took when last measured (1 to 7 s, on A 10 s), at least `SHORT`; on 0
-# and 9, where ours takes 130 and 26 s, as long as ours and five times as long. What a rival had met when ours
-# was done, in equal time, is told apart by its steps.
+# Other searches have ten times what ours took when last measured (1 to 7 s, on A 10 s), at least `SHORT`; on
+# 0 and 9, where ours takes 130 and 26 s, as long as ours and five times as long. What a rival had met when
+# ours was done, in equal time, is told apart by its steps.
 TENFOLD = {"A": 100.0, "2": 35.0, "3": 55.0, "4": 70.0, "8": 55.0, "9": 130.0, "0": 130.0}
 ABOUT = """\
 Table 1 of the paper prints logarithms of compression ratios: natural ones for Greedy, decimal ones for GA,
@@ -64,8 +64,8 @@ without saying so. The table here has parameters. The paper's preset, TNGA, TNLS
 once per image, for the smallest error; their sizes at larger errors are the smallest they met there. TNLS and
 TnALE search rings whose ranks may rise to those of a uniform ring as large as the interleaved TT-SVD of that
 error, and weigh the error so that both terms of their fitness are equal there: the published weight of 5 aims
-at other errors. A full run gives these searches ten times as long as ours takes (on 9 five times, on 0 as long); the
-limit of each row is in the JSON. "In our time" is the smallest that a rival had met within the error when
+at other errors. A full run gives these searches ten times as long as ours takes (on 9 five times, on 0 as
+long); the limit of each row is in the JSON. "In our time" is the smallest that a rival had met within the error when
 ours was done. For ours and the preset, "structures fitted" counts the steps of the search, each of which
 scores all edges. A rival that did not reach the error is compared with ours at the error it had. A run that
 ended at its time limit (*) shows the best it had by then.

@@ -61,14 +61,14 @@ TENFOLD = {"A": 100.0, "2": 35.0, "3": 55.0, "4": 70.0, "8": 55.0, "9": 130.0, "
 ABOUT = """\
 Table 1 of the paper prints logarithms of compression ratios: natural ones for Greedy, decimal ones for GA,
 without saying so. The table here has parameters. The paper's preset, TNGA, TNLS, TnALE and SVDinsTN ran
-once per image, for the smallest error; their sizes at larger errors are the smallest they met there. TNLS and
-TnALE search rings whose ranks may rise to those of a uniform ring as large as the interleaved TT-SVD of that
-error, and weigh the error so that both terms of their fitness are equal there: the published weight of 5 aims
-at other errors. A full run gives these searches ten times as long as ours takes (on 9 five times, on 0 as
-long); the limit of each row is in the JSON. "In our time" is the smallest that a rival had met within the error when
-ours was done. For ours and the preset, "structures fitted" counts the steps of the search, each of which
-scores all edges. A rival that did not reach the error is compared with ours at the error it had. A run that
-ended at its time limit (*) shows the best it had by then.
+once per image, for the smallest error; their sizes at larger errors are the smallest they met there. TNLS
+and TnALE search rings whose ranks may rise to those of a uniform ring as large as the interleaved TT-SVD of
+that error, and weigh the error so that both terms of their fitness are equal there: the published weight of
+5 aims at other errors. A full run gives these searches ten times as long as ours takes (on 9 five times, on
+0 as long); the limit of each row is in the JSON. "In our time" is the smallest that a rival had met within
+the error when ours was done. For ours and the preset, "structures fitted" counts the steps of the search,
+each of which scores all edges. A rival that did not reach the error is compared with ours at the error it
+had. A run that ended at its time limit (*) shows the best it had by then.
 
 The paper's rule: stop at the error of GA, fit the slices of candidates five times, average over seeds. Eight
 of its ten images are not available; ours (0 to 9) are other photographs of the same database, at one error.

@@ -87,7 +87,8 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
                 for loss in ("constant", "squared", own):
                     params = {"what": what, "rate": rate, "seed": seed, "loss": loss}
                     params["max_seconds"] = settings["max_seconds"]
-                    cases.append(Case(f"likelihood/{what}/{rate:g}/seed{seed}/{loss}", params))
+                    uses = () if loss == "constant" else None
+                    cases.append(Case(f"likelihood/{what}/{rate:g}/seed{seed}/{loss}", params, uses=uses))
     return cases
 
 

@@ -157,7 +157,9 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
                             "method": method,
                             "seed": seed,
                         }
-                        cases.append(Case(f"recovery/{name}/{per:g}/{noise:g}/{method}/{seed}", params))
+                        uses = None if method == "ours" else ()  # models of other libraries
+                        key = f"recovery/{name}/{per:g}/{noise:g}/{method}/{seed}"
+                        cases.append(Case(key, params, uses=uses))
     return cases
 
 

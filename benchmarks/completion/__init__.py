@@ -29,6 +29,7 @@ completion_scaling.png in docs/figures.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import tensorgrow as tg
@@ -37,6 +38,7 @@ from tensorgrow.experiments.harness import Case, Results, Row
 
 from ..benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
 from . import blind, command, photos, pictures, planted, scaling, stream, traffic
+from .rivals import USES
 from .runs import report_claims
 
 __all__ = ["BENCHMARK"]
@@ -69,7 +71,8 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
     """Cases of the chosen parts."""
     for part in NEED_DATA.keys() & set(settings.parts):
         settings.folder(NEED_DATA[part])  # refused before anything is run
-    return [c for part in settings.parts for c in PARTS[part][0](settings)]
+    found = [c for part in settings.parts for c in PARTS[part][0](settings)]
+    return [replace(c, uses=USES.get(c.params.get("method", ""), c.uses)) for c in found]
 
 
 def work(case: Case, settings: BenchmarkSettings) -> Row:

@@ -19,7 +19,7 @@ from tensorgrow.baselines.formats import capped_train, cp_size, tucker_ranks
 from tensorgrow.experiments import methods
 from tensorgrow.experiments.harness import Row
 
-__all__ = ["FILLINGS", "LABELS", "fill", "ladder", "predict_means", "run_rival", "size_of"]
+__all__ = ["FILLINGS", "LABELS", "USES", "fill", "ladder", "predict_means", "run_rival", "size_of"]
 
 LABELS = {
     "ours": methods.LABELS["ours"],
@@ -36,6 +36,13 @@ LABELS = {
     "bcp": "Bayesian CP (smurff)",
 }
 FILLINGS = ("linear", "cubic", "biharmonic", "halrtc", "tnn")
+# Modules that the numbers of a rival depend on, where these are fewer than ours: those of TensorLy and
+# scikit-image do not age with the library, fillings of our own only with themselves.
+USES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("cp", "tucker", "means", "biharmonic"), ()),
+    **dict.fromkeys(("linear", "cubic"), ("baselines.interpolation",)),
+    **dict.fromkeys(("halrtc", "tnn"), ("baselines.halrtc",)),
+}
 # Ranks tried, apart from the largest that a limit of the size allows.
 RUNGS = (2, 3, 4, 6, 8, 10, 12, 15, 18, 21, 25, 30, 40, 60, 100, 150, 200, 300)
 

@@ -217,7 +217,8 @@ def baseline_cases(settings: BenchmarkSettings) -> list[Case]:
             for seed in range(settings["baseline_seeds"]):
                 params = {"method": method, "target": name, "seed": seed, "max_error": PLANTED_ERROR}
                 params |= extra.get(method, {})
-                cases.append(Case(f"baselines/{method}/{name}/seed{seed:02}", params))
+                uses = () if method.startswith("tensorly") else None
+                cases.append(Case(f"baselines/{method}/{name}/seed{seed:02}", params, uses=uses))
     return cases
 
 

@@ -17,6 +17,7 @@ from tensorgrow.experiments.harness import (
     is_stale,
     limit_threads,
     run_cases,
+    stale_cases,
     table,
     tidy,
 )
@@ -162,3 +163,18 @@ def test_rows_of_an_earlier_source_are_measured_again_and_no_others(tmp_path):
     rows = json.loads(path.read_text())["cases"]
     assert not any(map(is_stale, rows.values()))
     assert [rows[c.key]["value"] for c in cases] == [0, 0, 1, 1]
+
+
+def test_stale_rows_run_again_as_they_were_measured(tmp_path):
+    results = Results(tmp_path / "r.json", uses=("structure",))
+    for key, params in (("a/0", {"n": 1}), ("a/1", {"n": 2}), ("a/2", {"n": 3}), ("b/0", {"n": 4})):
+        results.put(Case(key, params), {"value": 0})
+    for key in ("a/0", "a/1", "b/0"):
+        results.cases[key]["modules"] = "0" * 12
+    results.cases["a/0"]["params"] = {"n": 1, "device": "cpu"}
+    # Other options than then, a row that is fresh, one that options leave out, and one of another part.
+    today = [Case("a/0", {"n": 10}, alone=True, threads=3), Case("a/2", {"n": 3}), Case("a/9", {})]
+    found = stale_cases(results, today)
+    assert found == [Case("a/0", {"n": 1, "device": "cpu"}, alone=True, threads=3), Case("a/1", {"n": 2})]
+    results.cases["a/1"]["params"]["device"] = "cuda"
+    assert len(stale_cases(results, today)) == (2 if torch.cuda.is_available() else 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .harness import Case, Results, Row, Say, run_cases, table
+from .harness import Case, Results, Row, Say, run_cases, stale_cases, table
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def run_experiment(
     fresh
         First discard the rows whose key shares its first two words with a case.
     refresh
-        Run cases again whose rows are of an earlier source, and replace each row when its case has run.
+        Measure again the rows of an earlier source, with the parameters they have, and no others.
     match
         Words that the key of a case must contain.
     max_seconds
@@ -141,23 +141,30 @@ def run_experiment(
     """
     deadline = time.perf_counter() + max_seconds
     cases = [] if report_only else experiment.cases(settings)
-    chosen = [c for c in cases if set(match) <= set(c.key.split("/"))]
+    chosen = _with_words(cases, match)
     if cases and not chosen:
         raise DataError(f"no case has all of the words {' '.join(match)}; a key is such as {cases[0].key}")
-    cases = chosen
-    forget = ["/".join(c.key.split("/")[:2]) for c in cases] if fresh else []
+    forget = ["/".join(c.key.split("/")[:2]) for c in chosen] if fresh else []
     results = Results(path, jobs=jobs, threads=settings.threads, uses=experiment.uses, forget=forget, say=say)
     work = partial(_work, experiment.work, settings)
-    run_cases(results, cases, work, refresh=refresh, deadline=deadline)
-    if experiment.follow_up is not None:
-        cases += (more := experiment.follow_up(results, cases))
-        run_cases(results, more, work, refresh=refresh, deadline=deadline)
+    if refresh:
+        cases = _with_words(stale_cases(results, cases), match)
+        run_cases(results, cases, work, refresh=True, deadline=deadline)
+    else:
+        run_cases(results, cases := chosen, work, deadline=deadline)
+        if experiment.follow_up is not None:
+            cases += (more := experiment.follow_up(results, cases))
+            run_cases(results, more, work, deadline=deadline)
     report = experiment.report(results)
     if failures := sum("failed" in results.cases.get(c.key, {}) for c in cases):
         report.say(f"{failures} of {len(cases)} cases failed; see {path.name}.")
     if report.summary is not None:
         results.summarise(report.summary)
     return results, report
+
+
+def _with_words(cases: Iterable[Case], words: Sequence[str]) -> list[Case]:
+    return [c for c in cases if set(words) <= set(c.key.split("/"))]
 
 
 def _work(work: Callable[[Case, Settings], Row], settings: Settings, case: Case) -> Row:

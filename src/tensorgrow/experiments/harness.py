@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,21 @@ Work = Callable[[Case], Row]
 def is_stale(row: Row) -> bool:
     """Whether the modules that a row depends on have changed since, or it does not say which these are."""
     return "modules" not in row or row["modules"] != modules_hash(tuple(row["uses"]))
+
+
+def stale_cases(results: Results, cases: Sequence[Case]) -> list[Case]:
+    """Rows of an earlier source as cases with the parameters they have, whatever the options are now.
+
+    Of the parts that have cases; how they run is as today's case of the same key says. What was measured on
+    a GPU is left out where there is none.
+    """
+    parts, by_key = {c.part for c in cases}, {c.key: c for c in cases}
+    stale = [
+        replace(by_key.get(key, Case(key, {})), params=row["params"])
+        for key, row in sorted(results.cases.items())
+        if is_stale(row) and (row["params"].get("device") != "cuda" or torch.cuda.is_available())
+    ]
+    return [c for c in stale if c.part in parts]
 
 
 class Results:

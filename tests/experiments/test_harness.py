@@ -165,6 +165,25 @@ def test_rows_of_an_earlier_source_are_measured_again_and_no_others(tmp_path):
     assert [rows[c.key]["value"] for c in cases] == [0, 0, 1, 1]
 
 
+def test_a_row_stays_where_its_case_fails_now(tmp_path):
+    results = Results(tmp_path / "r.json", uses=("structure",))
+    cases = [Case("a/0", {}), Case("a/1", {})]
+    run_cases(results, cases, lambda case: {"value": 0})
+    results.cases["a/0"]["modules"] = results.cases["a/1"]["modules"] = "0" * 12
+
+    def work(case):
+        if case.key == "a/0":
+            raise ValueError("no package")
+        return {"value": 1}
+
+    said = []
+    results.say = said.append
+    run_cases(results, cases, work, refresh=True)
+    assert [r["value"] for r in results.rows()] == [0, 1]
+    assert [is_stale(r) for r in results.rows()] == [True, False]
+    assert said[0] == "a/0: ValueError: no package, its earlier row stays"
+
+
 def test_stale_rows_run_again_as_they_were_measured(tmp_path):
     results = Results(tmp_path / "r.json", uses=("structure",))
     for key, params in (("a/0", {"n": 1}), ("a/1", {"n": 2}), ("a/2", {"n": 3}), ("b/0", {"n": 4})):

@@ -299,7 +299,7 @@ def run_cases(
 ) -> None:
     """Run the cases that are not finished yet, in ``results.jobs`` processes, and store each as it ends.
 
-    With `refresh`, those whose row is stale run again. No case starts after `deadline`, in seconds of
+    With `refresh`, those whose row is stale run again; one that fails then keeps its row. No case starts after `deadline`, in seconds of
     `time.perf_counter`.
     """
     rows = {k: r for k, r in results.cases.items() if not (refresh and is_stale(r))}
@@ -308,8 +308,10 @@ def run_cases(
         results.say(f"{len(cases) - len(todo)} of {len(cases)} cases are already in {results.path.name}")
 
     def store(case: Case, row: Row) -> None:
-        results.put(case, row)
-        results.say(f"{case.key}: {describe_row(row)}")
+        keeps = refresh and case.key in results.cases and ("failed" in row or "skipped" in row)
+        if not keeps:
+            results.put(case, row)
+        results.say(f"{case.key}: {describe_row(row)}{', its earlier row stays' if keeps else ''}")
 
     beside = [c for c in todo if not c.alone] if results.jobs > 1 else []
     if beside:

@@ -299,8 +299,8 @@ def run_cases(
 ) -> None:
     """Run the cases that are not finished yet, in ``results.jobs`` processes, and store each as it ends.
 
-    With `refresh`, those whose row is stale run again; one that fails then keeps its row. No case starts after `deadline`, in seconds of
-    `time.perf_counter`.
+    With `refresh`, those whose row is stale run again; one that fails then keeps its row. No case
+    starts after `deadline`, in seconds of `time.perf_counter`.
     """
     rows = {k: r for k, r in results.cases.items() if not (refresh and is_stale(r))}
     todo = [c for c in cases if not c.is_done(rows.get(c.key))]

@@ -92,8 +92,19 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         super()._advance()
         state.flops = self.context.flops
         answer = self.answer
-        if state.flops_at_target < 0.0 and answer is not None and self._is_reached(answer):
+        if self._is_in_first_growth or state.flops_at_target >= 0.0:
+            return
+        if answer is not None and self._is_reached(answer):
             state.flops_at_target = state.flops
+
+    @property
+    def _is_in_first_growth(self) -> bool:
+        """Whether the first growth goes on: it is what later work is compared with.
+
+        A tree may meet an exact target before it. Counted from there, two of 60 growths on random graphs
+        ended too early: one of them finds a network a quarter the size of the tree.
+        """
+        return self.state.start == 0 and self.state.phase in ("start", "tree", "grow")
 
     @property
     def _is_spent(self) -> bool:
@@ -304,18 +315,16 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
 
         It looks exact where some rank of the best structure is just what a cut of it needs. That structure is
         settled once all are: second starts made none of 40 planted rings and triangles smaller, and none of
-        24 random graphs.
+        24 random graphs. Growth on a core hangs legs on nodes of their own, whose edges have the ranks of
+        modes whatever the target looks like: third growths made one of 31 networks of fields, light fields
+        and videos smaller, by 1 %.
         """
-        best = self.state.best
-        if best is None or self._open_edges is None or not self.problem.target:
+        best, problem = self.state.best, self.problem
+        if best is None or self._open_edges is None or not problem.target:
             return False
-        edges, structure = set(self._open_edges), best.network.structure
-        inner = set(structure.edges)
-        if self._core is not None and not self.problem.is_exact:
-            # Growth on a core hangs legs on internal nodes; their edges have the ranks of modes, whatever the
-            # target looks like. Third growths for those alone made none of 22 networks of fields smaller.
-            inner = {e for e in inner if not e[0] < structure.order <= e[1]}
-        return 0 < len(edges & inner) < len(inner)
+        if self._core is not None and not problem.is_exact:
+            return False
+        return 0 < len(self._open_edges) < len(best.network.structure.edges)
 
     def _start_regrowing(self) -> None:
         if self._max_cycles() == 0 or not self.best.network.structure.edges:

@@ -72,7 +72,7 @@ def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argpar
     add = parser.add_argument
     add("--list", action="store_true", help="show every benchmark with its last result")
     add("--stale", action="store_true", help="list the rows of an earlier source; nothing runs")
-    add("--refresh", action="store_true", help="also measure again the rows of an earlier source")
+    add("--refresh", action="store_true", help="measure again the rows of an earlier source, and no others")
     add("--quick", action="store_true", help="a small trial, whose results are stored apart")
     add("--summary", action="store_true", help="run nothing: report and draw what there is")
     add("--fresh", action="store_true", help="forget earlier results of the chosen cases")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# Megabytes that docs/limits.md grants beyond 1.2 times the limit: what the allocator and libraries keep.
+# Megabytes that docs/performance.md grants beyond 1.2 times the limit: what the allocator and libraries keep.
 ALLOWANCE = 64.0
 
 SCRIPT = """

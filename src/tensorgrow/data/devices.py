@@ -64,7 +64,7 @@ def choose_device(device: Any, tensor: torch.Tensor, flops: float | None = None)
 # What sweeps reach in double precision. The figures are nominal, so that a run can be repeated on another
 # machine of the same kind. One core of a Xeon or EPYC makes 8 to 20 GFlop/s. A GPU reaches more in large
 # networks, but starts a kernel per product in small ones: of 1e10, 1e11 and 1e12 the second gave the best
-# errors for the time on an H200 (five completions and an image, the changelog has the numbers).
+# errors for the time on an H200 (five completions and an image, docs/diary.md has the numbers).
 FLOPS_PER_SECOND = {"cpu": 1e10, "cuda": 1e11}
 
 

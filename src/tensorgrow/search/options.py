@@ -241,8 +241,8 @@ class EffortOptions(_Options):
     ----------
     starts
         Growths from scratch, the later ones with randomised scores. Without a time limit the later ones are
-        only made while the target looks exactly representable and the best structure is not certified. Where
-        entries are missing, only where refits are cheap or `regrow_cycles` are made, and not once the fit is
+        only made while the target looks exactly representable and the best structure is not certified; after
+        growth on a core, only for exact targets. Where entries are missing, only where refits are cheap or `regrow_cycles` are made, and not once the fit is
         exact.
     score_noise
         Log-normal noise on the scores of later starts.
@@ -256,9 +256,9 @@ class EffortOptions(_Options):
     exact_below
         Error targets below this are taken for exact representations.
     after_target
-        Work on making a network smaller that meets the error target, as a multiple of the work until it was
-        met: arithmetic of sweeps, of which two seconds' worth are always done. Cycles that `regrow_cycles`
-        asks for are made anyway. None: no bound.
+        Work on making a network smaller that meets the error target, as a multiple of the work of the first
+        growth: arithmetic of sweeps, of which two seconds' worth are always done. Cycles that
+        `regrow_cycles` asks for are made anyway. None: no bound.
     """
 
     starts: int = _number(4, 1, off=1)

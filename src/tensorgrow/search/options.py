@@ -242,8 +242,8 @@ class EffortOptions(_Options):
     starts
         Growths from scratch, the later ones with randomised scores. Without a time limit the later ones are
         only made while the target looks exactly representable and the best structure is not certified; after
-        growth on a core, only for exact targets. Where entries are missing, only where refits are cheap or `regrow_cycles` are made, and not once the fit is
-        exact.
+        growth on a core, only for exact targets. Where entries are missing, only where refits are cheap or
+        `regrow_cycles` are made, and not once the fit is exact.
     score_noise
         Log-normal noise on the scores of later starts.
     overshoot

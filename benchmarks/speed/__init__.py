@@ -1,7 +1,7 @@
 """Where do users wait, and how much less than before?
 
 Rows of two sources stand side by side: those of this checkout (`--label after`) and those of an earlier one,
-made in the same session on the same machine with its `src` first in PYTHONPATH (`--label before`). Claims:
+made in the same session on the same machine (`--label before --earlier FOLDER`, its `src`). Claims:
 
 * legs: a smooth field 40x40x40x30 at 1e-3, a hyperspectral cube and a video: at least 20 times faster at no
   more parameters; tensors without a small core take at most 1.2 times as long. Means over the seeds.
@@ -92,6 +92,7 @@ BENCHMARK = Benchmark(
     options=(
         DEVICE,
         Option("label", "after", "the source that runs", choices=("before", "after")),
+        Option("earlier", None, "with --label before: the `src` of the earlier source", kind=Path),
         Option("seeds", 3, "seeds of every decomposition", quick=1),
         Option("hidden_seeds", 20, "seeds of every planted target", quick=1),
         Option("masks", 6, "masks of Einstein", quick=1),

@@ -15,6 +15,7 @@ from tensorgrow.experiments.targets import PLANTED_ERROR, TARGETS, planted_tenso
 from ..benchmark import BenchmarkSettings
 from ..completion.runs import claim
 from ..timing import timed_decompose
+from .earlier import decompose_earlier
 
 __all__ = [
     "claims",
@@ -181,6 +182,8 @@ def run(params: Row, settings: BenchmarkSettings) -> Row:
         name = IMAGES[item][0] if item in IMAGES else item
         x = torch.from_numpy(MAKERS[part](settings, name))
     options = {k: params[k] for k in ("max_error", "max_seconds", "effort", "device")}
+    if settings["label"] == "before":
+        return decompose_earlier(settings["earlier"], x, random_state=seed, **options)
     row = timed_decompose(x, random_state=seed, **options)[1]
     if part == "hidden":
         row["exact"] = bool(row["reached"] and row["size"] <= TARGETS[item].num_parameters)

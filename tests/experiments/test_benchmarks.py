@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from benchmarks.completion.quality import mape, psnr, relative_error, rmse, ssim
 from benchmarks.density import chain_cases
 from benchmarks.registry import RESULTS, State, benchmark_names, find_benchmark, read_state, results_file
 
+import tensorgrow
+from tensorgrow.errors import OptionError
 from tensorgrow.experiments import mnist
 from tensorgrow.experiments.harness import Case, Results, tidy
+
+SOURCE = Path(tensorgrow.__file__).parents[1]
 
 # Every folder of real data that a benchmark asks for.
 FOLDERS = (
@@ -139,6 +144,7 @@ def test_every_benchmark_explains_its_options(name, capsys):
         ("regression", "recovery/tt/2/0.1/ridge/0", {}),
         ("classification", "iris/logistic/0.0", {}),
         ("mnist", "tt/cpu/0/rank1/1", {"baseline_epochs": 1, "train_images": 60}),
+        ("speed", "hidden/after/cpu/tt/balanced/seed00", {}),
     ],
 )
 def test_a_small_case_of_a_benchmark(name, word, options, tmp_path, monkeypatch):
@@ -156,6 +162,28 @@ def test_a_small_case_of_a_benchmark(name, word, options, tmp_path, monkeypatch)
     results.put(case, row)
     assert not {"failed", "skipped"} & set(row)
     assert len(benchmark.report(results).text.splitlines()) > 3
+
+
+def test_an_earlier_source_finds_what_this_one_finds_where_it_is_the_same(tmp_path):
+    benchmark = find_benchmark("speed")
+    rows = {}
+    for label in ("after", "before"):
+        options = {"label": label, "earlier": SOURCE}
+        settings = benchmark.settings(quick=True, data=tmp_path, scratch=tmp_path, options=options)
+        (case,) = [c for c in benchmark.cases(settings) if c.key == f"hidden/{label}/cpu/tt/balanced/seed00"]
+        rows[label] = benchmark.work(case, settings)
+    assert rows["before"]["size"] == rows["after"]["size"]
+    assert rows["before"]["error"] == pytest.approx(rows["after"]["error"], rel=1e-6, abs=1e-14)
+
+
+@pytest.mark.parametrize("folder", [None, "nowhere"])
+def test_rows_of_an_earlier_source_need_its_folder(folder, tmp_path):
+    earlier = None if folder is None else tmp_path / folder
+    benchmark = find_benchmark("speed")
+    options = {"label": "before", "earlier": earlier}
+    settings = benchmark.settings(quick=True, data=tmp_path, scratch=tmp_path, options=options)
+    with pytest.raises(OptionError, match="--earlier"):
+        benchmark.work(next(c for c in benchmark.cases(settings) if c.part == "hidden"), settings)
 
 
 def test_what_the_command_line_refuses(tmp_path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -78,22 +79,24 @@ def chosen(step: Step, benchmark: Benchmark) -> Benchmark:
     return replace(benchmark, cases=cases, follow_up=None)
 
 
-def run(step: Step, data: Path | None, deadline: float) -> None:
-    """Measure what a step has not measured yet."""
+def run(step: Step, data: Path | None, max_seconds: float) -> None:
+    """Measure what a step has not measured yet, or with an earlier source."""
+    deadline = time.perf_counter() + max_seconds
     benchmark = find_benchmark(step.name)
     parts = (step.part,) if step.part else benchmark.parts
     settings = benchmark.settings(
         options=step.options, data=data, parts=parts, threads=step.threads, scratch=SCRATCH, figures=FOLDER
     )
-    run_experiment(
-        chosen(step, benchmark),
-        settings,
-        FOLDER / f"{step.name}.json",
-        jobs=step.jobs,
-        refresh=True,
-        max_seconds=deadline,
-        say=lambda text: print(f"  {text}", flush=True),
-    )
+    for refresh in (True, False):  # rows of an earlier source, then what is missing
+        run_experiment(
+            chosen(step, benchmark),
+            settings,
+            FOLDER / f"{step.name}.json",
+            jobs=step.jobs,
+            refresh=refresh,
+            max_seconds=max(0.0, deadline - time.perf_counter()),
+            say=lambda text: print(f"  {text}", flush=True),
+        )
 
 
 def compare(text: str, documents: dict[str, Row]) -> list[list[Any]]:

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from benchmarks import first_page, registry
 from benchmarks.__main__ import main
+from benchmarks.benchmark import Benchmark
 
+from tensorgrow.experiments.experiment import Report
+from tensorgrow.experiments.harness import Case
 from tensorgrow.experiments.provenance import modules_hash
 
 from .test_benchmarks import FOLDERS
@@ -43,6 +46,30 @@ def test_every_step_has_cases_and_an_hour_is_enough(step, tmp_path):
     cases = first_page.chosen(step, benchmark).cases(settings)
     assert 0 < len(cases) < 200
     assert sum(s.minutes for s in first_page.STEPS) <= 60
+
+
+def test_a_step_measures_what_is_missing_and_what_is_of_an_earlier_source(tmp_path, monkeypatch, capsys):
+    done: list[str] = []
+
+    def work(case, settings):
+        done.append(case.key)
+        return {"seconds": 0.0}
+
+    names = ("part/first", "part/second", "part/other")
+    trial = Benchmark(
+        "trial", "a trial", lambda s: [Case(n, {}) for n in names], work, lambda r: Report("trial")
+    )
+    monkeypatch.setattr(first_page, "find_benchmark", lambda name: trial)
+    monkeypatch.setattr(first_page, "FOLDER", tmp_path)
+    step = first_page.Step("trial", "", ("*/first", "*/second"), 1, "two of three", jobs=1)
+    first_page.run(step, None, 60.0)
+    assert done == ["part/first", "part/second"]
+    first_page.run(step, None, 60.0)
+    assert len(done) == 2
+    path = tmp_path / "trial.json"
+    path.write_text(path.read_text().replace(modules_hash(trial.uses), "of old", 1))
+    first_page.run(step, None, 60.0)
+    assert len(done) == 3
 
 
 def test_stale_rows_are_told_by_benchmark_and_reason(tmp_path, monkeypatch, capsys):

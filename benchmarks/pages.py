@@ -200,7 +200,7 @@ def _name_source(place: Row) -> str:
 
 
 def _name_machine(place: Row, key: str, row: Row) -> str:
-    if place["gpu"] and "cuda" in key.split("/"):
+    if place["gpu"] and ("cuda" in key.split("/") or row["params"].get("device") == "cuda"):
         return str(place["gpu"])
     threads = f"{place['threads']} thread{'s' if place['threads'] != 1 else ''}"
     both = f", {place['gpu']}" if any(field.startswith("cuda") for field in row) else ""

@@ -159,8 +159,7 @@ def _follow(value: Any, path: str, what: str) -> Any:
 
 
 def _claim_of(claims: list[Any], words: str) -> Any:
-    (claim,) = [c for c in claims if c["claim"] == words] or [None]
-    return claim
+    return next((c for c in claims if c["claim"] == words), None)
 
 
 @cache

@@ -361,6 +361,25 @@ def beside_trains(table: Sequence[Row]) -> list[Row]:
     return lines
 
 
+def paper(results: Results, table: Sequence[Row]) -> list[tuple[str, str, float]]:
+    """What the paper says about the layer, beside ours: words, numbers, the share that holds."""
+    found = []
+    for row in within(results):
+        words = f"{row['paper %']:.2f} % at about {row['parameters at most']} parameters"
+        above = row["seeds above the paper"]
+        told = f"{row['mean %']:.2f} % within it, mean of {row['seeds']} seeds, {above} of them above"
+        found.append((words, told, float(round(row["mean %"], 2) >= round(row["paper %"], 2))))
+    if trains := beside_trains(table):
+        told = "; ".join(
+            f"ahead at {r['grown ahead']} of {r['sizes']} sizes, by {r['least gain, points']:.2f} to "
+            f"{r['largest']:.2f} points ({r['tensor trains']})"
+            for r in trains
+        )
+        share = min(r["grown ahead"] / r["sizes"] for r in trains)
+        found.append(("more accurate than tensor trains of every size", told, share))
+    return found
+
+
 def report(results: Results) -> Report:
     """Mean accuracy by size: ours at the sizes of the paper and of every tensor train."""
     out = Report("MNIST with a layer that grows")
@@ -398,6 +417,7 @@ def report(results: Results) -> Report:
     )
     out.tabulate_rows("Within the sizes of the paper", within(results))
     out.tabulate_rows("Grown models beside tensor trains", beside_trains(table))
+    out.judge(paper(results, table))
     return out
 
 

@@ -13,7 +13,7 @@ from tensorgrow.experiments import EXPERIMENTS
 from tensorgrow.experiments.experiment import Experiment
 from tensorgrow.experiments.harness import Row, is_stale
 
-from . import ROOT
+from . import ROOT, reproduction
 from .benchmark import Benchmark
 
 __all__ = [
@@ -70,6 +70,8 @@ def find_benchmark(name: str) -> Benchmark:
     if name.startswith(REPRODUCTION):
         experiment = EXPERIMENTS[name.removeprefix(REPRODUCTION)]
         values = {f.name: getattr(experiment, f.name) for f in fields(Experiment)}
+        if experiment.name == "images":
+            values["report"] = reproduction.with_limits(experiment.report)
         return Benchmark(**values, default_threads=None)
     benchmark: Benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
     return benchmark

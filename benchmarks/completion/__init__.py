@@ -126,6 +126,7 @@ def report(results: Results) -> Report:
     out.summary = {"claims": claims, **parts}
     for name, rows in (parts | beside.tables(results)).items():
         out.tabulate_rows(name, rows)
+    out.judge(beside.paper(results))
     report_claims(out, claims)
     if without := [k for k, r in results.cases.items() if "failed" in r or "skipped" in r]:
         out.say(f"without a result: {', '.join(without)}")

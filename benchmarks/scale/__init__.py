@@ -109,7 +109,7 @@ def disk_table(results: Results) -> list[Row]:
             "tensor": f"{row['params']['kind']}, {'x'.join(map(str, row['shape']))}",
             "GB": row["bytes"] / 1e9,
             "GB resident": row["max_resident_bytes"] / 1e9,
-            "of these before": row["bytes_before"] / 1e9,
+            "GB before it": row["bytes_before"] / 1e9,
             "error": row["relative_error"],
             "parameters": f"{row['parameters']:,}",
             "s": row["seconds"],

@@ -347,6 +347,10 @@ def report(results: Results) -> Report:
     )
     numbers = [(k, v) for k, v in speed.items() if not isinstance(v, dict)]
     out.tabulate("Speed", ["speed", "value"], [*numbers, *(speed["shares"] or {}).items()])
+    shares = sorted((speed["shares"] or {}).items(), key=lambda item: -item[1])
+    out.tabulate_rows(
+        "Where the time goes", [{"part": name, "share": f"{100 * value:.0f} %"} for name, value in shares]
+    )
     columns = ("least_error_missed", "median_seconds")
     out.tabulate(
         "Baselines",

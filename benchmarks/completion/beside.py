@@ -130,10 +130,12 @@ def paper(results: Results) -> list[tuple[str, str, float]]:
             r for r in einstein(results) if (r["way"], r["parameters at most"]) == (WAYS[""], f"{size:,}")
         ]
         if rows:
-            told = (f"{r['mean error %']:.2f} % on {r['masks']} masks ({r['device']})" for r in rows)
+            means_by_device = [
+                f"{r['mean error %']:.2f} % on {r['masks']} masks ({r['device']})" for r in rows
+            ]
             means[size] = max(r["mean error %"] for r in rows)
             words = f"{printed:.2f} % with {size:,} parameters"
-            found.append((words, "; ".join(told), float(means[size] < printed)))
+            found.append((words, "; ".join(means_by_device), float(means[size] < printed)))
     rivals: dict[str, Row] = {}
     for row in einstein_rivals(results):
         known = rivals.setdefault(row["method"], row)

@@ -26,6 +26,7 @@ from .registry import (
     benchmark_names,
     commit_of_source,
     find_benchmark,
+    needs_gpu,
     read_rows,
     read_state,
     results_file,
@@ -47,17 +48,26 @@ def list_benchmarks() -> None:
 
 
 def list_stale(names: Sequence[str]) -> bool:
-    """Print how many rows are of an earlier source, by benchmark and reason; whether there are any."""
-    total = stale = 0
+    """Print how many rows are of an earlier source, by benchmark and reason; whether there are any.
+
+    Those that need a GPU have lines of their own: a machine without one cannot refresh them.
+    """
+    total, stale, on_gpu = 0, 0, Counter[str]()
     for name in names:
-        total += len(read_rows(results_file(name)))
+        rows = read_rows(results_file(name))
+        total += len(rows)
         for reason, keys in stale_rows(results_file(name)).items():
             stale += len(keys)
+            on_gpu[name] += sum(needs_gpu(rows[key]) for key in keys)
             parts = Counter(key.partition("/")[0] for key in keys)
             print(f"{name}: {len(keys)} {reason}")
             print(f"    {', '.join(f'{part} {count}' for part, count in parts.most_common())}")
     if stale:
         print(f"{stale:,} of {total:,} rows; --refresh measures them again")
+    if gpu := on_gpu.total():
+        here = "there is one here" if torch.cuda.is_available() else "there is none here"
+        print(f"{gpu:,} of these {stale:,} need a GPU, and {here}; {stale - gpu:,} need none")
+        print(f"    {', '.join(f'{name} {count}' for name, count in on_gpu.most_common() if count)}")
     return stale > 0
 
 

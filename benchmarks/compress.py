@@ -20,6 +20,7 @@ The parts cnn and digits are convolutional networks; see `benchmarks/convolution
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -199,6 +200,36 @@ def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:
     return save_figure(fig, settings.figures / "compress.png", dpi=130)
 
 
+def beside(rows: Sequence[Row]) -> list[Row]:
+    """A line per model and share, a column per way: accuracy, tuned, layers that became networks."""
+    by_case = {tuple(r["params"][n] for n in ("model", "ratio", "way")): r for r in rows}
+    lines = []
+    for model, share in dict.fromkeys(key[:2] for key in by_case):
+        mine = {way: row for way in ("dense", *WAYS) if (row := by_case.get((model, share, way)))}
+        if "dense" in mine:
+            continue
+        dense = by_case.get((model, 1.0, "dense"))
+        best = {k: max(r[k]["accuracy"] for r in mine.values()) for k in ("plain", "tuned")}
+        line: Row = {
+            "model": model + (f", {dense['parameters']:,}" if dense else ""),
+            "dense %": 100 * dense["plain"]["accuracy"] if dense else None,
+            "share": share,
+        }
+        for way in WAYS:
+            line[way] = _accuracies(mine[way], best) if way in mine else None
+        lines.append(line)
+    return lines
+
+
+def _accuracies(row: Row, best: Row) -> str:
+    shown = []
+    for kind in ("plain", "tuned"):
+        text = f"{100 * row[kind]['accuracy']:.2f}"
+        shown.append(f"**{text}**" if row[kind]["accuracy"] == best[kind] else text)
+    networks = sum(x["kind"] not in ("dense", "low rank") for x in row["layers"])
+    return f"{shown[0]}, tuned {shown[1]}" + (f" ({networks})" if networks else "")
+
+
 def report(results: Results) -> Report:
     """Accuracy by size and way."""
     out = Report("Compression of trained models")
@@ -218,6 +249,7 @@ def report(results: Results) -> Report:
     ]
     out.summary = {"table": table}
     out.tabulate_rows("Test accuracy", table)
+    out.tabulate_rows("Test accuracy by way", beside(rows))
     convolutions.tabulate(results, out)
     return out
 

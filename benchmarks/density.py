@@ -342,6 +342,21 @@ def table(results: Results) -> list[Row]:
     return rows
 
 
+def beside(rows: list[Row]) -> list[Row]:
+    """Nats per sample, parameters in brackets; the least is bold."""
+    ways = {"train": "fixed train", "grown train": "grown train", "learned": "learned"}
+    lines = []
+    for row in rows:
+        nats = {name: row[f"{way} (nats)"] for way, name in ways.items()}
+        least = min(n for n in nats.values() if n is not None)
+        line: Row = {c: row[c] for c in ("data", "kind", "seeds", "least possible", "independent")}
+        for way, name in ways.items():
+            text = None if nats[name] is None else f"{nats[name]:.3f} ({row[f'{way} size']:.0f})"
+            line[name] = f"**{text}**" if nats[name] == least else text
+        lines.append(line)
+    return lines
+
+
 def published_table(results: Results) -> list[Row]:
     """Nats per variable of the sets with a published split, medians over the seeds."""
     rows = []
@@ -381,6 +396,7 @@ def report(results: Results) -> Report:
     rows = table(results)
     out.summary = {"densities": rows}
     out.tabulate_rows("Medians over the seeds", rows)
+    out.tabulate_rows("Beside trains", beside(rows))
     splits = published_table(results)
     if splits:
         out.summary["published splits"] = splits

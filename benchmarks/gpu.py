@@ -236,6 +236,13 @@ def gpu_wins_from(table: list[Row], dtype: str) -> int | None:
     return wins
 
 
+def _for_people(row: Row) -> Row:
+    """Columns with names that can be read."""
+    words = {"cpu": "CPU", "cuda": "GPU", "seconds": "s", "over": "/"}
+    named = {" ".join(words.get(w, w) for w in name.split("_")): v for name, v in row.items()}
+    return named | {"entries": f"{row['entries']:,}"}
+
+
 def report(results: Results) -> Report:
     """Sweeps, runs and claims."""
     out = Report("CPU and GPU")
@@ -254,8 +261,8 @@ def report(results: Results) -> Report:
     for dtype in ("float32", "float64"):
         summary[f"gpu_wins_sweeps_from_entries_{dtype}"] = gpu_wins_from(chains, dtype)
         summary[f"gpu_wins_runs_from_entries_{dtype}"] = gpu_wins_from(runs, dtype)
-    out.tabulate_rows("Sweeps", sweeps)
-    out.tabulate_rows("Whole runs", runs)
+    out.tabulate_rows("Sweeps", [_for_people(r) for r in sweeps])
+    out.tabulate_rows("Whole runs", [_for_people(r) for r in runs])
     claims = [(k, v) for k, v in summary.items() if not isinstance(v, list)]
     out.tabulate("Claims", ["claim", "value"], claims)
     return out

@@ -317,6 +317,69 @@ def at_most(points: Sequence[Row], size: int) -> Row | None:
     return min(fitting, key=lambda p: p["validation"], default=None)
 
 
+def within(results: Results) -> list[Row]:
+    """After the training on all images, within each of the paper's sizes: every seed beside the paper."""
+    lines = []
+    for size, paper in PAPER.items():
+        finals = [r["finals"][str(size)] for r in results.rows("greedy/") if str(size) in r["finals"]]
+        if finals:
+            tests = [100 * f["test"] for f in finals]
+            lines.append(
+                {
+                    "parameters at most": f"{size:,}",
+                    "seeds": len(finals),
+                    "parameters": "; ".join(f"{f['parameters']:,}" for f in finals),
+                    "test accuracy %": "; ".join(f"{t:.2f}" for t in tests),
+                    "mean %": mean(tests),
+                    "paper %": 100 * paper,
+                    "seeds above the paper": sum(t > 100 * paper for t in tests),
+                }
+            )
+    return lines
+
+
+def beside_trains(table: Sequence[Row]) -> list[Row]:
+    """Grown models less tensor trains of the same size, in points of accuracy."""
+    lines = []
+    for column in dict.fromkeys(c for row in table for c in row if c.startswith("train,")):
+        ours = "greedy, all images" if column.endswith("all images") else "greedy"
+        gains = [
+            100 * (row[ours] - row[column])
+            for row in table
+            if row.get(column) is not None and row[ours] is not None
+        ]
+        if gains:
+            lines.append(
+                {
+                    "tensor trains": column.removeprefix("train, "),
+                    "sizes": len(gains),
+                    "grown ahead": sum(g > 0 for g in gains),
+                    "least gain, points": min(gains),
+                    "largest": max(gains),
+                }
+            )
+    return lines
+
+
+def paper(results: Results, table: Sequence[Row]) -> list[tuple[str, str, float]]:
+    """What the paper says about the layer, beside ours: words, numbers, the share that holds."""
+    found = []
+    for row in within(results):
+        words = f"{row['paper %']:.2f} % at about {row['parameters at most']} parameters"
+        above = row["seeds above the paper"]
+        told = f"{row['mean %']:.2f} % within it, mean of {row['seeds']} seeds, {above} of them above"
+        found.append((words, told, float(round(row["mean %"], 2) >= round(row["paper %"], 2))))
+    if trains := beside_trains(table):
+        told = "; ".join(
+            f"ahead at {r['grown ahead']} of {r['sizes']} sizes, by {r['least gain, points']:.2f} to "
+            f"{r['largest']:.2f} points ({r['tensor trains']})"
+            for r in trains
+        )
+        share = min(r["grown ahead"] / r["sizes"] for r in trains)
+        found.append(("more accurate than tensor trains of every size", told, share))
+    return found
+
+
 def report(results: Results) -> Report:
     """Mean accuracy by size: ours at the sizes of the paper and of every tensor train."""
     out = Report("MNIST with a layer that grows")
@@ -348,7 +411,13 @@ def report(results: Results) -> Report:
     }
     out.summary = {"table": table, "seconds": [r["seconds"] for r in runs], "epochs_per_second": rates}
     out.say(f"epochs per second: {rates}")
-    out.tabulate_rows("Mean test accuracy by size", table)
+    percent = [{k: v if k == "parameters" or v is None else 100 * v for k, v in row.items()} for row in table]
+    out.tabulate_rows(
+        "Mean test accuracy by size, %", [r | {"parameters": f"{r['parameters']:,}"} for r in percent]
+    )
+    out.tabulate_rows("Within the sizes of the paper", within(results))
+    out.tabulate_rows("Grown models beside tensor trains", beside_trains(table))
+    out.judge(paper(results, table))
     return out
 
 

@@ -7,11 +7,24 @@ A number stands between two comments, of which the first says where it comes fro
 File of the results, pattern of keys, function and field, format, with semicolons between them: a bar would
 end a cell of a table. The function (`mean`, `median`, `min`, `max`, `sum`, `share` of true values) may be
 left out where one row matches; `count` alone counts rows. The field may be a path with dots. A key `summary`
-stands for what the benchmark's report sums up. A table of a report:
+stands for what the benchmark's report sums up; one of its claims is named by its words:
+
+    <!--= calculus ; summary ; claims.eight copies of a ring return to its size.won ; d -->20<!--/-->
+
+A table of a report:
 
     <!--= table density ; Published data -->
     ...
     <!--/-->
+
+A cell of such a table: title, row (how it begins, as a pattern of its cells with bars between them), function
+and column, format (`s`: as it is there). So a sentence says what the report counted:
+
+    <!--= cell completion ; traffic: counts ; ours, default ; smallest RMSE ; d -->8<!--/-->
+
+A sentence of a report, by how it begins:
+
+    <!--= says reproduction/images ; Best rival -->Best rival that reached the error / ours: ...<!--/-->
 
 The claims of a report, met or not, with its limits and numbers:
 
@@ -90,10 +103,19 @@ def _answer(question: str) -> str:
         return _table(words[0].removeprefix("table ").strip(), "; ".join(words[1:]))
     if words[0].startswith("claims "):
         return _claims(words[0].removeprefix("claims ").strip())
+    if words[0].startswith("says "):
+        return _sentence(words[0].removeprefix("says ").strip(), "; ".join(words[1:]))
+    if words[0].startswith("cell "):
+        if len(words) < 5:
+            raise PageError(f"{question!r} is not: cell file ; title ; row ; function column ; format")
+        title = "; ".join(words[1:-3])
+        value = _cell(words[0].removeprefix("cell ").strip(), title, words[-3], words[-2], words[-1])
+        return format(value, words[-1])
     if len(words) != 4:
         raise PageError(f"{question!r} is not: file ; keys ; function field ; format")
     name, keys, field, form = words
-    return format(number(_read(name), name, keys, field), form)
+    document = {"summary": _report(name).summary} if keys == "summary" else _read(name)
+    return format(number(document, name, keys, field), form)
 
 
 def number(document: Row, name: str, keys: str, field: str) -> Any:
@@ -124,13 +146,20 @@ def _is_missing(row: Row) -> bool:
 
 
 def _follow(value: Any, path: str, what: str) -> Any:
-    """What a path with dots leads to; lists take numbers."""
+    """What a path with dots leads to; lists take numbers, those of claims their words."""
     for step in path.split("."):
         try:
-            value = value[int(step)] if isinstance(value, list) else value[step]
-        except (KeyError, IndexError, TypeError, ValueError):
+            if isinstance(value, list):
+                value = value[int(step)] if step.isdecimal() else _claim_of(value, step)
+            else:
+                value = value[step]
+        except (KeyError, IndexError, TypeError):
             raise PageError(f"{what} has no {path!r}") from None
     return value
+
+
+def _claim_of(claims: list[Any], words: str) -> Any:
+    return next((c for c in claims if c["claim"] == words), None)
 
 
 @cache
@@ -154,6 +183,51 @@ def _table(name: str, title: str) -> str:
     if not found:
         raise PageError(f"the report of {name} has no table {title!r}")
     return f"\n{found[0]}"
+
+
+def _cell(name: str, title: str, pattern: str, field: str, form: str) -> Any:
+    """A cell of a table, or a function of those of a column; a number unless the format is that of text."""
+    head, _, *rows = [line[2:-2].split(" | ") for line in _table(name, title).strip().splitlines()]
+    texts = [" | ".join(cells) for cells in rows]
+    found = [
+        cells for cells, text in zip(rows, texts) if fnmatchcase(text, pattern) or _begins(text, pattern)
+    ]
+    if field == "count":
+        return len(found)
+    function, column = "", field
+    if column not in head:
+        function, _, column = field.partition(" ")
+    if column not in head or (function and function not in FUNCTIONS):
+        raise PageError(f"{title!r} of {name} has no column {field!r}, but {', '.join(head)}")
+    cells = [cells[head.index(column)] for cells in found]
+    if not cells:
+        raise PageError(f"{title!r} of {name} has no row {pattern!r}")
+    if function:
+        return FUNCTIONS[function]([_number_of(cell, name, title) for cell in cells])
+    if len(cells) > 1:
+        raise PageError(f"{title!r} of {name} has {len(cells)} rows {pattern!r}: say which function is meant")
+    return cells[0] if form.endswith("s") else _number_of(cells[0], name, title)
+
+
+def _begins(text: str, pattern: str) -> bool:
+    return fnmatchcase(text, f"{pattern} | *")
+
+
+def _number_of(cell: str, name: str, title: str) -> float:
+    text = cell.strip("*").replace(",", "")
+    try:
+        number = float(text)
+    except ValueError:
+        raise PageError(f"{title!r} of {name} has {cell!r} where a number is asked for") from None
+    return int(number) if number.is_integer() else number
+
+
+def _sentence(name: str, beginning: str) -> str:
+    """What a report says in a paragraph that begins so."""
+    found = [part.strip() for part in _report(name).parts if part.startswith(beginning)]
+    if len(found) != 1 or not beginning:
+        raise PageError(f"the report of {name} has {len(found)} paragraphs that begin with {beginning!r}")
+    return found[0]
 
 
 def _claims(name: str) -> str:
@@ -200,7 +274,7 @@ def _name_source(place: Row) -> str:
 
 
 def _name_machine(place: Row, key: str, row: Row) -> str:
-    if place["gpu"] and "cuda" in key.split("/"):
+    if place["gpu"] and ("cuda" in key.split("/") or row["params"].get("device") == "cuda"):
         return str(place["gpu"])
     threads = f"{place['threads']} thread{'s' if place['threads'] != 1 else ''}"
     both = f", {place['gpu']}" if any(field.startswith("cuda") for field in row) else ""

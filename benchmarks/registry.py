@@ -13,7 +13,7 @@ from tensorgrow.experiments import EXPERIMENTS
 from tensorgrow.experiments.experiment import Experiment
 from tensorgrow.experiments.harness import Row, is_stale
 
-from . import ROOT
+from . import ROOT, reproduction
 from .benchmark import Benchmark
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "commit_exists",
     "commit_of_source",
     "find_benchmark",
+    "needs_gpu",
     "read_rows",
     "read_state",
     "results_file",
@@ -69,6 +70,8 @@ def find_benchmark(name: str) -> Benchmark:
     if name.startswith(REPRODUCTION):
         experiment = EXPERIMENTS[name.removeprefix(REPRODUCTION)]
         values = {f.name: getattr(experiment, f.name) for f in fields(Experiment)}
+        if experiment.name == "images":
+            values["report"] = reproduction.with_limits(experiment.report)
         return Benchmark(**values, default_threads=None)
     benchmark: Benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
     return benchmark
@@ -99,6 +102,11 @@ def stale_rows(path: Path) -> dict[str, list[str]]:
                 reason = "measured before rows named their modules"
             found.setdefault(reason, []).append(key)
     return found
+
+
+def needs_gpu(row: Row) -> bool:
+    """Whether a row cannot be measured without a GPU: it was asked to run on one, or holds times of one."""
+    return row.get("params", {}).get("device") == "cuda" or "cuda" in row
 
 
 class State(NamedTuple):

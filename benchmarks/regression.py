@@ -39,6 +39,8 @@ PLANTED = {
     "triangle": tg.Structure((4,) * 5, {(0, 1): 3, (1, 2): 2, (2, 3): 3, (1, 4): 2, (2, 4): 2}),
 }
 METHODS = {"ours": "tensorgrow", "ridge": "ridge", "cp": "CPRegressor", "tucker": "TuckerRegressor"}
+# Samples per parameter of the table that pages show; the error below which coefficients count as found.
+FOUR, EXACT = 4.0, 1e-6
 RANKS = {"cp": (1, 2, 3, 4, 6, 8, 12), "tucker": (1, 2, 3, 4)}
 
 Model = Callable[[np.ndarray], np.ndarray]
@@ -196,7 +198,38 @@ def report(results: Results) -> Report:
     rows = table(results)
     out.summary = {"recovery": rows}
     out.tabulate_rows("Medians over the seeds", rows)
+    out.tabulate_rows("Four samples per parameter", beside(results))
+    ladders = [
+        {"method": m, "ranks": ", ".join(map(str, RANKS[k]))} for k, m in (("cp", "CP"), ("tucker", "Tucker"))
+    ]
+    out.tabulate_rows("Ranks", ladders)
+    clean = [(k, r) for k, r in results.finished("recovery/").items() if float(k.split("/")[3]) == 0.0]
+    ours = [(k.split("/")[1], r) for k, r in clean if k.split("/")[4] == "ours"]
+    exact = sum(r["error"] < EXACT and r["size"] <= PLANTED[name].num_parameters for name, r in ours)
+    out.say(f"Without noise, planted size and coefficients are recovered in {exact} of {len(ours)} runs.")
     return out
+
+
+def beside(results: Results) -> list[Row]:
+    """A line per target and noise: test errors of every seed, parameters in brackets."""
+    lines: dict[tuple[str, ...], Row] = {}
+    for key, row in results.finished("recovery/").items():
+        _, name, share, noise, method, _ = key.split("/")
+        if float(share) == FOUR:
+            line = lines.setdefault((name, noise), dict.fromkeys(METHODS))
+            line[method] = [*(line[method] or ()), row]
+    return [
+        {
+            "planted, noise": f"{name} ({PLANTED[name].num_parameters}), {float(noise):.0%}",
+            **{METHODS[m]: found and _seeds(found) for m, found in line.items()},
+        }
+        for (name, noise), line in sorted(lines.items())
+    ]
+
+
+def _seeds(rows: list[Row]) -> str:
+    errors = ", ".join(f"{r['error']:.2g}" for r in rows)
+    return f"{errors} ({', '.join(str(r['size']) for r in rows)})"
 
 
 BENCHMARK = Benchmark(

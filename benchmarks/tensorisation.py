@@ -101,13 +101,21 @@ def cases(settings: BenchmarkSettings) -> list[Case]:
 def report(results: Results) -> Report:
     """One table per task."""
     out = Report("Tensorisations of a photograph")
-    columns = ("size", "error", "psnr", "cpu_seconds", "stop")
     for (part,), rows in results.groups("part").items():
         out.tabulate(
             part,
-            ("order", "tensor", "parameters", "error", "PSNR", "CPU s", "stop"),
+            ("order", "tensor", "train", "parameters", "error", "PSNR", "CPU s", "ended"),
             [
-                (r["params"]["order"], "x".join(map(str, r["dims"])), *(r[c] for c in columns))
+                (
+                    r["params"]["order"],
+                    "x".join(map(str, r["dims"])),
+                    f"{r['train']:,}" if r["train"] else None,
+                    f"{r['size']:,}",
+                    r["error"],
+                    r["psnr"],
+                    r["cpu_seconds"],
+                    "by the limit" if r["stop"] == tg.StopReason.CALLBACK.name else "by itself",
+                )
                 for r in sorted(rows, key=lambda r: r["size"])
             ],
         )

@@ -198,7 +198,27 @@ def report(results: Results) -> Report:
         table.append(line)
     out.summary = {"table": table, "seeds": seeds}
     out.tabulate_rows("Mean over seeds; a text that chose nothing", table)
+    out.tabulate_rows("Ours beside the best other way, trained", beside(table))
     return out
+
+
+def beside(table: Sequence[Row]) -> list[Row]:
+    """Accuracy and loss of ours and of the best of the others at each size, each by its own measure."""
+    lines = []
+    for share in dict.fromkeys(line["share"] for line in table):
+        mine = [line for line in table if line["share"] == share and line["way"] == "ours"]
+        others = [line for line in table if line["share"] == share and line["way"] not in (*WHOLE, *OURS)]
+        if mine and others:
+            line: Row = {"share": share}
+            for name, column, best in (
+                ("accuracy %", "tuned: accuracy %", max),
+                ("loss", "tuned: loss", min),
+            ):
+                rival = best(others, key=lambda o: float(o[column]))
+                line[f"ours, {name}"] = mine[0][column]
+                line[f"best other, {name}"] = f"{rival[column]:.4g}, {rival['way']}"
+            lines.append(line)
+    return lines
 
 
 def draw(results: Results, settings: BenchmarkSettings) -> list[Path]:

@@ -230,6 +230,22 @@ def claims(lines: list[Row]) -> list[Row]:
     return found
 
 
+def beside(lines: list[Row]) -> list[Row]:
+    """Shares inside in per cent, and widths over the rival's."""
+    rival = LABELS["bcp"]
+    return [
+        {
+            "data": line["item"],
+            "inside %": 100 * line["tensorgrow: coverage"],
+            "least, most %": f"{100 * line['least']:.1f}, {100 * line['most']:.1f}",
+            "width over the Bayesian CP's": line["width ratio"],
+            "the latter's inside %": inside and 100 * inside,
+        }
+        for line in lines
+        for inside in [line[f"{rival}: coverage"]]
+    ]
+
+
 def report(results: Results) -> Report:
     """Coverage and widths, and the claims."""
     out = Report("Intervals of completions")
@@ -237,6 +253,7 @@ def report(results: Results) -> Report:
     found = claims(lines)
     out.summary = {"claims": found, "intervals": lines}
     out.tabulate_rows("Intervals of 90 %, means over the masks", lines)
+    out.tabulate_rows("Beside a Bayesian CP", beside(lines))
     report_claims(out, found)
     if without := [k for k, r in results.cases.items() if "skipped" in r]:
         out.say(f"without a result: {', '.join(without)}")

@@ -15,7 +15,7 @@ DOCUMENT = {
         {"cpu": "Abacus", "cores": 2, "threads": 1, "gpu": None, "tensorgrow_source": "0123456789ab"},
         {"cpu": "Loom", "cores": 4, "threads": 4, "gpu": "Jet", "commit": "abcdef123456"},
     ],
-    "summary": {"best": {"sizes": [3, 5]}},
+    "summary": {},
     "cases": {
         "a/seed0": {"size": 1000, "error": 0.1, "exact": True},
         "a/seed1": {"size": 3000, "error": 0.3, "exact": False},
@@ -28,11 +28,20 @@ DOCUMENT = {
     },
 }
 
+REPORT = Report(
+    "r", summary={"best": {"sizes": [3, 5]}, "claims": [{"claim": "small, all", "measured": 0.12, "won": 2}]}
+)
+REPORT.tabulate(
+    "Sizes; by name", ["name", "of", "size"], [["a", "x", 1000], ["a", "y", 2.5], ["b", "x", None]]
+)
+REPORT.say("Ours is ahead on 3 of 4; TT on none.")
+
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     (tmp_path / "r.json").write_text(json.dumps(DOCUMENT))
     monkeypatch.setattr(pages, "results_file", lambda name: tmp_path / f"{name}.json")
+    monkeypatch.setattr(pages, "_report", lambda name: REPORT)
     pages._read.cache_clear()
     yield
     pages._read.cache_clear()
@@ -48,6 +57,12 @@ def results(tmp_path, monkeypatch):
         ("r ; a/seed* ; count ; d", "2"),
         ("r ; a/seed* ; share exact ; .0%", "50%"),
         ("r ; summary ; best.sizes.1 ; d", "5"),
+        ("r ; summary ; claims.small, all.measured ; .0%", "12%"),
+        ("cell r ; Sizes; by name ; a | x ; size ; ,", "1,000"),
+        ("cell r ; Sizes; by name ; a ; sum size ; ,", "1,002.5"),
+        ("cell r ; Sizes; by name ; * | x | * ; count ; d", "2"),
+        ("cell r ; Sizes; by name ; b ; size ; s", "-"),
+        ("says r ; Ours is", "Ours is ahead on 3 of 4; TT on none."),
         ("source r ; runs/cuda/*", "commit abcdef1; Jet; 1 row"),
         (
             "source r ; runs/cpu/[12] ; runs/cpu/0",
@@ -73,6 +88,13 @@ def test_numbers_are_filled_in(results, question, answer):
         ("r ; b ; size", "is not: file"),
         ("s ; b ; size ; ,", "no results of 's'"),
         ("r ; summary ; worst ; d", "no 'worst'"),
+        ("r ; summary ; claims.large.measured ; d", "no 'claims.large.measured'"),
+        ("cell r ; Sizes; by name ; a ; size ; ,", "2 rows"),
+        ("cell r ; Sizes; by name ; c ; size ; ,", "no row 'c'"),
+        ("cell r ; Sizes; by name ; a | x ; sizes ; ,", "no column 'sizes', but name, of, size"),
+        ("cell r ; Sizes; by name ; b ; size ; d", "where a number is asked for"),
+        ("cell r ; a ; size ; d", "is not: cell file"),
+        ("says r ; Theirs", "0 paragraphs"),
     ],
 )
 def test_what_the_results_do_not_have_is_an_error(results, question, complaint):

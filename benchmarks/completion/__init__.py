@@ -37,7 +37,7 @@ from tensorgrow.experiments.experiment import Report
 from tensorgrow.experiments.harness import Case, Results, Row
 
 from ..benchmark import DEVICE, Benchmark, BenchmarkSettings, Option
-from . import blind, command, photos, pictures, planted, scaling, stream, traffic
+from . import beside, blind, command, photos, pictures, planted, scaling, stream, traffic
 from .rivals import USES
 from .runs import report_claims
 
@@ -124,8 +124,9 @@ def report(results: Results) -> Report:
     out = Report("Completion")
     claims, parts = all_claims(results), tables(results)
     out.summary = {"claims": claims, **parts}
-    for name, rows in parts.items():
+    for name, rows in (parts | beside.tables(results)).items():
         out.tabulate_rows(name, rows)
+    out.judge(beside.paper(results))
     report_claims(out, claims)
     if without := [k for k, r in results.cases.items() if "failed" in r or "skipped" in r]:
         out.say(f"without a result: {', '.join(without)}")

@@ -305,6 +305,25 @@ def baseline_summary(results: Results) -> Row:
     return out
 
 
+def baselines_by_target(results: Results) -> list[Row]:
+    """A line per target, a column per method: median size, or the best error in brackets."""
+    rows = baseline_summary(results)
+    targets = dict.fromkeys(name.split("/")[1] for name in rows)
+    methods = dict.fromkeys(name.split("/")[0] for name in rows)
+    lines = []
+    for target in targets:
+        line: Row = {"target": target, "planted": f"{TARGETS[target].num_parameters:,}"}
+        for method in methods:
+            found = rows.get(f"{method}/{target}")
+            size = median(n for n in found["sizes"] if n is not None) if found else None
+            missed = found["least_error_missed"] if found else None
+            line[method] = (
+                f"({missed:.2g})" if size is None and missed is not None else size and f"{size:,.0f}"
+            )
+        lines.append(line)
+    return lines
+
+
 def report(results: Results) -> Report:
     """Recovery, speed and baselines."""
     out = Report("Decomposition of planted targets")
@@ -313,21 +332,40 @@ def report(results: Results) -> Report:
     out.summary = {**planted, "speed": speed, "baselines": baselines}
     out.tabulate(
         "Planted structures",
-        ["target", "exact", "median s", "median units", "misses (seed, size, planted)"],
+        ["target", "exact", "median s", "median units", "misses: size for planted"],
         [
-            (k, f"{v['exact']}/{v['of']}", v["median_seconds"], v["median_units"], v["misses"] or "")
+            (
+                k,
+                f"{v['exact']}/{v['of']}",
+                v["median_seconds"],
+                v["median_units"],
+                ", ".join(f"{size:,} for {planted:,}" for _, size, planted in v["misses"]),
+            )
             for part in planted.values()
             for k, v in part.items()
         ],
     )
     numbers = [(k, v) for k, v in speed.items() if not isinstance(v, dict)]
     out.tabulate("Speed", ["speed", "value"], [*numbers, *(speed["shares"] or {}).items()])
-    columns = ("sizes", "least_error_missed", "median_seconds")
+    shares = sorted((speed["shares"] or {}).items(), key=lambda item: -item[1])
+    out.tabulate_rows(
+        "Where the time goes", [{"part": name, "share": f"{100 * value:.0f} %"} for name, value in shares]
+    )
+    columns = ("least_error_missed", "median_seconds")
     out.tabulate(
         "Baselines",
         ["baseline", "reached", "sizes", "best error", "median s"],
-        [(k, f"{v['reached']}/{v['of']}", *(v[c] for c in columns)) for k, v in baselines.items()],
+        [
+            (
+                k,
+                f"{v['reached']}/{v['of']}",
+                "; ".join("missed" if n is None else f"{n:,}" for n in v["sizes"]),
+                *(v[c] for c in columns),
+            )
+            for k, v in baselines.items()
+        ],
     )
+    out.tabulate_rows("Baselines by target", baselines_by_target(results))
     return out
 
 

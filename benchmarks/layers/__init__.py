@@ -28,7 +28,7 @@ import importlib.util
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -252,6 +252,65 @@ def milliseconds(row: Row, kind: str) -> Row:
     }
 
 
+def _pair(row: Row, name: str) -> str | None:
+    """Milliseconds of a forward pass, and of forward and backward."""
+    if name not in row["forward"]:
+        return None
+    times = [1e3 * row[kind][name]["median"] for kind in PASSES]
+    return " / ".join(f"{t:,.0f}" if t >= 1000 else f"{t:.3g}" for t in times)
+
+
+def _megabytes(row: Row, name: str) -> str | None:
+    found = row["forward"].get(name)
+    return None if found is None else f"{found['peak_bytes'] / 1e6:.3g}"
+
+
+def _ways(row: Row) -> str:
+    return " / ".join("cores" if chose_cores(row, kind) else "rebuilt" for kind in PASSES)
+
+
+def trains(rows: Sequence[Row], device: str) -> list[Row]:
+    """Tensor trains of rank 4, a line per layer and number of rows."""
+    mine = [r for r in rows if (r["params"]["graph"], r["params"]["rank"]) == ("train", 4)]
+    return [
+        {
+            "layer": row["params"]["shape"],
+            "rows": f"{row['params']['rows']:,}",
+            "`nn.Linear`": _pair(row, "linear"),
+            "rebuilt weight": _pair(row, "rebuild"),
+            "TNLinear": _pair(row, "auto"),
+            "way": _ways(row),
+            "TensorLy factors": _pair(row, "tensorly"),
+            "TensorLy rebuilt": _pair(row, "tensorly_rebuilt"),
+            "MB rebuilt": _megabytes(row, "rebuild"),
+            "MB TNLinear": _megabytes(row, "auto"),
+            "MB TensorLy factors": _megabytes(row, "tensorly"),
+        }
+        for row in mine
+        if row["params"]["device"] == device
+    ]
+
+
+def kinds_beside(rows: Sequence[Row], device: str) -> list[Row]:
+    """Convolutions of a batch and embeddings of some tokens."""
+    return [
+        {
+            "layer": kinds.describe(row["params"]),
+            "network, parameters": f"{row['params']['form']} {row['params']['rank']}, {row['parameters']:,}",
+            "dense": _pair(row, "linear"),
+            "rebuilt weight": _pair(row, "rebuild"),
+            "ours": _pair(row, "auto"),
+            "way": _ways(row),
+            "TensorLy factors": _pair(row, "tensorly"),
+            "MB dense, rebuilt, ours": ", ".join(
+                str(_megabytes(row, name)) for name in ("linear", "rebuild", "auto")
+            ),
+        }
+        for row in rows
+        if row["params"]["device"] == device and kinds.is_shown(row["params"])
+    ]
+
+
 def report(results: Results) -> Report:
     """Table and claims."""
     out = Report("Layers")
@@ -287,6 +346,9 @@ def report(results: Results) -> Report:
     out.tabulate_rows("Claims", summary)
     out.tabulate_rows("Convolutions and embeddings", tables)
     out.tabulate_rows("Claims of convolutions and embeddings", claims(others))
+    for device in ("cpu", "cuda"):
+        out.tabulate_rows(f"Trains of rank 4, {device}", trains(rows, device))
+        out.tabulate_rows(f"Convolutions and embeddings, {device}", kinds_beside(others, device))
     for row in results.rows("rates/"):
         out.say(f"{row['params']['device']}: {row['measured']}\n{row['in_use']}")
     return out

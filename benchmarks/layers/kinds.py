@@ -14,7 +14,7 @@ from tensorgrow.nn.layer.tn_layer import TNLayer
 
 from ..benchmark import BenchmarkSettings
 
-__all__ = ["cases", "contenders", "describe", "example"]
+__all__ = ["cases", "contenders", "describe", "example", "is_shown"]
 
 CHANNELS, TOKENS, WIDTH = 256, 50_000, 768
 # Side of the feature map and images; form of the network and its rank.
@@ -121,6 +121,13 @@ def contenders(params: Row) -> tuple[dict[str, torch.nn.Module], TNLayer, int]:
 def rows_of(params: Row) -> int:
     """Rows as the layer counts them."""
     return params["batch"] * (1 if params["layer"] == "embedding" else params["size"] ** 2)
+
+
+def is_shown(params: Row) -> bool:
+    """Whether pages show a case: batches of eight images, and up to a thousand tokens, few forms each."""
+    if params["layer"] == "embedding":
+        return bool(params["batch"] in LOOKUPS[:2])
+    return bool(params["batch"] == 8 and (params["form"], params["rank"]) != ("tucker", 64))
 
 
 def describe(params: Row) -> str:

@@ -84,6 +84,83 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
     return measure[case.part](case.params)
 
 
+def same_table(results: Results) -> list[Row]:
+    """One tensor computed in several places."""
+    return [
+        {
+            "place": name,
+            "same structure": "yes" if v["same_structure"] else "**no**",
+            "same steps": "yes" if v["same_path"] else "**no**",
+            "error": v["relative_error"],
+            "error less that of dense": v["error_difference"],
+            "passes": v["passes"],
+            "s": v["seconds"],
+        }
+        for row in results.rows("same/")
+        for name, v in row.items()
+        if isinstance(v, dict) and "same_path" in v
+    ]
+
+
+def disk_table(results: Results) -> list[Row]:
+    """Tensors of which the memory holds a part."""
+    return [
+        {
+            "tensor": f"{row['params']['kind']}, {'x'.join(map(str, row['shape']))}",
+            "GB": row["bytes"] / 1e9,
+            "GB resident": row["max_resident_bytes"] / 1e9,
+            "GB before it": row["bytes_before"] / 1e9,
+            "error": row["relative_error"],
+            "parameters": f"{row['parameters']:,}",
+            "s": row["seconds"],
+            "passes": len(row["passes"]),
+            "s per pass": row["seconds_per_pass"],
+            "s per plain read": row["seconds_per_plain_read"],
+            "pass / read": row["pass_over_read"],
+        }
+        for row in results.rows("disk/")
+    ]
+
+
+def workers_table(results: Results) -> list[Row]:
+    """One and two workers; "rest" is the share of the time that is neither reading nor computing."""
+    return [
+        {
+            "case": key.split("/")[1],
+            "workers": row["params"]["workers"],
+            "GB": row["bytes"] / 1e9,
+            **{
+                name: value
+                for kind in ("sketch", "sweep")
+                for name, value in (
+                    (f"{kind}, s per pass", row[kind]["seconds_per_pass"]),
+                    (f"{kind}, rest %", 100 * row[kind]["rest"]),
+                )
+            },
+        }
+        for key, row in results.finished("workers/").items()
+    ]
+
+
+def gpu_table(results: Results) -> list[Row]:
+    """A cube on a GPU and beside it."""
+    return [
+        {
+            "tensor": "on the device" if row["params"]["where"] == "device" else "in host memory",
+            "way": row["params"]["method"],
+            "s": row["seconds"],
+            "limit, s": row["params"]["max_seconds"],
+            "passes": row["passes"],
+            "growths": row["growths"],
+            "parameters": f"{row['parameters']:,}",
+            "error": row["relative_error"],
+            "stopped by": row["stop"],
+            "GB read per s": row["bytes_per_second"] / 1e9,
+        }
+        for row in results.rows("gpu/")
+    ]
+
+
 def report(results: Results) -> Report:
     """What was claimed."""
     out = Report("Tensors larger than memory")
@@ -104,6 +181,10 @@ def report(results: Results) -> Report:
             speedup = both[0]["seconds_per_pass"] / both[1]["seconds_per_pass"]
             summary[f"workers: speedup of two, {kind}"] = speedup
             summary[f"workers: share neither kernel nor read, {kind}, two workers"] = both[1]["rest"]
+    out.tabulate_rows("One tensor in several places", same_table(results))
+    out.tabulate_rows("From disk, within a limit of memory", disk_table(results))
+    out.tabulate_rows("Workers, and messages that are delayed", workers_table(results))
+    out.tabulate_rows("On a GPU and in host memory", gpu_table(results))
     out.tabulate("Claims", ["what", "value"], list(summary.items()))
     return out
 

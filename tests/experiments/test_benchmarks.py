@@ -19,6 +19,7 @@ import tensorgrow
 from tensorgrow.errors import OptionError
 from tensorgrow.experiments import mnist
 from tensorgrow.experiments.harness import Case, Results, tidy
+from tensorgrow.experiments.provenance import modules_hash
 
 SOURCE = Path(tensorgrow.__file__).parents[1]
 
@@ -121,6 +122,31 @@ def test_a_benchmark_runs_and_resumes(tmp_path, capsys):
     assert "already" not in capsys.readouterr().out.split("already in r.json")[-1]
     assert main([*line, "--match", "threads1/000108", *files]) == 2
     assert "no case has all of the words threads1/000108; a key is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_stale_rows_that_need_a_gpu_are_counted_apart(has_gpu, tmp_path, monkeypatch, capsys):
+    old = {"uses": [], "modules": "of old", "environment": 0}
+    cases = {
+        "sweeps/cuda/a": {**old, "params": {"device": "cuda"}},
+        "sweeps/cuda/b": {**old, "params": {"device": "cuda"}, "modules": modules_hash(())},
+        "sweeps/cpu/a": {**old, "params": {"device": "cpu"}},
+        "runs/a": {**old, "params": {}, "cpu": {"seconds": 1.0}, "cuda": {"seconds": 0.5}},
+        "runs/b": {**old, "params": {}, "cpu": {"seconds": 1.0}},
+    }
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"environments": [{"commit": "abcdef1234"}], "cases": cases}))
+    monkeypatch.setattr("benchmarks.__main__.results_file", lambda name: path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert main(["gpu", "--stale"]) == 1
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "4 of 5 rows; --refresh measures them again",
+        f"2 of these 4 need a GPU, and there is {'one' if has_gpu else 'none'} here; 2 need none",
+        "    gpu 2",
+    ]
+    del cases["sweeps/cpu/a"], cases["runs/b"]
+    path.write_text(json.dumps({"environments": [{"commit": "abcdef1234"}], "cases": cases}))
+    assert main(["gpu", "--stale"]) == 1  # also where nothing can be refreshed without one
 
 
 @pytest.mark.parametrize("name", benchmark_names())

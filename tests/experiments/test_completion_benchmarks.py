@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchmarks import traffic, uncertainty
 from benchmarks.benchmark import BenchmarkSettings
-from benchmarks.completion import photos
+from benchmarks.completion import beside, photos
 from benchmarks.completion.command import block_means
 from benchmarks.registry import find_benchmark
 
@@ -187,3 +187,87 @@ def test_claims_of_intervals_are_about_means_over_masks(tmp_path):
     assert line["tensorgrow: coverage"] == pytest.approx(0.89)
     assert (line["rank"], line["width ratio"]) == (10, 0.5)
     assert [c["met"] for c in uncertainty.claims([line])] == [True, True, True]
+
+
+# -- tables of pages -------------------------------------------------------------------------------------
+
+
+def picture_row(method: str, view: str, error: float, **more) -> Row:
+    params = {"method": method, "view": view, "rank": 3, "max_seconds": 30.0}
+    return {
+        "params": params,
+        "error": error,
+        "psnr": 20.0,
+        "ssim": 0.5,
+        "size": 1234,
+        "hit_limit": False,
+        "environment": 0,
+        **more,
+    }
+
+
+def test_pictures_stand_beside_the_best_run_of_every_rival(tmp_path):
+    results = Results(tmp_path / "r.json")
+    results.cases.update(
+        {
+            "images/cpu/house@20/ours/stored": picture_row("ours", "stored", 0.06),
+            "images/cuda/house@20/ours/stored": picture_row("ours", "stored", 0.05),  # the CPU's counts
+            "images/cpu/house@20/ours/paired": picture_row("ours", "paired", 0.09),
+            "images/cpu/house@20/cp/plain-rank003": picture_row("cp", "plain", 0.10, hit_limit=True),
+            "images/cuda/house@20/tr/stored-rank003": picture_row("tr", "stored", 0.08),
+            "images/cuda/house@20/tr/stored-rank004": picture_row("tr", "stored", 0.07),
+            "images/cuda/house@20/tt/stored-rank003": {"failed": "not today"},
+        }
+    )
+    tables = beside.tables(results)
+    (line,) = tables["images: beside rivals"]
+    assert line == {
+        "picture, known": "house, 20 %",
+        "ours, stored": "**0.060** / 20.0 / 0.50 / 1,234",
+        "ours, paired": "0.090 / 20.0 / 0.50 / 1,234",
+        "CP": "0.100 / 20.0 / 0.50 / 1,234",
+        "Tucker": None,
+        "TT-ALS": None,
+        "TR-ALS": "0.070 / 20.0 / 0.50 / 1,234",
+    }
+    stored, paired = tables["images: counts"]
+    assert (stored["smallest error"], paired["smallest error"]) == (1, 0)
+    assert stored["most"] == pytest.approx(7 / 6)
+    assert paired["best rival / ours, least"] == pytest.approx(7 / 9)
+    limits = {row["method"]: row for row in tables["images: limits"]}
+    assert (limits["CP"]["runs"], limits["CP"]["at their limit"]) == (1, 1)
+    assert limits["TR-ALS"]["at their limit"] == 0
+    assert tables["video: beside rivals"] == tables["einstein: ours"] == []
+
+
+def test_gaps_of_counts_stand_beside_rivals_and_the_ends_of_their_ladders(tmp_path):
+    def row(rmse: float, mape: float, **params) -> Row:
+        return {
+            "params": {"max_seconds": 20.0, **params},
+            "rmse": rmse,
+            "mape": mape,
+            "hit_limit": False,
+            "environment": 0,
+        }
+
+    results = Results(tmp_path / "r.json")
+    results.cases.update(
+        {
+            "traffic/cpu/taxi@days30/means/slot": row(6.0, 60.0),
+            "traffic/cpu/taxi@days30/ours/default": row(4.0, 50.0),
+            "traffic/cpu/taxi@days30/ours/held-out-days": row(3.0, 55.0),
+            "traffic/cpu/taxi@days30/tt/rank002": row(5.0, 45.0, rank=2),
+            "traffic/cpu/taxi@days30/tt/rank004": row(3.5, 52.0, rank=4),
+        }
+    )
+    tables = beside.tables(results)
+    (line,) = tables["traffic: beside rivals"]
+    assert line["removed"] == "taxi, 30 % of days"
+    assert line["slot means"] == "6.00 / 60.0"
+    assert line["ours"] == "4.00 / **50.0**"
+    assert line["ours, whole days held out"] == "**3.00** / 55.0"
+    assert line["TT-ALS"] == "3.50 / 52.0"  # by RMSE, whatever its MAPE
+    wins = [(c["ours"], c["gaps"], c["smallest RMSE"], c["smallest MAPE"]) for c in tables["traffic: counts"]]
+    assert wins == [("default", 1, 0, 1), ("whole days held out", 1, 1, 0), ("the better of both", 1, 1, 1)]
+    ends = {c["method"]: c["gaps where the largest rank is the best"] for c in tables["traffic: limits"]}
+    assert ends == {"tensorgrow": None, "TT-ALS": 1}

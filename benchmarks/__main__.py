@@ -16,7 +16,7 @@ import torch
 
 from tensorgrow.errors import DataError
 from tensorgrow.experiments.experiment import draw_figures, run_experiment
-from tensorgrow.experiments.harness import Results, table
+from tensorgrow.experiments.harness import Results, needs_gpu, table
 from tensorgrow.experiments.provenance import COMMIT_VARIABLE, source_hash
 
 from . import ROOT
@@ -26,7 +26,6 @@ from .registry import (
     benchmark_names,
     commit_of_source,
     find_benchmark,
-    needs_gpu,
     read_rows,
     read_state,
     results_file,

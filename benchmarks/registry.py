@@ -23,7 +23,6 @@ __all__ = [
     "commit_exists",
     "commit_of_source",
     "find_benchmark",
-    "needs_gpu",
     "read_rows",
     "read_state",
     "results_file",
@@ -102,11 +101,6 @@ def stale_rows(path: Path) -> dict[str, list[str]]:
                 reason = "measured before rows named their modules"
             found.setdefault(reason, []).append(key)
     return found
-
-
-def needs_gpu(row: Row) -> bool:
-    """Whether a row cannot be measured without a GPU: it was asked to run on one, or holds times of one."""
-    return row.get("params", {}).get("device") == "cuda" or "cuda" in row
 
 
 class State(NamedTuple):

@@ -197,3 +197,6 @@ def test_stale_rows_run_again_as_they_were_measured(tmp_path):
     assert found == [Case("a/0", {"n": 1, "device": "cpu"}, alone=True, threads=3), Case("a/1", {"n": 2})]
     results.cases["a/1"]["params"]["device"] = "cuda"
     assert len(stale_cases(results, today)) == (2 if torch.cuda.is_available() else 1)
+    del results.cases["a/1"]["params"]["device"]
+    results.cases["a/1"]["cuda_seconds"] = 0.1  # a row of both, which would lose what the GPU took
+    assert len(stale_cases(results, today)) == (2 if torch.cuda.is_available() else 1)

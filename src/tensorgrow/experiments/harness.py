@@ -147,6 +147,11 @@ def is_stale(row: Row) -> bool:
     return "modules" not in row or row["modules"] != modules_hash(tuple(row["uses"]))
 
 
+def needs_gpu(row: Row) -> bool:
+    """Whether a row cannot be measured without a GPU: it was asked to run on one, or holds times of one."""
+    return row.get("params", {}).get("device") == "cuda" or any(field.startswith("cuda") for field in row)
+
+
 def stale_cases(results: Results, cases: Sequence[Case]) -> list[Case]:
     """Rows of an earlier source as cases with the parameters they have, whatever the options are now.
 
@@ -157,7 +162,7 @@ def stale_cases(results: Results, cases: Sequence[Case]) -> list[Case]:
     stale = [
         replace(by_key.get(key, Case(key, {})), params=row["params"])
         for key, row in sorted(results.cases.items())
-        if is_stale(row) and (row["params"].get("device") != "cuda" or torch.cuda.is_available())
+        if is_stale(row) and (torch.cuda.is_available() or not needs_gpu(row))
     ]
     return [c for c in stale if c.part in parts]
 

@@ -101,3 +101,12 @@ def test_wrong_arguments_are_named():
     for shape in ((6, 4), (1, 5, 4, 4), (1, 6, 4)):
         with pytest.raises(tg.DataError, match="2 axes of positions"):
             layer(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_layer_with_one_input_channel_keeps_its_digits(paired):
+    torch.manual_seed(0)
+    conv = nn.Conv2d(1, 32, 3)
+    layer = TNConv2d.from_conv2d(conv, max_error=0.3, paired=paired, random_state=0)
+    assert float((layer.weight - conv.weight).detach().norm()) <= 0.3 * float(conv.weight.detach().norm())
+    assert TNConv2d.from_conv2d(conv, in_dims=(1, 9), out_dims=(1, 32)).layout.dims == (1, 32, 1, 9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import torch
@@ -136,6 +135,18 @@ class TNConv(TNLayer):
         return dense.weight.detach().flatten(1)
 
     @classmethod
+    def layout_of(
+        cls,
+        dense: nn.Module,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool,
+    ) -> Layout:
+        assert isinstance(dense, Conv)
+        return conv_layout(dense, in_dims, out_dims, paired=paired)
+
+    @classmethod
     def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
         assert isinstance(dense, Conv)
         options = {name: getattr(dense, name) for name in OPTION_NAMES}
@@ -210,7 +221,7 @@ class TNConv1d(TNConv):
     @classmethod
     def from_conv1d(cls, conv: nn.Conv1d, **how: Unpack[LayerOptions]) -> Self:
         """A layer in place of a dense one; see `TNConv2d.from_conv2d`."""
-        return cls._from(conv, partial(conv_layout, conv), how)
+        return cls._from(conv, how)
 
     def to_conv1d(self) -> nn.Conv1d:
         """A dense layer with the same function."""
@@ -249,7 +260,7 @@ class TNConv2d(TNConv):
             `max_error`, `structure` or `network`, `input_scale` and `random_state`, see `TNLayer.from_dense`;
             `in_dims`, `out_dims` and `paired`, the digits of the channels.
         """
-        return cls._from(conv, partial(conv_layout, conv), how)
+        return cls._from(conv, how)
 
     def to_conv2d(self) -> nn.Conv2d:
         """A dense layer with the same function, for inference where memory does not matter."""
@@ -268,7 +279,7 @@ class TNConv3d(TNConv):
     @classmethod
     def from_conv3d(cls, conv: nn.Conv3d, **how: Unpack[LayerOptions]) -> Self:
         """A layer in place of a dense one; see `TNConv2d.from_conv2d`."""
-        return cls._from(conv, partial(conv_layout, conv), how)
+        return cls._from(conv, how)
 
     def to_conv3d(self) -> nn.Conv3d:
         """A dense layer with the same function."""
@@ -294,10 +305,10 @@ def conv_layout(
     channels, outputs, volume = conv.in_channels // conv.groups, conv.out_channels, _volume(conv.kernel_size)
     known = in_dims if in_dims is not None else out_dims
     count = digit_count(max(channels, outputs), base) if known is None or not paired else len(known)
-    ins = digits(channels, count) if in_dims is None else tuple(in_dims)
-    outs = digits(outputs, count) if out_dims is None else tuple(out_dims)
-    if not paired:  # a leg for every digit: none for those of size one
+    ins, outs = digits(channels, count), digits(outputs, count)
+    if not paired:  # a leg for every digit: none for those of size one, but where they are asked for
         ins, outs = (tuple(d for d in x if d > 1) or (1,) for x in (ins, outs))
+    ins, outs = ins if in_dims is None else tuple(in_dims), outs if out_dims is None else tuple(out_dims)
     if volume > 1 and _volume(ins) == channels:
         ins = (*ins, volume)
         if paired and len(outs) < len(ins):

@@ -15,11 +15,11 @@ from ...algebra import moves
 from ...errors import OptionError, StructureError
 from ...network import RandomState, TensorNetwork, as_generator
 from ...structure import Structure
-from ...tasks.decompose import decompose
 from ...tasks.fit import fit
 from .application import Application, Way
 from .layout import Layout, check_cores, decode, encode
 from .plans import dense_plan
+from .precision import network_within
 from .products import Plan, run
 from .schedules import Schedule, pick, schedule
 
@@ -115,6 +115,7 @@ class TNLayer(nn.Module):
         self._buffers["weight"] = None
         self._trial: tuple[int, int, torch.Tensor, torch.Tensor] | None = None
         self._adopt(structure)
+        self.register_load_state_dict_post_hook(_plan_again)  # type: ignore[no-untyped-call]
 
     # -- from dense layers and back --------------------------------------------------------------------
 
@@ -122,6 +123,18 @@ class TNLayer(nn.Module):
     @abstractmethod
     def matrix_of(cls, dense: nn.Module) -> torch.Tensor:
         """The weight of a dense layer as a matrix, detached; columns that a layout adds are missing."""
+
+    @classmethod
+    @abstractmethod
+    def layout_of(
+        cls,
+        dense: nn.Module,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool,
+    ) -> Layout:
+        """The digits of a dense layer's weight: those that are named, checked; else those of a new layer."""
 
     @classmethod
     @abstractmethod
@@ -194,8 +207,7 @@ class TNLayer(nn.Module):
                 matrix = matrix / column_scale(input_scale, matrix.shape[1]).to(matrix)
             tensor = layout.to_tensor(matrix)
             if max_error is not None:
-                found = decompose(tensor, max_error=max_error, random_state=random_state, progress=False)
-                network = found.network
+                network = network_within(tensor, max_error, random_state)
             else:
                 shape = Structure.rank_one(layout.dims) if structure is None else structure
                 network = fit(tensor, shape, random_state=random_state).network
@@ -213,8 +225,8 @@ class TNLayer(nn.Module):
         return layer
 
     @classmethod
-    def _from(cls, dense: nn.Module, layout_of: Callable[..., Layout], how: LayerOptions) -> Self:
-        """`from_dense` with digits that `layout_of` chooses where the options name none.
+    def _from(cls, dense: nn.Module, how: LayerOptions) -> Self:
+        """`from_dense` with the digits that the options name, or those of a new layer.
 
         Checked are layers that users name; `compress` and `adapt` have refused others before.
         """
@@ -228,7 +240,8 @@ class TNLayer(nn.Module):
             raise OptionError(f"the layer cannot have a network as its weight: {refused}")
         rest: dict[str, Any] = dict(how)
         digits = {name: rest.pop(name, None) for name in ("in_dims", "out_dims")}
-        return cls.from_dense(dense, layout_of(**digits, paired=rest.pop("paired", False)), **rest)
+        layout = cls.layout_of(dense, **digits, paired=rest.pop("paired", False))
+        return cls.from_dense(dense, layout, **rest)
 
     @torch.no_grad()
     def _fill(self, dense: nn.Module) -> None:
@@ -408,7 +421,11 @@ class TNLayer(nn.Module):
         self._dense = dense_plan(self.layout, structure)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        def move(tensor: torch.Tensor) -> Any:
+            # A memory format for images says nothing about a core, and torch refuses some of its shapes.
+            return fn(tensor) if tensor.dim() < 4 else fn(tensor.flatten()).reshape(tensor.shape)
+
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
         self._plan(self._structure)  # another device or precision has other costs
         return self
 
@@ -455,6 +472,12 @@ class TNLayer(nn.Module):
                 )
                 self._adopt(structure)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _plan_again(layer: nn.Module, _: object) -> None:
+    """Once cores are loaded: those that were assigned may be elsewhere, or of another precision."""
+    assert isinstance(layer, TNLayer)
+    layer._plan(layer.structure)
 
 
 def weight_refusal(dense: nn.Module) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self, Unpack
 
 import torch
@@ -125,12 +124,24 @@ class TNEmbedding(TNLayer):
             `max_error`, `structure` or `network`, `input_scale` and `random_state`, see `TNLayer.from_dense`;
             `in_dims`, `out_dims` and `paired`, the digits of the token and of the row.
         """
-        return cls._from(embedding, partial(_table_layout, embedding), how)
+        return cls._from(embedding, how)
 
     @classmethod
     def matrix_of(cls, dense: nn.Module) -> torch.Tensor:
         assert isinstance(dense, nn.Embedding)
         return dense.weight.detach().T
+
+    @classmethod
+    def layout_of(
+        cls,
+        dense: nn.Module,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool,
+    ) -> Layout:
+        assert isinstance(dense, nn.Embedding)
+        return embedding_layout(dense.num_embeddings, dense.embedding_dim, in_dims, out_dims, paired=paired)
 
     @classmethod
     def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -212,16 +223,6 @@ def embedding_refusal(dense: nn.Embedding) -> str:
     if dense.padding_idx is not None and bool(dense.weight.detach()[dense.padding_idx].any()):
         return f"the row of padding_idx={dense.padding_idx} is not zero"
     return ""
-
-
-def _table_layout(
-    table: nn.Embedding,
-    in_dims: Sequence[int] | None = None,
-    out_dims: Sequence[int] | None = None,
-    *,
-    paired: bool,
-) -> Layout:
-    return embedding_layout(table.num_embeddings, table.embedding_dim, in_dims, out_dims, paired=paired)
 
 
 def embedding_layout(

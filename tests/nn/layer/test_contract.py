@@ -265,6 +265,36 @@ def test_a_search_ends_within_the_error(dtype):
             TNLinear.from_linear(dense, max_error=1e-3, **how)
 
 
+@pytest.mark.parametrize("dims", ["44", 16, (), (4, 4.5), (4, True), ("4", "4")])
+def test_digits_that_are_none_are_named(dims):
+    makers = [
+        lambda d: TNLinear(16, 16, in_dims=d),
+        lambda d: TNConv2d(16, 16, 3, out_dims=d),
+        lambda d: TNEmbedding(16, 16, in_dims=d),
+        lambda d: TNConv1d.from_conv1d(nn.Conv1d(16, 16, 3), in_dims=d),
+    ]
+    for make in makers:
+        with pytest.raises(tg.StructureError, match="must be whole numbers of at least 1"):
+            make(dims)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: TNEmbedding(16, 16, padding_idx="0"), "padding_idx='0' must be one of 16 tokens"),
+        (lambda: tg.nn.TNMultiheadAttention("16", 4), "embed_dim='16' must be a whole number"),
+        (
+            lambda: TNLinear.from_linear(nn.Linear(4, 4), max_error="0.1"),
+            "max_error='0.1' must be",
+        ),
+        (lambda: TNLinear.from_linear(nn.Linear(4, 4), max_error=0), "max_error=0 must be"),
+    ],
+)
+def test_arguments_of_another_type_are_named(make, match):
+    with pytest.raises(tg.OptionError, match=match):
+        make()
+
+
 @pytest.mark.parametrize("name", ["weight_orig", "weight"])
 def test_the_weight_is_no_parameter(kind, name):
     layer = layer_of(kind)
@@ -284,6 +314,7 @@ def test_the_weight_is_no_parameter(kind, name):
         (TNEmbedding.from_embedding, lambda: nn.Linear(4, 4), "a torch.nn.Embedding, not of"),
         (TNLinear.from_linear, lambda: nn.LazyLinear(4), "no size yet"),
         (TNLinear.from_linear, lambda: nn.Linear(4, 4, dtype=torch.complex64), "complex64"),
+        (TNConv2d.from_conv2d, lambda: nn.Conv2d(4, 4, 3, device="meta"), "meta device"),
     ],
 )
 def test_layers_whose_place_it_cannot_take_are_refused(make, dense, match):

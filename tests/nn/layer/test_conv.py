@@ -110,3 +110,13 @@ def test_a_layer_with_one_input_channel_keeps_its_digits(paired):
     layer = TNConv2d.from_conv2d(conv, max_error=0.3, paired=paired, random_state=0)
     assert float((layer.weight - conv.weight).detach().norm()) <= 0.3 * float(conv.weight.detach().norm())
     assert TNConv2d.from_conv2d(conv, in_dims=(1, 9), out_dims=(1, 32)).layout.dims == (1, 32, 1, 9)
+
+
+def test_gradients_of_few_channels_at_a_time_are_not_for_free():
+    layer = TNConv2d(64, 64, 3, padding=2, dilation=2)
+    layer.network = tg.TensorNetwork.random(tg.Structure.complete(layer.layout.dims, 2), random_state=0)
+    rows = 4 * 28 * 28
+    # The kernel goes from 4 to 4 channels, for each of 16 that pass by it.
+    way = layer.way_for(rows)
+    assert way is not None and (way.passing, way.inner, way.outer) == (16, 4, 4)
+    assert not layer.uses_cores(rows, gradients=True)

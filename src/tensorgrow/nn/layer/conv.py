@@ -17,7 +17,7 @@ from ..modules import unfilled
 from .application import Application
 from .chains import Chain, Convolution, Form, chains, dense_conv_work, run_chain
 from .costs import Work
-from .layout import Layout, digit_count, digits
+from .layout import Layout, digit_count, digits, given_digits
 from .products import run
 from .tn_layer import LayerOptions, TNLayer
 
@@ -303,12 +303,13 @@ def conv_layout(
 ) -> Layout:
     """Digits of a convolution's channels, by default near `base`, and its kernel as the last input digit."""
     channels, outputs, volume = conv.in_channels // conv.groups, conv.out_channels, _volume(conv.kernel_size)
+    in_dims, out_dims = given_digits(in_dims, out_dims)
     known = in_dims if in_dims is not None else out_dims
     count = digit_count(max(channels, outputs), base) if known is None or not paired else len(known)
     ins, outs = digits(channels, count), digits(outputs, count)
     if not paired:  # a leg for every digit: none for those of size one, but where they are asked for
         ins, outs = (tuple(d for d in x if d > 1) or (1,) for x in (ins, outs))
-    ins, outs = ins if in_dims is None else tuple(in_dims), outs if out_dims is None else tuple(out_dims)
+    ins, outs = ins if in_dims is None else in_dims, outs if out_dims is None else out_dims
     if volume > 1 and _volume(ins) == channels:
         ins = (*ins, volume)
         if paired and len(outs) < len(ins):

@@ -6,13 +6,14 @@ import math
 
 import torch
 
-from ...errors import OptionError
+from ...errors import OptionError, check_positive
 from ...network import RandomState, TensorNetwork
 from ...tasks.decompose import decompose
 
 
 def network_within(tensor: torch.Tensor, max_error: float, random_state: RandomState) -> TensorNetwork:
     """A network whose relative error is at most this as it is stored: in the precision of the tensor."""
+    check_positive("max_error", max_error)
     exact = tensor.double()
     size = float(exact.norm()) or 1.0
     rough = tensor if max_error > 1e-4 else exact  # single precision may stop short of smaller errors

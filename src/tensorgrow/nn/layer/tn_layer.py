@@ -489,6 +489,8 @@ def weight_refusal(dense: nn.Module) -> str:
         return "it is trained to be quantised; compress the model before that"
     if isinstance(weight, nn.parameter.UninitializedParameter):
         return "its weight has no size yet; call the model once"
+    if weight.is_meta:
+        return "its weight is on the meta device; give it values on another one"
     if not weight.is_floating_point():
         return f"its weight holds {weight.dtype}, and must hold real floating-point numbers"
     return ""

@@ -16,7 +16,7 @@ from ...structure import Structure
 from ..modules import unfilled
 from .application import Application
 from .costs import Work
-from .layout import Layout, digit_count, digits, padded_digits
+from .layout import Layout, digit_count, digits, given_digits, padded_digits
 from .lookups import Lookup, lookups, run_lookup
 from .products import run
 from .tn_layer import LayerOptions, TNLayer
@@ -101,7 +101,8 @@ class TNEmbedding(TNLayer):
         check_whole("embedding_dim", embedding_dim)
         layout = embedding_layout(num_embeddings, embedding_dim, in_dims, out_dims, paired=paired)
         if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
+            is_whole = isinstance(padding_idx, int) and not isinstance(padding_idx, bool)
+            if not is_whole or not -num_embeddings <= padding_idx < num_embeddings:
                 raise OptionError(f"padding_idx={padding_idx!r} must be one of {num_embeddings:,} tokens")
             padding_idx %= num_embeddings
         vectors = (None, num_embeddings if input_scale else None)
@@ -235,11 +236,12 @@ def embedding_layout(
     base: int = 16,
 ) -> Layout:
     """Digits of tokens and rows, by default near `base`; there may be fewer tokens than digits can write."""
+    in_dims, out_dims = given_digits(in_dims, out_dims)
     known = in_dims if in_dims is not None else out_dims
     count = digit_count(tokens, base)
     if paired and known is not None:
         count = len(known)
-    ins = padded_digits(tokens, count) if in_dims is None else tuple(in_dims)
+    ins = padded_digits(tokens, count) if in_dims is None else in_dims
     outs = out_dims
     if out_dims is None:
         outs = digits(size, count if paired else digit_count(size, base))

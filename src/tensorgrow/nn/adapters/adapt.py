@@ -55,7 +55,7 @@ def adapt(
     random_state
         Seed or generator.
     inplace
-        Change the model that is given, and return it.
+        Change the model that is given, and return it. Where that fails it is as before.
 
     Returns
     -------

@@ -88,7 +88,8 @@ def compress(
         It is not modified: the result holds a copy.
     max_error
         Relative error of every replaced layer at most: ``||W - W'|| / ||W||``, with `calibration`
-        ``||(W - W') M^(1/2)|| / ||W M^(1/2)||``, the error of its outputs about their mean.
+        ``||(W - W') M^(1/2)|| / ||W M^(1/2)||``, the error of its outputs about their mean; of the weight as
+        it is stored, in the precision of the layer.
     max_parameters
         Of the whole model, layers that are not replaced included.
     max_ratio

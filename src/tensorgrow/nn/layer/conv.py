@@ -17,9 +17,10 @@ from ..modules import unfilled
 from .application import Application
 from .chains import Chain, Convolution, Form, chains, dense_conv_work, run_chain
 from .costs import Work
+from .keywords import LayerOptions
 from .layout import Layout, digit_count, digits, given_digits
 from .products import run
-from .tn_layer import LayerOptions, TNLayer
+from .tn_layer import TNLayer
 
 Size = int | tuple[int, ...]
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d

@@ -16,11 +16,12 @@ from ...structure import Structure
 from ..modules import unfilled
 from .application import Application
 from .costs import Work
+from .keywords import LayerOptions
 from .layout import Layout
 from .plans import through_plans
 from .products import Plan, run, run_rows
 from .script import ScriptLinear
-from .tn_layer import LayerOptions, TNLayer
+from .tn_layer import TNLayer
 
 
 @dataclass(frozen=True)

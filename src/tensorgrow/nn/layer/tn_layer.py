@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from ...network import RandomState, TensorNetwork, as_generator
 from ...structure import Structure
 from ...tasks.fit import fit
 from .application import Application, Way
+from .keywords import LayerOptions, Placement
 from .layout import Layout, check_cores, decode, encode
 from .plans import dense_plan
 from .precision import network_within
@@ -30,31 +31,6 @@ _NO_WEIGHT = (
     "the weight of a {} cannot be {}: it is computed from the cores, and is no parameter of its own. "
     "Use the dense layer.{}(), or the cores: (layer.cores, '0') in place of (layer, 'weight')"
 )
-
-
-class Placement(TypedDict, total=False):
-    """Where and in which precision parameters are."""
-
-    device: torch.device | str | None
-    dtype: torch.dtype | None
-
-
-class NetworkOptions(TypedDict, total=False):
-    """How a network for a dense layer is found; see `TNLayer.from_dense`."""
-
-    network: TensorNetwork | None
-    structure: Structure | None
-    max_error: float | None
-    input_scale: torch.Tensor | None
-    random_state: RandomState
-
-
-class LayerOptions(NetworkOptions, total=False):
-    """The same, and the digits of the weight."""
-
-    in_dims: Sequence[int] | None
-    out_dims: Sequence[int] | None
-    paired: bool
 
 
 class TNLayer(nn.Module):
@@ -195,7 +171,8 @@ class TNLayer(nn.Module):
             The weight as a network over the legs of the layout (of ``weight / input_scale`` where that is
             given). Without one, `structure` (by default rank one) is fitted to the weight.
         max_error
-            In place of both: graph and ranks are searched for until the relative error of the weight is this.
+            In place of both: graph and ranks are searched for until the relative error of the weight is this,
+            in the precision of the layer; refused where that is out of reach.
         """
         if network is not None and structure is not None and structure != network.structure:
             raise OptionError("give network or structure, not both: they differ")

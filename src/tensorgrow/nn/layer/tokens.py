@@ -16,10 +16,11 @@ from ...structure import Structure
 from ..modules import unfilled
 from .application import Application
 from .costs import Work
+from .keywords import LayerOptions
 from .layout import Layout, digit_count, digits, given_digits, padded_digits
 from .lookups import Lookup, lookups, run_lookup
 from .products import run
-from .tn_layer import LayerOptions, TNLayer
+from .tn_layer import TNLayer
 
 
 @dataclass(frozen=True)

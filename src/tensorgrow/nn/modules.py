@@ -22,12 +22,17 @@ def copy_architecture(model: nn.Module | None) -> nn.Module:
         raise OptionError(
             "the file holds the tensors of a model; give a model of the same architecture: load(path, model)"
         )
+    check_model(model)
     return _copy(model)
 
 
 def copy_model(model: nn.Module) -> nn.Module:
     """A copy to change, so that the user's model is not; refuses what cannot be copied."""
     check_model(model)
+    if torch.is_inference_mode_enabled():
+        raise OptionError(
+            "within torch.inference_mode() tensors cannot be trained any more; call this outside of it"
+        )
     return _copy(model)
 
 
@@ -38,7 +43,7 @@ def check_model(model: nn.Module) -> None:
         if isinstance(p, nn.parameter.UninitializedParameter):
             raise OptionError(f"the parameter {name!r} has no size yet; call the model once")
         if p.is_meta:
-            raise OptionError(f"the parameter {name!r} is on the meta device; load its values first")
+            raise OptionError(f"the parameter {name!r} is on the meta device; give it values on another one")
 
 
 def _copy(model: nn.Module) -> nn.Module:
@@ -161,10 +166,31 @@ def move_hooks(old: nn.Module, new: nn.Module) -> None:
     """Let what listens to the calls of a module listen to the one in its place."""
     # A weight that is no parameter comes from a hook before the call, which is of no use elsewhere.
     names = _HOOKS if "weight" in vars(old) else (*_PRE_HOOKS, *_HOOKS)
-    for name in names:
-        vars(new)[name].update(vars(old)[name])
-        vars(old)[name].clear()
+    for name in names:  # the dicts themselves, so that handles which were given out still remove the hooks
+        hooks, own = vars(old)[name], vars(new)[name]
+        hooks.update(own)
+        vars(new)[name], vars(old)[name] = hooks, type(own)()
     new._is_full_backward_hook = old._is_full_backward_hook
+
+
+@contextmanager
+def all_or_nothing(model: nn.Module) -> Iterator[None]:
+    """Where the block fails, every module and what is frozen of it is as before; values are not looked at."""
+    modules = [(module, dict(vars(module))) for module in model.modules()]
+    contents = [(d, d.copy()) for _, named in modules for d in named.values() if isinstance(d, dict)]
+    flags = [(p, p.requires_grad) for p in model.parameters()]
+    try:
+        yield
+    except BaseException:
+        for module, named in modules:
+            vars(module).clear()
+            vars(module).update(named)
+        for own, content in contents:
+            own.clear()
+            own.update(content)
+        for p, flag in flags:
+            p.requires_grad_(flag)
+        raise
 
 
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:

@@ -173,3 +173,45 @@ def test_a_parametrised_weight_is_merged_as_it_is():
     merged, x = merge_adapters(adapted), torch.randn(5, 32, dtype=torch.float64)
     assert dict(merged.named_parameters()).keys() == {"0.weight", "0.bias"}
     assert_close(merged(x), adapted(x), 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"max_parameters": 1}, "networks of rank one"),
+        ({"layers": ["attention", "nope"]}, "nope"),
+        ({"layers": ["attention"], "dims": 3}, "dims must be"),
+        ({"layers": ["attention"], "random_state": "x"}, "not a seed"),
+        ({"dtype": "float32"}, "dtype must be"),
+        ({"dtype": torch.int32}, "dtype must be"),
+        ({"layers": 3}, "layers must be names"),
+    ],
+)
+def test_what_fails_changes_nothing(options, match):
+    model = made()
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 32, batch_first=True), 1)
+    model.encoder = encoder
+    model.head.weight.requires_grad_(False)
+    heard = []
+    handle = model.attention.register_forward_hook(lambda *_: heard.append(1))
+    before = [dict(vars(m)) for m in model.modules()], [p.requires_grad for p in model.parameters()]
+    with pytest.raises(tg.OptionError, match=match):
+        adapt(model, inplace=True, **{"min_size": 1, **options})
+    assert [dict(vars(m)) for m in model.modules()] == before[0]
+    assert [p.requires_grad for p in model.parameters()] == before[1]
+    assert encoder.use_nested_tensor
+    model(IDS)
+    handle.remove()
+    model(IDS)
+    assert heard == [1]
+
+
+def test_hooks_can_still_be_removed():
+    model = made()
+    heard = []
+    handle = model.head.register_forward_hook(lambda *_: heard.append(1))
+    adapted = adapt(model, layers=["head"], inplace=True)
+    adapted(IDS)
+    handle.remove()
+    adapted(IDS)
+    assert heard == [1]

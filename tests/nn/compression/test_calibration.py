@@ -137,3 +137,15 @@ def test_calibration_without_rows_or_with_gaps_is_refused(rows):
 def test_tokens_that_there_are_not_in_calibration():
     with pytest.raises(tg.DataError, match="fails on calibration batch 1"):
         compress(nn.Embedding(100, 64), max_error=0.5, calibration=[torch.tensor([100])], **FAST)
+
+
+def test_batches_and_targets_that_can_be_had_once():
+    pairs = [(torch.randn(30, 64), torch.randn(30, 5)) for _ in range(2)]
+    results = [
+        compress(small(), max_ratio=0.5, calibration=given, loss=nn.functional.mse_loss, **QUICK)
+        for given in (pairs, iter(pairs))
+    ]
+    assert results[0].layers[0].weighted_error == results[1].layers[0].weighted_error
+    for given in (pairs[0], pairs[0][0], 3):
+        with pytest.raises(tg.DataError, match="batches of pairs"):
+            compress(small(), max_ratio=0.5, calibration=given, loss=nn.functional.mse_loss, **QUICK)

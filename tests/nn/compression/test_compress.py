@@ -160,6 +160,24 @@ def test_wrong_arguments_are_named():
         compress(broken, max_error=0.1, **FAST)
 
 
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"max_ratio": "half", "max_error": None}, "max_ratio='half' must be a positive number"),
+        ({"max_ratio": True, "max_error": None}, "max_ratio=True must be a positive number"),
+        ({"min_size": "all"}, "min_size='all' must be a whole number"),
+        ({"layers": 3}, "layers must be names, a function of name and layer, or None; not 3"),
+        ({"dims": 8}, r"dims must be digits \(in_dims, out_dims\)"),
+        ({"dims": ((8, 8),)}, r"dims must be digits \(in_dims, out_dims\)"),
+        ({"dims": {"0": 8}}, r"dims must be digits \(in_dims, out_dims\)"),
+        ({"paired": "yes"}, "paired must be a bool, not str"),
+    ],
+)
+def test_arguments_of_another_type_are_named(options, match):
+    with pytest.raises(tg.OptionError, match=match):
+        compress(small(), **{**FAST, "max_error": 0.1, **options})
+
+
 @pytest.mark.parametrize(("stops", "reason"), [(False, "FINISHED"), (True, "CALLBACK")])
 def test_trackers_hear_of_every_layer(stops, reason, monkeypatch):
     recorder = Recorder(active=True)

@@ -6,6 +6,7 @@ from torch import nn
 
 import tensorgrow as tg
 from tensorgrow.nn import TNLinear, compress
+from tensorgrow.nn.compression.layers import parameters_that_stay
 from tests.nn.compression.models import FAST, planted
 from tests.oracles import assert_close
 
@@ -106,3 +107,54 @@ def test_budgets_count_weights_that_are_shared_once():
     assert result.num_parameters <= 0.5 * result.parameters_before
     assert torch.equal(result.model[0].weight, result.model[1].weight)
     assert not torch.equal(result.model[0].bias, result.model[1].bias)
+
+
+def test_weights_that_are_computed_are_not_taken_for_shared():
+    torch.manual_seed(0)
+    layers = [nn.utils.parametrizations.weight_norm(nn.Linear(64, 64)) for _ in range(3)]
+    result = compress(nn.Sequential(*layers), max_ratio=0.5, layers=["0", "1", "2"], **FAST)
+    assert [r.name for r in result.layers] == ["0", "1", "2"]
+    assert all(type(m) is TNLinear for m in result.model)
+    assert result.num_parameters <= 0.5 * result.parameters_before
+
+
+def test_layers_that_share_a_bias_get_one_each_within_the_budget():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    model[1].bias = model[0].bias
+    result = compress(model, max_ratio=0.5, **FAST)
+    assert model[1].bias is model[0].bias
+    assert parameters_that_stay(model, model) == 128
+    assert result.num_parameters <= 0.5 * result.parameters_before
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize")  # of torch, which has them no longer in the future
+def test_what_no_network_can_take_the_place_of_is_named():
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.position = nn.Parameter(torch.zeros(64, 64))
+            self.rnn, self.small, self.done = nn.LSTM(64, 64), nn.Bilinear(2, 2, 2), planted()
+            self.linear = nn.Linear(64, 64)
+            self.quantised = torch.ao.nn.quantized.Linear(8, 8)
+
+    result = compress(Own(), max_error=0.9, **FAST)
+    assert result.left == {
+        "": "no network layer takes the place of Own",
+        "rnn": "no network layer takes the place of LSTM",
+        "done": "its weight is a network already",
+        "quantised": "it is quantised; compress the model before that",
+    }
+    assert "left alone: no network layer takes the place of LSTM" in result.table()
+    with pytest.raises(tg.OptionError, match="quantised: it is quantised"):
+        compress(nn.ModuleDict({"quantised": Own().quantised}), max_error=0.9, **FAST)
+
+
+def test_the_error_is_that_of_the_layer_in_its_own_precision():
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 64, dtype=torch.bfloat16)
+    layer.weight.data.copy_(torch.randn(64, 8) @ torch.randn(8, 64))
+    (coarse,) = compress(layer, max_error=0.01, **FAST).layers
+    assert coarse.kind != "dense" and coarse.relative_error <= 0.01
+    (fine,) = compress(layer, max_error=2.5e-3, **FAST).layers  # less than rounding alone
+    assert fine.kind == "dense" and "within the error as torch.bfloat16" in fine.note

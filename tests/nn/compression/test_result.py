@@ -27,6 +27,9 @@ def test_saves_and_loads(tmp_path):
     assert result.latency_before > 0
     with pytest.raises(tg.OptionError, match="Give the model that was compressed"):
         load_compressed(tmp_path / "model.safetensors", nn.Sequential(nn.ReLU()))
+    # Its tensors would stay without values, and nobody would hear of it.
+    with pytest.raises(tg.OptionError, match=r"'0\.weight' is on the meta device"):
+        load_compressed(tmp_path / "model.safetensors", small().to("meta"))
 
 
 def test_what_was_frozen_stays_frozen_and_aliases_are_known(tmp_path):

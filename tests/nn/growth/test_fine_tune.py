@@ -171,3 +171,20 @@ def test_limits_and_frozen_parts():
 def test_what_cannot_be_used_is_refused(options, match):
     with pytest.raises(tg.OptionError, match=match):
         tune(**options)
+
+
+def test_gradients_are_taken_wherever_it_is_called():
+    with torch.no_grad():
+        tuned = tune()
+        grown = tg.nn.grow(
+            *(model(), *regression()),
+            loss=F.mse_loss,
+            candidates="gradient",
+            max_steps=1,
+            training=TRAINING,
+            random_state=1,
+        )
+    assert tuned.history == tune().history or same(tuned, tune())
+    assert len(grown.history) == 2
+    with torch.inference_mode(), pytest.raises(tg.OptionError, match="inference_mode"):
+        tune()

@@ -215,12 +215,84 @@ def test_mixed_and_half_precision(kind):
     with torch.autocast("cpu", torch.bfloat16):
         out = layer(x)
         assert out.dtype == layer.to_dense()(x).dtype
+    for way in ways_of(layer):
+        forced = copy.deepcopy(layer)
+        forced._schedules = (((1 << 62, way),),) * 2
+        with torch.autocast("cpu", torch.bfloat16):
+            own = forced(x)
+        assert own.dtype == out.dtype
+        own.float().sum().backward()
+        assert all(core.grad.dtype == torch.float32 for core in forced.cores)
     out.float().sum().backward()
     assert all(core.grad.dtype == torch.float32 for core in layer.cores)
     half = copy.deepcopy(layer).bfloat16()
     assert half(input_of(kind, 3, torch.bfloat16)).dtype == torch.bfloat16
     for found in (out, half(input_of(kind, 3, torch.bfloat16))):
         assert_close(found.float(), expected, 0.05)
+
+
+def test_cores_have_no_memory_format(kind):
+    layer, x = layer_of(kind), input_of(kind, 3)
+    assert any(core.dim() in (4, 5) for core in layer.cores) or len(layer.cores) < 4
+    expected = layer(x)
+    for memory_format in (torch.channels_last, torch.channels_last_3d):
+        assert torch.equal(nn.Sequential(layer).to(memory_format=memory_format)(x), expected)
+
+
+def test_a_state_that_is_assigned_says_how_the_layer_is_applied(kind):
+    layer, x = layer_of(kind), input_of(kind, 3)
+    for other in (layer_of(kind, 1, dtype=torch.float64), KINDS[kind][0](device="meta")):
+        nn.Sequential(other).load_state_dict(nn.Sequential(layer).state_dict(), assign=True)
+        assert other._schedules == layer._schedules
+        assert torch.equal(other(x), layer(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_search_ends_within_the_error(dtype):
+    torch.manual_seed(0)
+    weight = torch.randn(16, 4) @ torch.randn(4, 256)
+    dense = nn.Linear(256, 16, dtype=dtype)
+    # The search stops short of 0.3 in single precision, and goes on from there.
+    dense.weight.data.copy_(weight.to(dtype))
+    how = {"in_dims": (16, 16), "out_dims": (16,), "paired": False, "random_state": 0}
+    exact = dense.weight.detach().double()
+    for max_error in (0.3, 4e-3):
+        layer = TNLinear.from_linear(dense, max_error=max_error, **how)
+        stored = layer.layout.to_matrix(layer.network.to(dtype=torch.float64).to_dense())
+        assert float((stored - exact).norm() / exact.norm()) <= max_error
+    if dtype is torch.bfloat16:
+        with pytest.raises(tg.OptionError, match=r"stored as torch.bfloat16, has an error of 0\.00\d+"):
+            TNLinear.from_linear(dense, max_error=1e-3, **how)
+
+
+@pytest.mark.parametrize("dims", ["44", 16, (), (4, 4.5), (4, True), ("4", "4")])
+def test_digits_that_are_none_are_named(dims):
+    makers = [
+        lambda d: TNLinear(16, 16, in_dims=d),
+        lambda d: TNConv2d(16, 16, 3, out_dims=d),
+        lambda d: TNEmbedding(16, 16, in_dims=d),
+        lambda d: TNConv1d.from_conv1d(nn.Conv1d(16, 16, 3), in_dims=d),
+    ]
+    for make in makers:
+        with pytest.raises(tg.StructureError, match="must be whole numbers of at least 1"):
+            make(dims)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: TNEmbedding(16, 16, padding_idx="0"), "padding_idx='0' must be one of 16 tokens"),
+        (lambda: tg.nn.TNMultiheadAttention("16", 4), "embed_dim='16' must be a whole number"),
+        (
+            lambda: TNLinear.from_linear(nn.Linear(4, 4), max_error="0.1"),
+            "max_error='0.1' must be",
+        ),
+        (lambda: TNLinear.from_linear(nn.Linear(4, 4), max_error=0), "max_error=0 must be"),
+    ],
+)
+def test_arguments_of_another_type_are_named(make, match):
+    with pytest.raises(tg.OptionError, match=match):
+        make()
 
 
 @pytest.mark.parametrize("name", ["weight_orig", "weight"])
@@ -242,6 +314,7 @@ def test_the_weight_is_no_parameter(kind, name):
         (TNEmbedding.from_embedding, lambda: nn.Linear(4, 4), "a torch.nn.Embedding, not of"),
         (TNLinear.from_linear, lambda: nn.LazyLinear(4), "no size yet"),
         (TNLinear.from_linear, lambda: nn.Linear(4, 4, dtype=torch.complex64), "complex64"),
+        (TNConv2d.from_conv2d, lambda: nn.Conv2d(4, 4, 3, device="meta"), "meta device"),
     ],
 )
 def test_layers_whose_place_it_cannot_take_are_refused(make, dense, match):

@@ -101,3 +101,22 @@ def test_wrong_arguments_are_named():
     for shape in ((6, 4), (1, 5, 4, 4), (1, 6, 4)):
         with pytest.raises(tg.DataError, match="2 axes of positions"):
             layer(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_layer_with_one_input_channel_keeps_its_digits(paired):
+    torch.manual_seed(0)
+    conv = nn.Conv2d(1, 32, 3)
+    layer = TNConv2d.from_conv2d(conv, max_error=0.3, paired=paired, random_state=0)
+    assert float((layer.weight - conv.weight).detach().norm()) <= 0.3 * float(conv.weight.detach().norm())
+    assert TNConv2d.from_conv2d(conv, in_dims=(1, 9), out_dims=(1, 32)).layout.dims == (1, 32, 1, 9)
+
+
+def test_gradients_of_few_channels_at_a_time_are_not_for_free():
+    layer = TNConv2d(64, 64, 3, padding=2, dilation=2)
+    layer.network = tg.TensorNetwork.random(tg.Structure.complete(layer.layout.dims, 2), random_state=0)
+    rows = 4 * 28 * 28
+    # The kernel goes from 4 to 4 channels, for each of 16 that pass by it.
+    way = layer.way_for(rows)
+    assert way is not None and (way.passing, way.inner, way.outer) == (16, 4, 4)
+    assert not layer.uses_cores(rows, gradients=True)

@@ -92,3 +92,12 @@ def test_padding_gets_no_gradient_and_is_zero():
     assert all(float(core.grad.abs().sum()) == 0 for core in layer.cores)
     assert not layer(torch.tensor([5])).any() and layer(torch.tensor([4])).any()
     assert layer.to_embedding().padding_idx == 5
+
+
+def test_many_tokens_of_a_small_vocabulary_are_read_from_the_table():
+    small, large = TNEmbedding(500, 64), TNEmbedding(10_000, 256)
+    for layer in (small, large):
+        structure = tg.Structure.tensor_train(layer.layout.dims, 8)
+        layer.network = tg.TensorNetwork.random(structure, random_state=0)
+    assert not small.uses_cores(10_000) and not small.uses_cores(10_000, gradients=True)
+    assert large.uses_cores(10_000) and large.uses_cores(32)

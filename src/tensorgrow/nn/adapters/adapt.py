@@ -13,7 +13,7 @@ from ..compression.layers import Dims, Layers, layers_to_compress, layouts_of, t
 from ..kinds.catalogue import known_kind
 from ..layer.attention import pack_attention
 from ..layer.layout import Layout
-from ..modules import check_model, copy_model, move_hooks, replace_module
+from ..modules import all_or_nothing, check_model, copy_model, move_hooks, replace_module
 from .adapter import Adapter, adapter_layers
 
 
@@ -55,7 +55,7 @@ def adapt(
     random_state
         Seed or generator.
     inplace
-        Change the model that is given, and return it.
+        Change the model that is given, and return it. Where that fails it is as before.
 
     Returns
     -------
@@ -70,7 +70,25 @@ def adapt(
     32
     """
     check_model(model)
-    own, chosen, _ = take_apart(model if inplace else copy_model(model), layers)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise OptionError(f"dtype must be one of torch's real floating-point types, or None; not {dtype!r}")
+    own = model if inplace else copy_model(model)
+    with all_or_nothing(own):
+        return _put_beside(own, layers, max_parameters, dims, paired, min_size, dtype, random_state)
+
+
+def _put_beside(
+    own: nn.Module,
+    layers: Layers,
+    max_parameters: int | None,
+    dims: Dims | Mapping[str, Dims] | None,
+    paired: bool,
+    min_size: int,
+    dtype: torch.dtype | None,
+    random_state: RandomState,
+) -> nn.Module:
+    """What `adapt` does to a model, which is changed."""
+    own, chosen, _ = take_apart(own, layers)
     picked, _ = layers_to_compress(own, chosen, min_size)
     if layers is None:
         picked = {n: m for n, m in picked.items() if isinstance(m, nn.Linear)}

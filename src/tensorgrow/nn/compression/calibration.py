@@ -106,6 +106,20 @@ def calibration_batches(calibration: Any) -> list[Any]:
     return batches
 
 
+def calibration_pairs(calibration: Any) -> list[tuple[Any, Any]]:
+    """Inputs of the model with their targets, which a loss needs too."""
+    pairs = [calibration]
+    if isinstance(calibration, Iterable) and not isinstance(calibration, Mapping):
+        pairs = list(calibration)
+    other = [pair for pair in pairs if not isinstance(pair, tuple | list) or len(pair) != 2]
+    if other:
+        raise DataError(
+            "with a loss, calibration must be batches of pairs (inputs, targets), not "
+            f"{type(other[0]).__name__}: give a DataLoader or a list of pairs"
+        )
+    return [(given, wanted) for given, wanted in pairs]
+
+
 def apply(model: nn.Module, batch: Any) -> Any:
     """Call a model on a batch of inputs; a mapping holds named ones."""
     like = next(model.parameters(), torch.empty(0))
@@ -177,7 +191,7 @@ def input_moments(
 
 
 def output_moments(
-    model: nn.Module, layers: Mapping[str, nn.Module], pairs: Iterable[Any], loss: Loss
+    model: nn.Module, layers: Mapping[str, nn.Module], pairs: Iterable[tuple[Any, Any]], loss: Loss
 ) -> dict[str, torch.Tensor]:
     """Second moments of the gradients of a loss with respect to the outputs of each layer, summed over rows.
 
@@ -186,14 +200,9 @@ def output_moments(
     sums: dict[str, torch.Tensor] = {}
     rows: Counter[str] = Counter()
     with torch.enable_grad(), switch_mode(model, training=False), recorded_calls(layers) as calls:
-        for pair in pairs:
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise DataError(
-                    "with a loss, calibration must be batches of pairs (inputs, targets), not "
-                    f"{type(pair).__name__}: give a DataLoader or a list of pairs"
-                )
+        for given, wanted in pairs:
             calls.clear()
-            value = scalar(loss(apply(model, pair[0]), _move(pair[1], next(model.parameters()))))
+            value = scalar(loss(apply(model, given), _move(wanted, next(model.parameters()))))
             for call, grad in gradients_of_calls(value, calls):
                 axis = known_kind(layers[call.name]).output_axis
                 flat = grad.movedim(axis, -1).reshape(-1, grad.shape[axis]).double()

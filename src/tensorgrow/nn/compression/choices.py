@@ -100,7 +100,25 @@ def find_choices(metric: Metric, layouts: Sequence[Layout], wish: Wish, share: f
         own = replace(wish, max_parameters=room)
         choices += _networks(metric, layout, own, left / (len(layouts) - n))
     within = [c for c in choices if max_error is None or c.error <= max_error]
-    return pareto(within if wish.allow_slower else _no_worse(within, metric.weight, wish.site))
+    found = pareto(within if wish.allow_slower else _no_worse(within, metric.weight, wish.site))
+    return found if max_error is None else _from_first_held(found, metric, wish.site, max_error)
+
+
+def _from_first_held(choices: list[Choice], metric: Metric, site: Site, max_error: float) -> list[Choice]:
+    """Choices from the smallest on that is within the error as it is stored: in the layer's own precision."""
+    for k, choice in enumerate(choices):
+        if choice.layout is None:
+            return choices[k:]
+        # About what rounding adds; errors of the cores are independent.
+        rounding = choice.structure.num_nodes * torch.finfo(site.like.dtype).eps
+        if math.hypot(choice.error, rounding) <= max_error:
+            return choices[k:]
+        stored = choice.make(metric).to(dtype=site.like.dtype)
+        if _measure(metric, choice.layout, stored).error <= max_error:
+            return choices[k:]
+        if choice.error < max_error / 2:  # it is rounding that is too much, and will be for all others
+            break
+    return [replace(choices[-1], note=f"no smaller form is within the error as {site.like.dtype}")]
 
 
 def _no_worse(choices: Sequence[Choice], weight: torch.Tensor, site: Site) -> list[Choice]:
@@ -220,7 +238,7 @@ def _networks(metric: Metric, layout: Layout, wish: Wish, max_seconds: float) ->
     begin = time.perf_counter()
     goal, init = max_error, None
     choices: list[Choice] = []
-    for _ in range(1 if metric.is_plain or max_error is None else 2):
+    for _ in range(2):
         left = max_seconds - (time.perf_counter() - begin)
         if left <= 0:
             break
@@ -252,7 +270,11 @@ def _networks(metric: Metric, layout: Layout, wish: Wish, max_seconds: float) ->
         least = min(c.error for c in found)
         if max_error is None or goal is None or least <= max_error:
             break
-        goal, init = 0.95 * goal * max_error / least, result.network  # a little lower, so as not to just miss
+        init = result.network
+        if not metric.is_plain:
+            goal = 0.95 * goal * max_error / least  # a little lower, so as not to just miss
+        elif result.stop is not StopReason.NO_PROGRESS:
+            break  # a limit ended it
     return choices
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from ...callbacks.base import Callbacks
 from ...callbacks.progress import live_line
@@ -29,7 +28,15 @@ from ..layer.attention import pack_attention
 from ..layer.layout import Layout
 from ..layer.tied import tie
 from ..modules import copy_model, count_bytes, count_parameters, move_hooks, replace_module
-from .calibration import Loss, Metric, apply, calibration_batches, input_moments, output_moments
+from .calibration import (
+    Loss,
+    Metric,
+    apply,
+    calibration_batches,
+    calibration_pairs,
+    input_moments,
+    output_moments,
+)
 from .choices import Choice, Wish, allocate, find_choices, weigh
 from .latency import median_seconds
 from .layers import (
@@ -81,7 +88,8 @@ def compress(
         It is not modified: the result holds a copy.
     max_error
         Relative error of every replaced layer at most: ``||W - W'|| / ||W||``, with `calibration`
-        ``||(W - W') M^(1/2)|| / ||W M^(1/2)||``, the error of its outputs about their mean.
+        ``||(W - W') M^(1/2)|| / ||W M^(1/2)||``, the error of its outputs about their mean; of the weight as
+        it is stored, in the precision of the layer.
     max_parameters
         Of the whole model, layers that are not replaced included.
     max_ratio
@@ -141,14 +149,15 @@ def compress(
     check_choice("effort", effort, ("fast", "balanced", "thorough"))
     own, chosen, packed = take_apart(own, layers)
     picked, left = layers_to_compress(own, chosen, min_size)
-    left = {**packed, **left}
+    left = {**left, **packed}
     picked, tied = merge_tied(own, picked)
     layouts = layouts_of(picked, dims, paired)
-    batches, pairs = None if calibration is None else calibration_batches(calibration), None
+    pairs: list[tuple[Any, Any]] = []
     if loss is not None:
         if calibration is None or not callable(loss):
             raise OptionError("loss must be a function of outputs and targets, and needs calibration data")
-        pairs = calibration if isinstance(calibration, DataLoader) else list(calibration)
+        pairs = calibration = calibration_pairs(calibration)
+    batches = None if calibration is None else calibration_batches(calibration)
     shared = [layer for found in tied.values() for layer in found.values()]
     others = parameters_that_stay(own, [*picked.values(), *shared])
     room = None if budget is None else budget - others
@@ -161,7 +170,7 @@ def compress(
         limits = replace(limits, max_seconds=60.0 * len(picked))
     with live_line(progress) as tell:
         inputs = {} if batches is None else input_moments(own, picked, batches, tell)
-        if pairs is not None and loss is not None:
+        if loss is not None:
             moments = output_moments(own, picked, pairs, loss)
             inputs = {n: replace(i, outputs=moments[n]) for n, i in inputs.items()}
         problem = CompressProblem(

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from ...errors import OptionError
+from ...errors import OptionError, check_kind, check_positive, check_whole
 from ..kinds.catalogue import dense_names, kind_of, known_kind
 from ..kinds.statistics import Inputs
 from ..layer.attention import refusal, unpack_attention
 from ..layer.layout import Layout
-from ..layer.tied import holders, sharers
+from ..layer.tied import holders, sharers, weight_key
+from ..layer.tn_layer import TNLayer, weight_refusal
 from ..modules import count_parameters
 from .calibration import Metric
 from .choices import Choice, Site, fault_of
@@ -33,7 +34,7 @@ def budget_of(
         return max_parameters
     if max_parameters is not None:
         raise OptionError("give max_parameters or max_ratio, not both")
-    if not 0 < max_ratio <= 1:
+    if check_positive("max_ratio", max_ratio) > 1:
         raise OptionError(f"max_ratio={max_ratio!r} must be above 0 and at most 1")
     return int(max_ratio * count_parameters(model))
 
@@ -53,7 +54,7 @@ def take_apart(model: nn.Module, layers: Layers) -> tuple[nn.Module, Layers, dic
     left = {n: reason for n, m in found.items() if (reason := refusal(m) or _why_whole(m, uses))}
     if layers is None or callable(layers):
         return unpack_attention(model, found.keys() - left.keys()), layers, left
-    names = [layers] if isinstance(layers, str) else list(layers)
+    names = _names_of(layers)
     refused = [n for n in names if n in left]
     if refused:
         raise OptionError(f"the attention {refused[0]!r} cannot be taken apart: {left[refused[0]]}")
@@ -63,6 +64,12 @@ def take_apart(model: nn.Module, layers: Layers) -> tuple[nn.Module, Layers, dic
     own = dict(model.named_modules())
     inner = {n: [f"{n}.{layer}" for layer, _ in own[n].named_children()] for n in meant}
     return model, [each for name in names for each in inner.get(name, [name])], {}
+
+
+def _names_of(layers: Iterable[str]) -> list[str]:
+    if not isinstance(layers, Iterable):
+        raise OptionError(f"layers must be names, a function of name and layer, or None; not {layers!r}")
+    return [layers] if isinstance(layers, str) else list(layers)
 
 
 def _why_whole(attention: nn.Module, uses: Mapping[int, int]) -> str:
@@ -75,16 +82,18 @@ def layers_to_compress(
     model: nn.Module, layers: Layers, min_size: int
 ) -> tuple[dict[str, nn.Module], dict[str, str]]:
     """Layers to compress by name, each module once; and why others are left alone, by name."""
+    check_whole("min_size", min_size, least=0)
     known = {n: m for n, m in model.named_modules() if kind_of(m) is not None}
     left: dict[str, str] = {}
     if callable(layers):
         picked = {n: m for n, m in known.items() if layers(n, m)}
     elif layers is not None:
-        picked = _named_layers(model, [layers] if isinstance(layers, str) else list(layers))
+        picked = _named_layers(model, _names_of(layers))
     else:
         uses = _count_uses(model)
         left = {n: reason for n, m in known.items() if (reason := _why_left(m, min_size, uses))}
         picked = {n: m for n, m in known.items() if n not in left}
+        left |= _others_left(model, min_size)
     if not picked:
         reasons = "".join(f"; {name or 'the model'}: {reason}" for name, reason in left.items())
         raise OptionError(
@@ -122,10 +131,11 @@ def merge_tied(
     tables: dict[int, tuple[str, nn.Module]] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding):
-            tables.setdefault(id(module.weight), (name, module))
+            tables.setdefault(weight_key(module), (name, module))
     merged: dict[int, tuple[str, nn.Module]] = {}
     for name, layer in layers.items():
-        merged.setdefault(id(layer.weight), tables.get(id(layer.weight), (name, layer)))
+        key = weight_key(layer)
+        merged.setdefault(key, tables.get(key, (name, layer)))
     picked = dict(merged.values())
     tied = {n: sharers(model, m) for n, m in picked.items()}
     for name, layer in picked.items():
@@ -163,15 +173,37 @@ def _why_left(module: nn.Module, min_size: int, uses: Mapping[int, int]) -> str:
     return ""
 
 
+def _others_left(model: nn.Module, min_size: int) -> dict[str, str]:
+    """Modules of no kind that can be compressed and of that size, and why they are left alone, by name."""
+    left = {}
+    # What a layer is made of is no layer of its own: cores of networks, parametrisations.
+    layers = [m for m in model.modules() if isinstance(m, TNLayer) or kind_of(m) is not None]
+    within = {id(part) for layer in layers for part in layer.modules()}
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        if isinstance(module, TNLayer):
+            left[name] = "its weight is a network already"
+        elif "quantiz" in type(module).__module__ and hasattr(module, "weight"):
+            left[name] = weight_refusal(module)
+        elif id(module) not in within:
+            size = sum(p.numel() for p in module._parameters.values() if p is not None)
+            if size >= max(min_size, 1):
+                left[name] = f"no network layer takes the place of {kind}"
+    return left
+
+
 def parameters_that_stay(model: nn.Module, layers: Iterable[nn.Module]) -> int:
-    """Parameters of a model without the weights of some layers; a weight that others use too stays."""
+    """Parameters of a model without the weights of some layers; a weight that others use too stays.
+
+    Every new layer has a bias of its own, also where several had one together.
+    """
     left, sizes = _count_uses(model), {id(p): p.numel() for p in model.parameters()}
+    biases = 0
     for layer in layers:
-        for module in layer.modules():
-            for name, p in module._parameters.items():
-                if p is not None and not (module is layer and name == "bias"):
-                    left[id(p)] -= 1
-    return sum(size for key, size in sizes.items() if left[key] > 0)
+        bias = getattr(layer, "bias", None)
+        biases += bias.numel() if isinstance(bias, torch.Tensor) else 0
+        left.subtract(id(p) for module in layer.modules() for p in module._parameters.values())
+    return biases + sum(size for key, size in sizes.items() if left[key] > 0)
 
 
 def _count_uses(model: nn.Module) -> Counter[int]:
@@ -186,17 +218,27 @@ def layouts_of(
     unknown = [n for n in dims if n not in layers] if isinstance(dims, Mapping) else []
     if unknown:
         raise OptionError(f"dims={unknown} are not among the layers to compress: {list(layers)}")
+    if paired is not None:
+        check_kind("paired", paired, bool)
     layouts = {}
     for name, layer in layers.items():
         kind = known_kind(layer)
         own = dims.get(name) if isinstance(dims, Mapping) else dims
+        if own is not None and not _is_pair(own):
+            raise OptionError(
+                f"dims must be digits (in_dims, out_dims), such as ((8, 8), (16, 4)); not {own!r}"
+            )
         if own is None:
             layouts[name] = [x for x in kind.layouts(layer) if paired in (None, x.paired)]
         else:
             both = (True, False) if len(own[0]) == len(own[1]) else (False,)
             kinds = both if paired is None else (paired,)
-            layouts[name] = [kind.layout(layer, *own, paired=way) for way in kinds]
+            layouts[name] = [kind.layer.layout_of(layer, *own, paired=way) for way in kinds]
     return layouts
+
+
+def _is_pair(dims: object) -> bool:
+    return isinstance(dims, Sequence) and len(dims) == 2 and all(isinstance(d, Sequence) for d in dims)
 
 
 def site_of(layer: nn.Module, inputs: Inputs | None) -> Site:

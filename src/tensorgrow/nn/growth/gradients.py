@@ -68,6 +68,7 @@ def weight_gradients(trainer: Trainer, layers: Mapping[str, TNLayer], seed: int)
         fix_seed(seed, trainer.training.device) as generator,
         switch_mode(trainer.model, training=False),
         recorded_calls(used) as calls,
+        torch.enable_grad(),
     ):
         # Some batches are enough: which edge is best is plain long before the gradient is exact.
         for batch in islice(trainer.training.shuffle(generator), 16):

@@ -167,7 +167,11 @@ class Trainer:
     ) -> Training:
         """Call `train` with the model in training mode; `how` are its other keywords."""
         how |= {"epochs": epochs, "deadline": deadline, "buffers": list(self.model.buffers())}
-        with fix_seed(seed, self.training.device) as generator, switch_mode(self.model, training=True):
+        with (
+            fix_seed(seed, self.training.device) as generator,
+            switch_mode(self.model, training=True),
+            torch.enable_grad(),
+        ):
             return train(parameters, lambda: batches.shuffle(generator), self.batch_loss, options, **how)
 
     def batch_loss(self, batch: tuple[Any, torch.Tensor]) -> torch.Tensor:

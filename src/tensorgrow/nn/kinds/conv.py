@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -49,16 +48,6 @@ class ConvKind(Kind[C]):
                 conv_layout(module, paired=True, base=4),
             ]
         )
-
-    def layout(
-        self,
-        module: C,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
-        return conv_layout(module, in_dims, out_dims, paired=paired)
 
     def statistics(self, module: C) -> Moments:
         return Moments(lambda x: patches(module, x), centred=module.bias is not None)

@@ -50,17 +50,6 @@ class Kind(ABC, Generic[M]):
         """Tensorised shapes to try unless the user names one."""
 
     @abstractmethod
-    def layout(
-        self,
-        module: M,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
-        """The digits that a user names, checked; by default those of a new layer."""
-
-    @abstractmethod
     def statistics(self, module: M) -> Statistics:
         """What is kept of its inputs."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import nn
 
@@ -24,16 +22,6 @@ class LinearKind(Kind[nn.Linear]):
 
     def layouts(self, module: nn.Linear) -> list[Layout]:
         return default_layouts(module.in_features, module.out_features)
-
-    def layout(
-        self,
-        module: nn.Linear,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
-        return Layout.choose(module.in_features, module.out_features, in_dims, out_dims, paired=paired)
 
     def statistics(self, module: nn.Linear) -> Moments:
         return Moments(lambda x: x.reshape(1, -1, x.shape[-1]), centred=module.bias is not None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import nn
 
@@ -33,16 +31,6 @@ class EmbeddingKind(Kind[nn.Embedding]):
         )
         near = [embedding_layout(*sizes, paired=paired) for paired in (False, True)]
         return useful([whole, *near])
-
-    def layout(
-        self,
-        module: nn.Embedding,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
-        return embedding_layout(module.num_embeddings, module.embedding_dim, in_dims, out_dims, paired=paired)
 
     def statistics(self, module: nn.Embedding) -> Counts:
         return Counts(module.num_embeddings)

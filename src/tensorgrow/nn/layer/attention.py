@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ...errors import OptionError
+from ...errors import OptionError, check_whole
 from ...network import RandomState, as_generator
 from ..modules import move_hooks, replace_module, unfilled
 from .linear import TNLinear
@@ -56,7 +56,8 @@ class TNMultiheadAttention(nn.Module):
         random_state: RandomState = None,
     ) -> None:
         super().__init__()
-        if num_heads < 1 or embed_dim % num_heads:
+        check_whole("embed_dim", embed_dim)
+        if embed_dim % check_whole("num_heads", num_heads):
             raise OptionError(f"embed_dim={embed_dim} must be a multiple of num_heads={num_heads}")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = dropout, batch_first

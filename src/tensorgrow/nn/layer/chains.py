@@ -27,6 +27,23 @@ class Form(NamedTuple):
     groups: int
 
 
+class Step(NamedTuple):
+    """A convolution with that many channels, `times` per position; `stride` positions come in for each."""
+
+    inputs: int
+    outputs: int
+    volume: int
+    times: int
+    stride: int = 1
+
+    def work(self, block: int = 1) -> Work:
+        """What it does; channels are multiplied in blocks."""
+        inputs, outputs = (-(-channels // block) * block for channels in (self.inputs, self.outputs))
+        flops, weight = 2.0 * inputs * outputs * self.volume, float(self.inputs * self.outputs * self.volume)
+        moved = self.times * (self.stride * self.inputs + self.outputs)
+        return Work((0.0, self.times * flops), (weight, float(moved)))
+
+
 class Chain(NamedTuple):
     """Convolutions of one position, of the kernel, and of one position, each by a part of the cores.
 
@@ -41,16 +58,16 @@ class Chain(NamedTuple):
     passing: int
     inner: int
     outer: int
-    work: tuple[Work, ...]
+    steps: tuple[Step, ...]
 
     def seconds(self, rows: int, itemsize: int, machine: Machine) -> float:
         plans = [p for p in (self.before, self.kernel, self.after) if p is not None]
         once = sum(p.seconds(1, itemsize, machine) for p in plans)
-        return once + sum(w.seconds(rows, itemsize, machine) for w in self.work)
+        return once + sum(s.work(machine.channels).seconds(rows, itemsize, machine) for s in self.steps)
 
     def entries(self, rows: int) -> int:
         """What one convolution reads and writes, the input of the chain aside."""
-        return round(max(w.count_entries(rows) for w in self.work))
+        return round(max(s.work().count_entries(rows) for s in self.steps))
 
 
 def run_chain(
@@ -140,26 +157,20 @@ def _chain(table: LegTable, layout: Layout, form: Form, nodes: tuple[Nodes, Node
     taken = large(x for x in table.inputs if x in middle)
     kernel = part_plan(table, nodes[1], (*outer, *inner, *taken), (o, i * form.volume))
     before = after = None
-    groups, work = form.groups, []
+    groups, steps = form.groups, []
     if nodes[0]:
         given = large(x for x in table.inputs if x in first)
         before = part_plan(table, nodes[0], (*passing, *inner, *given), (p * i, channels))
-        work.append(_conv_work(channels, p * i, 1, groups * form.stride))
+        steps.append(Step(channels, p * i, 1, groups * form.stride))
     if nodes[2]:
         after = part_plan(table, nodes[2], (*large(table.outputs), *passing, *outer), (outputs, p * o))
-        work.append(_conv_work(i, o, form.volume, groups * p, form.stride))
-        work.append(_conv_work(p * o, outputs // groups, 1, groups))
+        steps.append(Step(i, o, form.volume, groups * p, form.stride))
+        steps.append(Step(p * o, outputs // groups, 1, groups))
     else:
-        work.append(_conv_work(i, outputs // groups, form.volume, groups, form.stride))
-    return Chain(nodes, before, kernel, after, p, i, o, tuple(work))
-
-
-def _conv_work(inputs: int, outputs: int, volume: int, times: int, stride: int = 1) -> Work:
-    """A convolution with that many channels, `times` per position; `stride` positions come in for each."""
-    flops, weight = 2.0 * inputs * outputs * volume, float(inputs * outputs * volume)
-    return Work((0.0, times * flops), (weight, float(times * (stride * inputs + outputs))))
+        steps.append(Step(i, outputs // groups, form.volume, groups, form.stride))
+    return Chain(nodes, before, kernel, after, p, i, o, tuple(steps))
 
 
 def dense_conv_work(columns: int, outputs: int, form: Form) -> Work:
     """A convolution with a dense weight."""
-    return _conv_work(columns // form.volume, outputs // form.groups, form.volume, form.groups, form.stride)
+    return Step(columns // form.volume, outputs // form.groups, form.volume, form.groups, form.stride).work()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import torch
@@ -18,9 +17,10 @@ from ..modules import unfilled
 from .application import Application
 from .chains import Chain, Convolution, Form, chains, dense_conv_work, run_chain
 from .costs import Work
-from .layout import Layout, digit_count, digits
+from .keywords import LayerOptions
+from .layout import Layout, digit_count, digits, given_digits
 from .products import run
-from .tn_layer import LayerOptions, TNLayer
+from .tn_layer import TNLayer
 
 Size = int | tuple[int, ...]
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -136,6 +136,18 @@ class TNConv(TNLayer):
         return dense.weight.detach().flatten(1)
 
     @classmethod
+    def layout_of(
+        cls,
+        dense: nn.Module,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool,
+    ) -> Layout:
+        assert isinstance(dense, Conv)
+        return conv_layout(dense, in_dims, out_dims, paired=paired)
+
+    @classmethod
     def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
         assert isinstance(dense, Conv)
         options = {name: getattr(dense, name) for name in OPTION_NAMES}
@@ -210,7 +222,7 @@ class TNConv1d(TNConv):
     @classmethod
     def from_conv1d(cls, conv: nn.Conv1d, **how: Unpack[LayerOptions]) -> Self:
         """A layer in place of a dense one; see `TNConv2d.from_conv2d`."""
-        return cls._from(conv, partial(conv_layout, conv), how)
+        return cls._from(conv, how)
 
     def to_conv1d(self) -> nn.Conv1d:
         """A dense layer with the same function."""
@@ -249,7 +261,7 @@ class TNConv2d(TNConv):
             `max_error`, `structure` or `network`, `input_scale` and `random_state`, see `TNLayer.from_dense`;
             `in_dims`, `out_dims` and `paired`, the digits of the channels.
         """
-        return cls._from(conv, partial(conv_layout, conv), how)
+        return cls._from(conv, how)
 
     def to_conv2d(self) -> nn.Conv2d:
         """A dense layer with the same function, for inference where memory does not matter."""
@@ -268,7 +280,7 @@ class TNConv3d(TNConv):
     @classmethod
     def from_conv3d(cls, conv: nn.Conv3d, **how: Unpack[LayerOptions]) -> Self:
         """A layer in place of a dense one; see `TNConv2d.from_conv2d`."""
-        return cls._from(conv, partial(conv_layout, conv), how)
+        return cls._from(conv, how)
 
     def to_conv3d(self) -> nn.Conv3d:
         """A dense layer with the same function."""
@@ -292,12 +304,13 @@ def conv_layout(
 ) -> Layout:
     """Digits of a convolution's channels, by default near `base`, and its kernel as the last input digit."""
     channels, outputs, volume = conv.in_channels // conv.groups, conv.out_channels, _volume(conv.kernel_size)
+    in_dims, out_dims = given_digits(in_dims, out_dims)
     known = in_dims if in_dims is not None else out_dims
     count = digit_count(max(channels, outputs), base) if known is None or not paired else len(known)
-    ins = digits(channels, count) if in_dims is None else tuple(in_dims)
-    outs = digits(outputs, count) if out_dims is None else tuple(out_dims)
-    if not paired:  # a leg for every digit: none for those of size one
+    ins, outs = digits(channels, count), digits(outputs, count)
+    if not paired:  # a leg for every digit: none for those of size one, but where they are asked for
         ins, outs = (tuple(d for d in x if d > 1) or (1,) for x in (ins, outs))
+    ins, outs = ins if in_dims is None else in_dims, outs if out_dims is None else out_dims
     if volume > 1 and _volume(ins) == channels:
         ins = (*ins, volume)
         if paired and len(outs) < len(ins):

@@ -18,16 +18,23 @@ class Machine(NamedTuple):
     # With gradients an operation takes this many times its overhead: the host prepares the backward pass, and
     # a GPU waits for it.
     with_gradients: float
+    # Channels that the gradients of a convolution are taken for at once: fewer take as long.
+    gradient_channels: int = 1
+    channels: int = 1  # the same without gradients
 
     def training(self) -> Machine:
         """What operations cost where gradients are taken."""
-        return self._replace(overhead=self.overhead * self.with_gradients)
+        return self._replace(
+            overhead=self.overhead * self.with_gradients, channels=max(self.channels, self.gradient_channels)
+        )
 
 
 # CPU: fitted to timings of layers of 1024x1024 and 4096x4096 on one core. GPU: measured on an H200
 # (`python -m benchmarks layers --only rates`), except for the overhead of gradients, which was fitted there.
+# A CPU multiplies 16 channels at once: chains of 4 to 4 channels, which count for a third of the work of the
+# rebuilt weight, took two to six times as long forward and backward.
 MACHINES = {
-    "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5, 1.0),
+    "cpu": Machine(8.5e10, 7.6e9, 2.2e9, 1.6e7, 24.0, 1.1e-5, 1.0, gradient_channels=16),
     "cuda": Machine(5.03e13, 1.61e12, 1.61e12, math.inf, 48.6, 2.09e-5, 4.0),
 }
 

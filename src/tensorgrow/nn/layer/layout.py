@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -37,10 +37,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in ("in_dims", "out_dims"):
-            dims = getattr(self, name)
-            if not dims or any(isinstance(d, bool) or int(d) != d or d < 1 for d in dims):
-                raise StructureError(f"{name}={dims!r} must be whole numbers of at least 1")
-            object.__setattr__(self, name, tuple(int(d) for d in dims))
+            object.__setattr__(self, name, check_digits(name, getattr(self, name)))
         if self.paired and len(self.in_dims) != len(self.out_dims):
             raise StructureError(
                 f"paired legs need as many input as output digits; there are {len(self.in_dims)} and "
@@ -62,12 +59,13 @@ class Layout:
             if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
                 raise StructureError(f"{name}={size!r} must be a whole number of at least 1")
         count = max(1, round(math.log(max(in_features, out_features, 2), 4)))
+        in_dims, out_dims = given_digits(in_dims, out_dims)
         if paired:
             known = in_dims if in_dims is not None else out_dims
             count = count if known is None else len(known)
         layout = cls(
-            digits(in_features, count) if in_dims is None else tuple(in_dims),
-            digits(out_features, count) if out_dims is None else tuple(out_dims),
+            digits(in_features, count) if in_dims is None else in_dims,
+            digits(out_features, count) if out_dims is None else out_dims,
             paired,
         )
         for name, features in (("in", in_features), ("out", out_features)):
@@ -135,6 +133,24 @@ class Layout:
     def from_dict(cls, data: Mapping[str, Any]) -> Layout:
         """Inverse of `to_dict`."""
         return cls(tuple(data["in_dims"]), tuple(data["out_dims"]), bool(data["paired"]))
+
+
+Digits = tuple[int, ...]
+
+
+def check_digits(name: str, dims: object) -> Digits:
+    """Sizes of digits, of which there is at least one."""
+    known = tuple(dims) if isinstance(dims, Iterable) else ()
+    if not known or any(isinstance(d, bool) or not isinstance(d, Integral) or d < 1 for d in known):
+        raise StructureError(f"{name}={dims!r} must be whole numbers of at least 1")
+    return tuple(int(d) for d in known)
+
+
+def given_digits(in_dims: object, out_dims: object) -> tuple[Digits | None, Digits | None]:
+    """The digits that users name, checked; None where they do not."""
+    named = {"in_dims": in_dims, "out_dims": out_dims}
+    ins, outs = (None if dims is None else check_digits(name, dims) for name, dims in named.items())
+    return ins, outs
 
 
 def digits(size: int, count: int) -> tuple[int, ...]:

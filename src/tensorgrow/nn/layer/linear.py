@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ...errors import DataError
-from ...network import RandomState, TensorNetwork
+from ...network import RandomState
 from ...structure import Structure
 from ..modules import unfilled
 from .application import Application
 from .costs import Work
+from .keywords import LayerOptions
 from .layout import Layout
 from .plans import through_plans
 from .products import Plan, run, run_rows
 from .script import ScriptLinear
-from .tn_layer import LayerOptions, TNLayer
+from .tn_layer import TNLayer
 
 
 @dataclass(frozen=True)
@@ -109,29 +109,35 @@ class TNLinear(TNLayer):
         self.reset_parameters(random_state)
 
     @classmethod
-    def from_linear(
-        cls,
-        linear: nn.Linear,
-        *,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        paired: bool = True,
-        network: TensorNetwork | None = None,
-        structure: Structure | None = None,
-        max_error: float | None = None,
-        input_scale: torch.Tensor | None = None,
-        random_state: RandomState = None,
-    ) -> Self:
-        """A layer in place of a dense one, which is not modified; see `TNLayer.from_dense`."""
-        how: LayerOptions = {"in_dims": in_dims, "out_dims": out_dims, "paired": paired}
-        how |= {"network": network, "structure": structure, "max_error": max_error}
-        how |= {"input_scale": input_scale, "random_state": random_state}
-        return cls._from(linear, partial(_linear_layout, linear), how)
+    def from_linear(cls, linear: nn.Linear, **how: Unpack[LayerOptions]) -> Self:
+        """A layer in place of a dense one, which is not modified.
+
+        Parameters
+        ----------
+        linear
+            The layer to replace.
+        **how
+            `max_error`, `structure` or `network`, `input_scale` and `random_state`, see `TNLayer.from_dense`;
+            `in_dims`, `out_dims` and `paired` (by default true), the digits of the features.
+        """
+        return cls._from(linear, {"paired": True, **how})
 
     @classmethod
     def matrix_of(cls, dense: nn.Module) -> torch.Tensor:
         assert isinstance(dense, nn.Linear)
         return dense.weight.detach()
+
+    @classmethod
+    def layout_of(
+        cls,
+        dense: nn.Module,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool,
+    ) -> Layout:
+        out_features, in_features = cls.matrix_of(dense).shape
+        return Layout.choose(in_features, out_features, in_dims, out_dims, paired=paired)
 
     @classmethod
     def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -179,14 +185,3 @@ class TNLinear(TNLayer):
     def __prepare_scriptable__(self) -> ScriptLinear:
         """What ``torch.jit.script`` compiles: a layer that rebuilds its weight from the same parameters."""
         return ScriptLinear(self.cores, self.bias, self.input_scale, self._dense)
-
-
-def _linear_layout(
-    linear: nn.Linear,
-    in_dims: Sequence[int] | None = None,
-    out_dims: Sequence[int] | None = None,
-    *,
-    paired: bool,
-) -> Layout:
-    out_features, in_features = linear.weight.shape
-    return Layout.choose(in_features, out_features, in_dims, out_dims, paired=paired)

@@ -79,7 +79,8 @@ class StackProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        a, b = ctx.saved_tensors
+        # Under autocast the product was less precise than what it was made of.
+        a, b = (t.to(grad.dtype) for t in ctx.saved_tensors)
         for_a = for_b = None
         if ctx.needs_input_grad[0]:
             if a.numel() < sum(a.shape) * b.shape[2]:
@@ -161,6 +162,7 @@ def run_rows(
 def _add_bias(product: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     if bias is None:
         return product
+    bias = bias.to(product.dtype)  # under autocast products are less precise than parameters
     return product + bias if torch.is_grad_enabled() else product.add_(bias)
 
 

@@ -53,6 +53,12 @@ def linear_like(dense: nn.Module) -> nn.Linear:
     return linear
 
 
+def weight_key(layer: nn.Module) -> int:
+    """The same for layers that share a weight, and no others; one that is computed belongs to its layer."""
+    weight = layer._parameters.get("weight")
+    return id(layer if weight is None else weight)
+
+
 def holders(model: nn.Module, layer: nn.Module) -> dict[str, nn.Module]:
     """Other modules of a model that have the weight of a layer as a parameter, by name."""
     weight = layer._parameters.get("weight")

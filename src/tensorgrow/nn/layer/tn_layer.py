@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -15,11 +15,12 @@ from ...algebra import moves
 from ...errors import OptionError, StructureError
 from ...network import RandomState, TensorNetwork, as_generator
 from ...structure import Structure
-from ...tasks.decompose import decompose
 from ...tasks.fit import fit
 from .application import Application, Way
+from .keywords import LayerOptions, Placement
 from .layout import Layout, check_cores, decode, encode
 from .plans import dense_plan
+from .precision import network_within
 from .products import Plan, run
 from .schedules import Schedule, pick, schedule
 
@@ -30,31 +31,6 @@ _NO_WEIGHT = (
     "the weight of a {} cannot be {}: it is computed from the cores, and is no parameter of its own. "
     "Use the dense layer.{}(), or the cores: (layer.cores, '0') in place of (layer, 'weight')"
 )
-
-
-class Placement(TypedDict, total=False):
-    """Where and in which precision parameters are."""
-
-    device: torch.device | str | None
-    dtype: torch.dtype | None
-
-
-class NetworkOptions(TypedDict, total=False):
-    """How a network for a dense layer is found; see `TNLayer.from_dense`."""
-
-    network: TensorNetwork | None
-    structure: Structure | None
-    max_error: float | None
-    input_scale: torch.Tensor | None
-    random_state: RandomState
-
-
-class LayerOptions(NetworkOptions, total=False):
-    """The same, and the digits of the weight."""
-
-    in_dims: Sequence[int] | None
-    out_dims: Sequence[int] | None
-    paired: bool
 
 
 class TNLayer(nn.Module):
@@ -115,6 +91,7 @@ class TNLayer(nn.Module):
         self._buffers["weight"] = None
         self._trial: tuple[int, int, torch.Tensor, torch.Tensor] | None = None
         self._adopt(structure)
+        self.register_load_state_dict_post_hook(_plan_again)  # type: ignore[no-untyped-call]
 
     # -- from dense layers and back --------------------------------------------------------------------
 
@@ -122,6 +99,18 @@ class TNLayer(nn.Module):
     @abstractmethod
     def matrix_of(cls, dense: nn.Module) -> torch.Tensor:
         """The weight of a dense layer as a matrix, detached; columns that a layout adds are missing."""
+
+    @classmethod
+    @abstractmethod
+    def layout_of(
+        cls,
+        dense: nn.Module,
+        in_dims: Sequence[int] | None = None,
+        out_dims: Sequence[int] | None = None,
+        *,
+        paired: bool,
+    ) -> Layout:
+        """The digits of a dense layer's weight: those that are named, checked; else those of a new layer."""
 
     @classmethod
     @abstractmethod
@@ -182,7 +171,8 @@ class TNLayer(nn.Module):
             The weight as a network over the legs of the layout (of ``weight / input_scale`` where that is
             given). Without one, `structure` (by default rank one) is fitted to the weight.
         max_error
-            In place of both: graph and ranks are searched for until the relative error of the weight is this.
+            In place of both: graph and ranks are searched for until the relative error of the weight is this,
+            in the precision of the layer; refused where that is out of reach.
         """
         if network is not None and structure is not None and structure != network.structure:
             raise OptionError("give network or structure, not both: they differ")
@@ -194,8 +184,7 @@ class TNLayer(nn.Module):
                 matrix = matrix / column_scale(input_scale, matrix.shape[1]).to(matrix)
             tensor = layout.to_tensor(matrix)
             if max_error is not None:
-                found = decompose(tensor, max_error=max_error, random_state=random_state, progress=False)
-                network = found.network
+                network = network_within(tensor, max_error, random_state)
             else:
                 shape = Structure.rank_one(layout.dims) if structure is None else structure
                 network = fit(tensor, shape, random_state=random_state).network
@@ -213,8 +202,8 @@ class TNLayer(nn.Module):
         return layer
 
     @classmethod
-    def _from(cls, dense: nn.Module, layout_of: Callable[..., Layout], how: LayerOptions) -> Self:
-        """`from_dense` with digits that `layout_of` chooses where the options name none.
+    def _from(cls, dense: nn.Module, how: LayerOptions) -> Self:
+        """`from_dense` with the digits that the options name, or those of a new layer.
 
         Checked are layers that users name; `compress` and `adapt` have refused others before.
         """
@@ -228,7 +217,8 @@ class TNLayer(nn.Module):
             raise OptionError(f"the layer cannot have a network as its weight: {refused}")
         rest: dict[str, Any] = dict(how)
         digits = {name: rest.pop(name, None) for name in ("in_dims", "out_dims")}
-        return cls.from_dense(dense, layout_of(**digits, paired=rest.pop("paired", False)), **rest)
+        layout = cls.layout_of(dense, **digits, paired=rest.pop("paired", False))
+        return cls.from_dense(dense, layout, **rest)
 
     @torch.no_grad()
     def _fill(self, dense: nn.Module) -> None:
@@ -408,7 +398,11 @@ class TNLayer(nn.Module):
         self._dense = dense_plan(self.layout, structure)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        def move(tensor: torch.Tensor) -> Any:
+            # A memory format for images says nothing about a core, and torch refuses some of its shapes.
+            return fn(tensor) if tensor.dim() < 4 else fn(tensor.flatten()).reshape(tensor.shape)
+
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
         self._plan(self._structure)  # another device or precision has other costs
         return self
 
@@ -457,6 +451,12 @@ class TNLayer(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+def _plan_again(layer: nn.Module, _: object) -> None:
+    """Once cores are loaded: those that were assigned may be elsewhere, or of another precision."""
+    assert isinstance(layer, TNLayer)
+    layer._plan(layer.structure)
+
+
 def weight_refusal(dense: nn.Module) -> str:
     """Why no network can take the place of a dense layer's weight; empty where one can."""
     weight = getattr(dense, "weight", None)
@@ -466,6 +466,8 @@ def weight_refusal(dense: nn.Module) -> str:
         return "it is trained to be quantised; compress the model before that"
     if isinstance(weight, nn.parameter.UninitializedParameter):
         return "its weight has no size yet; call the model once"
+    if weight.is_meta:
+        return "its weight is on the meta device; give it values on another one"
     if not weight.is_floating_point():
         return f"its weight holds {weight.dtype}, and must hold real floating-point numbers"
     return ""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tensorgrow.algebra import linalg
 from tensorgrow.algebra.linalg import (
+    contributions_to,
     is_single,
     solve_normal,
 )
@@ -74,6 +75,28 @@ def test_a_gram_in_parts_is_solved_like_the_whole(use_numpy, dtype, seed, order)
     assert x.shape == rhs.shape
     assert_close(x, to_numpy(y), 1e-9)
     assert explained == pytest.approx(wanted, rel=1e-9)
+
+
+@given(DOUBLES, seeds, st.permutations(range(3)))
+def test_contributions_are_added_up_entry_by_entry(use_numpy, dtype, seed, order):
+    rng = np.random.default_rng(seed)
+    sizes = (2, 3, 2)
+    groups, parts, norms = (tuple(order[:1]), tuple(order[1:])), [], []
+    for bonds in groups:
+        shape = [sizes[b] for b in bonds]
+        env = random_array(rng, (math.prod(shape), 7), dtype)
+        parts.append((env @ env.mH).reshape(*shape, *shape))
+        norms.append(torch.linalg.vector_norm(env, dim=1))
+    core = random_array(rng, (4, *sizes), dtype)
+    whole = torch.outer(*norms).reshape([sizes[b] for b in order]).permute(np.argsort(order).tolist())
+    expected = pytest.approx(float((core.abs() * whole).square().sum()))
+    alone = pytest.approx(float(core.abs().square().sum()))
+    if use_numpy:
+        parts, core = [p.resolve_conj().numpy() for p in parts], core.numpy()
+    gram = GramParts(groups, tuple(parts))
+    assert float(contributions_to(gram, core)) == expected
+    assert float(contributions_to(gram.whole(), core)) == expected
+    assert float(contributions_to(None, core)) == alone
 
 
 @either_lapack

@@ -292,6 +292,12 @@ def test_checkpoints_of_another_run(checkpoint, change, word):
     assert file.read_bytes() == content
 
 
+@pytest.mark.parametrize("checkpoint", [3, b"run.safetensors", True])
+def test_checkpoints_that_are_no_path(checkpoint):
+    with pytest.raises(tg.OptionError, match=r"checkpoint=.*must be the path of a file"):
+        decompose(checkpoint=checkpoint)
+
+
 def test_missing_folders(tmp_path):
     missing = tmp_path / "no" / "such" / "file"
     with pytest.raises(FileNotFoundError, match="no/such"):

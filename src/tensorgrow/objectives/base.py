@@ -6,6 +6,7 @@ and a ridge, and `Differentiable` is any loss that gradients can be taken of.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
@@ -16,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ..algebra.linalg import Number, explained_by, solve_for_core
+from ..algebra.linalg import Number, contributions_to, explained_by, is_single, solve_for_core
 from ..contraction import Array, Gram, Update, whole_gram
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -182,7 +183,10 @@ class NodeVisits(LeastSquares):
     def sweep(self, structure: Structure, arrays: list[Array], ridge: float) -> float:
         solver = InTurn(max(ridge, self.least_ridge(structure)))
         self.visit(structure, arrays, solver)
-        return self.norm**2 - float(solver.explained)
+        squared = self.norm**2 - float(solver.explained)
+        if squared < float(solver.rounding):
+            return self.loss(structure, arrays) ** 2
+        return squared
 
     def _node_grams(self, structure: Structure, arrays: list[Array]) -> dict[int, Array]:
         """Gram of every node's environment, from a sweep that changes nothing."""
@@ -212,6 +216,17 @@ class InTurn:
     def explained(self) -> Number:
         """By how much the last core lowers the squared loss."""
         return 0.0 if self._last is None else explained_by(*self._last)
+
+    @property
+    def rounding(self) -> Number:
+        """Squared losses below this are mostly rounding, because the entries of the last core cancel.
+
+        Doubles have digits enough for all cores that come up.
+        """
+        if self._last is None or not is_single(self._last[2].dtype):
+            return -math.inf
+        gram, _, core = self._last
+        return CANCELLATION_SINGLE * contributions_to(gram, core)
 
 
 class SharesPasses(ABC):

@@ -24,7 +24,7 @@ from ..data.devices import (
 )
 from ..data.tensorization import Shape, Tensorization, plan
 from ..data.tensorization.digits import LONG_AXIS
-from ..errors import check_bounds, check_kind, warn
+from ..errors import OptionError, check_bounds, check_kind, warn
 from ..network import RandomState, TensorNetwork, as_generator
 from ..priors import Priors
 from ..search import AnySearch, EdgePolicy, Edges, Effort, GreedyOptions, Limits, Listener, Place
@@ -57,6 +57,10 @@ class Audience:
     callbacks: Callbacks = None
     checkpoint: str | Path | None = None
     begin: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.checkpoint, str | Path | None):
+            raise OptionError(f"checkpoint={self.checkpoint!r} must be the path of a file, or None")
 
     def listeners(self) -> list[Listener]:
         """Return the callbacks, and the live line."""

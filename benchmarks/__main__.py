@@ -82,6 +82,11 @@ def make_parser(names: Sequence[str], benchmarks: Sequence[Benchmark]) -> argpar
     add("--list", action="store_true", help="show every benchmark with its last result")
     add("--stale", action="store_true", help="list the rows of an earlier source; nothing runs")
     add("--refresh", action="store_true", help="measure again the rows of an earlier source, and no others")
+    add(
+        "--confirm",
+        action="store_true",
+        help="a sample of them; where it comes out the same, the others hold",
+    )
     add("--quick", action="store_true", help="a small trial, whose results are stored apart")
     add("--summary", action="store_true", help="run nothing: report and draw what there is")
     add("--fresh", action="store_true", help="forget earlier results of the chosen cases")
@@ -162,6 +167,7 @@ def run(name: str, benchmark: Benchmark, args: argparse.Namespace) -> None:
         jobs=args.jobs,
         fresh=args.fresh,
         refresh=args.refresh,
+        confirm=args.confirm,
         match=args.match,
         report_only=args.summary,
         max_seconds=args.stop_after,
@@ -187,7 +193,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--device cuda: torch finds no GPU")
     if args.stale:
         return int(list_stale(names or benchmark_names()))
-    if args.refresh and not names:
+    if (args.refresh or args.confirm) and not names:
         names = benchmark_names()
         benchmarks = [find_benchmark(n) for n in names]
     if args.list or not names:

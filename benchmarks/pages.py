@@ -64,7 +64,9 @@ __all__ = ["PageError", "fill", "is_filled", "number", "pages", "unknown_commits
 
 MARK = re.compile(r"(<!--=\s*(.*?)\s*-->)(.*?)(<!--/-->)", re.DOTALL)
 # Written after the source of rows of which some are stale; see `is_filled`.
-EARLIER = re.compile(r"; \d+ of \d+ measured at an earlier source")
+EARLIER = re.compile(
+    r"; \d+ of (\d+ measured at an earlier source|them hold for [^;<]*: a sample came out the same)"
+)
 SOURCES = 3  # commits that are named; more say only that they are many
 FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
     "mean": statistics.fmean,
@@ -264,6 +266,10 @@ def _source(name: str, patterns: Sequence[str]) -> str:
         _name_seeds(rows.values()),
         f"{len(rows)} row{'s' if len(rows) > 1 else ''}",
     ]
+    held = [r["confirmed"] for r in rows.values() if "confirmed" in r and not is_stale(r)]
+    if held:
+        commits = _join({h["commit"][:7] for h in held}, "commits")
+        words.append(f"{len(held)} of them hold for {commits}: a sample came out the same")
     earlier = f"; {stale} of {len(rows)} measured at an earlier source" if stale else ""
     return "; ".join(word for word in words if word) + earlier
 
@@ -299,8 +305,9 @@ def unknown_commits() -> dict[str, list[str]]:
     """Commits that rows name and the repository does not have, by file of the results."""
     unknown = {}
     for path in sorted(RESULTS.rglob("*.json")):
-        places = json.loads(path.read_text(encoding="utf-8"))["environments"]
-        names = {place["commit"] for place in places if place.get("commit")}
+        document = json.loads(path.read_text(encoding="utf-8"))
+        names = {place["commit"] for place in document["environments"] if place.get("commit")}
+        names |= {row["confirmed"]["commit"] for row in document["cases"].values() if "confirmed" in row}
         if missing := sorted(n for n in names if not commit_exists(n)):
             unknown[path.name] = missing
     return unknown

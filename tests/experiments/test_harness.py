@@ -10,6 +10,8 @@ import time
 import pytest
 import torch
 
+from tensorgrow.errors import DataError
+from tensorgrow.experiments.experiment import Experiment, Report, Settings, run_experiment
 from tensorgrow.experiments.harness import (
     Case,
     Results,
@@ -17,11 +19,13 @@ from tensorgrow.experiments.harness import (
     is_stale,
     limit_threads,
     run_cases,
+    sample_of,
     stale_cases,
+    stale_groups,
     table,
     tidy,
 )
-from tensorgrow.experiments.provenance import source_hash
+from tensorgrow.experiments.provenance import COMMIT_VARIABLE, modules_hash, source_hash
 from tests.warm import forks
 
 
@@ -200,3 +204,81 @@ def test_stale_rows_run_again_as_they_were_measured(tmp_path):
     del results.cases["a/1"]["params"]["device"]
     results.cases["a/1"]["cuda_seconds"] = 0.1  # a row of both, which would lose what the GPU took
     assert len(stale_cases(results, today)) == (2 if torch.cuda.is_available() else 1)
+
+
+OLD = "0" * 12
+
+
+@pytest.fixture
+def twenty(tmp_path, monkeypatch):
+    """An experiment of twenty cases with rows of an earlier source, and how often its work has run."""
+    monkeypatch.setenv(COMMIT_VARIABLE, "f" * 40)
+    cases = [Case(f"a/{n}", {"n": n}) for n in range(20)]
+    results = Results(tmp_path / "r.json", uses=("structure",))
+    for case in cases:
+        results.put(case, {"size": case.params["n"], "seconds": 1.0})
+        results.cases[case.key]["modules"] = OLD
+    results.write()
+    return tmp_path / "r.json", cases
+
+
+def confirm(path, cases, work):
+    trial = Experiment("trial", "", lambda s: cases, work, lambda r: Report("trial"), uses=("structure",))
+    return run_experiment(trial, Settings(), path, confirm=True)[0]
+
+
+def test_rows_hold_where_a_sample_comes_out_the_same(twenty):
+    path, cases = twenty
+    done = []
+
+    def work(case, settings):
+        done.append(case.key)
+        return {"size": case.params["n"], "seconds": 2.0}
+
+    results = confirm(path, cases, work)
+    assert sorted(done) == [c.key for c in sample_of(cases)]
+    assert len(done) == 5
+    for key, row in results.cases.items():
+        assert not is_stale(row)
+        if key in done:
+            assert "confirmed" not in row
+            assert row["seconds"] == 2.0
+        else:
+            assert row["modules"] == OLD
+            assert row["confirmed"] == {
+                "modules": modules_hash(("structure",)),
+                "commit": "f" * 40,
+                "checked": 5,
+                "of": 20,
+            }
+    results.cases["a/0"]["confirmed"] = {"modules": "1" * 12}
+    results.cases["a/0"]["modules"] = OLD
+    assert is_stale(results.cases["a/0"])  # since the source that it was confirmed for, there was another
+
+
+def test_rows_do_not_hold_where_one_of_a_sample_differs(twenty):
+    path, cases = twenty
+    other = sample_of(cases)[1].params["n"]
+    results = confirm(path, cases, lambda case, s: {"size": case.params["n"] + (case.params["n"] == other)})
+    stale = [k for k, r in results.cases.items() if is_stale(r)]
+    assert len(stale) == 15
+    assert results.cases[f"a/{other}"]["size"] == other + 1  # what was measured stays
+
+
+def test_what_fails_or_was_ended_by_the_clock_confirms_nothing(twenty, monkeypatch):
+    path, cases = twenty
+
+    def work(case, settings):
+        raise ValueError("no package")
+
+    results = confirm(path, cases, work)
+    assert all(map(is_stale, results.cases.values()))
+    results.cases["a/3"]["hit_limit"] = True
+    results.cases["a/4"]["stop"] = "MAX_SECONDS"
+    del results.cases["a/5"]["size"]
+    results.cases["a/6"]["params"] = {"n": 6, "method": "another"}
+    groups = stale_groups(results, cases)
+    assert sorted(map(len, groups)) == [1, 16]
+    monkeypatch.delenv(COMMIT_VARIABLE)
+    with pytest.raises(DataError, match="commit the library's source first"):
+        confirm(path, cases, work)

@@ -13,7 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .harness import Case, Results, Row, Say, run_cases, stale_cases, table
+from .harness import (
+    Case,
+    Results,
+    Row,
+    Say,
+    Work,
+    is_stale,
+    outcome,
+    run_cases,
+    sample_of,
+    stale_cases,
+    stale_groups,
+    table,
+)
+from .provenance import COMMIT_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,7 @@ def run_experiment(
     jobs: int = 1,
     fresh: bool = False,
     refresh: bool = False,
+    confirm: bool = False,
     match: Sequence[str] = (),
     report_only: bool = False,
     max_seconds: float = math.inf,
@@ -134,20 +149,30 @@ def run_experiment(
         First discard the rows whose key shares its first two words with a case.
     refresh
         Measure again the rows of an earlier source, with the parameters they have, and no others.
+    confirm
+        Measure again a sample of them; where it comes out the same, the others of its group hold.
     match
         Words that the key of a case must contain.
     max_seconds
         Start no case after this many seconds.
     """
     deadline = time.perf_counter() + max_seconds
-    cases = [] if report_only else experiment.cases(settings)
+    cases = [] if report_only or confirm else experiment.cases(settings)
     chosen = _with_words(cases, match)
     if cases and not chosen:
         raise DataError(f"no case has all of the words {' '.join(match)}; a key is such as {cases[0].key}")
     forget = ["/".join(c.key.split("/")[:2]) for c in chosen] if fresh else []
     results = Results(path, jobs=jobs, threads=settings.threads, uses=experiment.uses, forget=forget, say=say)
     work = partial(_work, experiment.work, settings)
-    if refresh:
+    if confirm and COMMIT_VARIABLE not in os.environ:
+        raise DataError("rows are confirmed for a commit: commit the library's source first")
+    if confirm:
+        cases = []
+        stale = stale_groups(results, experiment.cases(settings))
+        for group in filter(None, (_with_words(g, match) for g in stale)):
+            if time.perf_counter() < deadline:
+                cases += _confirm(results, group, work, deadline)
+    elif refresh:
         cases = _with_words(stale_cases(results, cases), match)
         run_cases(results, cases, work, refresh=True, deadline=deadline)
     else:
@@ -161,6 +186,21 @@ def run_experiment(
     if report.summary is not None:
         results.summarise(report.summary)
     return results, report
+
+
+def _confirm(results: Results, group: Sequence[Case], work: Work, deadline: float) -> list[Case]:
+    """Measure a sample of a group of stale rows again; the others hold if all of it comes out the same."""
+    sample = sample_of(group)
+    before = {c.key: outcome(results.cases[c.key]) for c in sample}
+    run_cases(results, sample, work, refresh=True, deadline=deadline)
+    other = [c.key for c in sample if outcome(results.cases[c.key]) != before[c.key]]
+    waiting = [c.key for c in sample if is_stale(results.cases[c.key])]
+    if not other and not waiting:
+        done = set(before)
+        results.confirm([c.key for c in group if c.key not in done], len(sample))
+    words = f"another outcome: {', '.join(other)}" if other else "not finished" if waiting else "the same"
+    results.say(f"{len(sample)} of {len(group)} rows such as {group[0].key} measured again: {words}")
+    return sample
 
 
 def _with_words(cases: Iterable[Case], words: Sequence[str]) -> list[Case]:

@@ -10,6 +10,7 @@ import json
 import math
 import multiprocessing
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -143,8 +144,14 @@ Work = Callable[[Case], Row]
 
 
 def is_stale(row: Row) -> bool:
-    """Whether the modules that a row depends on have changed since, or it does not say which these are."""
-    return "modules" not in row or row["modules"] != modules_hash(tuple(row["uses"]))
+    """Whether the modules that a row depends on have changed since, or it does not say which these are.
+
+    A change after which rows like it came out the same does not count; see `Results.confirm`.
+    """
+    if "modules" not in row:
+        return True
+    known = (row["modules"], row.get("confirmed", {}).get("modules"))
+    return modules_hash(tuple(row["uses"])) not in known
 
 
 def needs_gpu(row: Row) -> bool:
@@ -165,6 +172,39 @@ def stale_cases(results: Results, cases: Sequence[Case]) -> list[Case]:
         if is_stale(row) and (torch.cuda.is_available() or not needs_gpu(row))
     ]
     return [c for c in stale if c.part in parts]
+
+
+# What a row says that the same source says again on the same machine: all but how long it took.
+OUTCOMES = (
+    *("size", "parameters", "error", "rmse", "mape", "psnr", "ssim", "nats", "accuracy", "evaluations"),
+    *("exact", "reached", "stop", "ranks"),
+)
+
+
+def outcome(row: Row) -> Row:
+    """What of a row does not depend on the time that it took; nothing where a limit of time ended it."""
+    if row.get("hit_limit") or row.get("stop") == "MAX_SECONDS" or "failed" in row or "skipped" in row:
+        return {}
+    return {name: row[name] for name in OUTCOMES if row.get(name) is not None}
+
+
+def stale_groups(results: Results, cases: Sequence[Case]) -> list[list[Case]]:
+    """`stale_cases` with an outcome, those that one source measured by one method together."""
+    groups: dict[tuple[Any, ...], list[Case]] = {}
+    for case in stale_cases(results, cases):
+        row = results.cases[case.key]
+        if "modules" in row and outcome(row):
+            group = (case.part, str(row["params"].get("method")), row["modules"])
+            groups.setdefault(group, []).append(case)
+    return list(groups.values())
+
+
+def sample_of(cases: Sequence[Case]) -> list[Case]:
+    """As many of some cases as the root of their number, three at least, drawn by their keys."""
+    count = min(len(cases), max(3, math.isqrt(len(cases) - 1) + 1))
+    ordered = sorted(cases, key=lambda c: c.key)
+    drawn = random.Random("".join(c.key for c in ordered)).sample(ordered, count)
+    return sorted(drawn, key=lambda c: c.key)
 
 
 class Results:
@@ -269,6 +309,18 @@ class Results:
         self._number_environments()
         self.write()
         return len(rows)
+
+    def confirm(self, keys: Sequence[str], checked: int) -> None:
+        """Note that rows hold for today's source, since `checked` others of their group came out the same."""
+        for key in keys:
+            row = self.cases[key]
+            row["confirmed"] = {
+                "modules": modules_hash(tuple(row["uses"])),
+                "commit": self._environment["commit"],
+                "checked": checked,
+                "of": checked + len(keys),
+            }
+        self.write()
 
     def summarise(self, summary: Row) -> None:
         """Replace the summary and write the file."""

@@ -200,6 +200,25 @@ def test_candidates_do_not_contract_the_network_again(monkeypatch):
     assert {step.structure for step in result.history} == set(contracted)
 
 
+def test_edges_that_fit_into_memory_one_by_one_only_grow_one_by_one(monkeypatch):
+    """A run on 69 variables was lost: of edges that grew at once, each alone had been small enough."""
+    sweep, seen = DensityLoss.sweep, []
+
+    def careful(self, network, deadline):
+        edges = len(network.structure.edges)
+        if edges > (seen[-1] if seen else 0) + 1:
+            raise tg.MemoryLimitError("too many at once")
+        seen.append(edges)
+        return sweep(self, network, deadline)
+
+    monkeypatch.setattr(DensityLoss, "sweep", careful)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (200, 1)) ^ (rng.random((200, 40)) < 0.1)
+    r = tg.learn_density(x, max_steps=2, random_state=0, effort="fast")
+    assert [len(step.structure.edges) for step in r.history] == [0, 1, 2]
+    assert r.stop is tg.StopReason.MAX_STEPS
+
+
 def test_many_variables_are_joined_in_few_steps():
     """Copies of copies: 40 bits on a tree, of which several edges grow at once and none is left out."""
     rng = np.random.default_rng(0)

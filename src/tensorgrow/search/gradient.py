@@ -123,7 +123,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
 
     def _grow(self) -> None:
         state, problem = self.state, self.problem
-        network, o = self.current.network, problem.options
+        network = self.current.network
         structure = network.structure
         edges = problem.policy.growable(structure, problem.max_parameters)
         if not edges:
@@ -138,10 +138,19 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         tried = [self._try(self.current, e, fitter) for e in edges]
         state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
         chosen = self._choose(structure, tried)
-        if not chosen:
-            self._end(StopReason.MEMORY_LIMIT if self._ran_out_of_memory else StopReason.NO_PROGRESS)
-            return
-        moments = state.moments
+        while chosen:
+            try:
+                self._train_and_record(*self._grown(chosen), chosen[0][0])
+                return
+            except MemoryLimitError:  # each of them fits by itself, but not all together
+                self._ran_out_of_memory = True
+                chosen = chosen[: len(chosen) // 2]
+        self._end(StopReason.MEMORY_LIMIT if self._ran_out_of_memory else StopReason.NO_PROGRESS)
+
+    def _grown(self, chosen: list[tuple[Edge, Slices]]) -> tuple[TensorNetwork, State]:
+        """The network with some edges grown, and the optimiser's memory for it."""
+        problem, o = self.problem, self.problem.options
+        network, moments = self.current.network, self.state.moments
         for (i, j), slices in chosen:
             moments = grow_moments(network.structure, moments, i, j)
             network = network.grow_edge(i, j, slices=slices)
@@ -152,7 +161,7 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
                 network = network.grow_edge(i, j, noise=o.slice_noise, random_state=self.context.generator)
         if not o.transfer:
             network = self.start.random(network.structure, self.context.generator)
-        self._train_and_record(network, moments, chosen[0][0])
+        return network, moments
 
     def _choose(self, structure: Structure, tried: list[Tried]) -> list[tuple[Edge, Slices]]:
         """The best edge, and others nearly as good that share no node with it or with each other.

@@ -3,7 +3,7 @@
 A vertex of the tree is a set S of nodes. Its two partial results are the target contracted with all cores
 outside S, and the Gram matrix of those cores. Both children reuse them, so the target is read twice per sweep
 instead of once per node. The best tree is found by dynamic programming over a family of sets: all of them for
-small networks, the intervals of one good ordering for large ones.
+small networks, the intervals of a few good orderings for large ones.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from ..structure import Structure
+from ..structure import Edge, Structure
 from .cache import cached
-from .paths import size_class
+from .paths import greedy_paths, size_class
 from .program import INSTRUCTION_FLOPS
 
 Tree = int | tuple["Tree", ...]
@@ -25,10 +25,15 @@ ALL_SUBSETS_UP_TO = 10
 # Beyond so many nodes, splits of all intervals (n^3 / 6 of them) take longer than they save.
 INTERVALS_UP_TO = 128
 
+# Levels of a tree that are walked by recursion, well below Python's limit of 1,000 calls.
+DEEPEST = 200
+
 HALF_OCTAVE = 0.5 * np.log(2.0)  # the unit of `size_class`
 
 Ints = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
+Bonds = tuple[tuple[Edge, int], ...]
+"""Edges, and the size class of each."""
 Family = tuple[Floats, Ints, Ints, Ints, list[tuple[int, int, Ints, Ints]]]
 
 
@@ -44,45 +49,67 @@ def star(num_nodes: int) -> Tree:
     return tuple(range(num_nodes)) if num_nodes > 1 else 0
 
 
-def best_tree(structure: Structure, *, rows: int | None = None, in_order: bool = False) -> Tree:
+def best_tree(
+    structure: Structure, *, rows: int | None = None, layers: int = 1, in_order: bool = False
+) -> Tree:
     """Binary tree with the cheapest sweep under a simple flop model.
 
     Parameters
     ----------
     rows
         Number of listed entries, for sweeps over those instead of a dense target.
+    layers
+        Number of copies of every edge: 2 where each core stands beside its conjugate.
     in_order
         Whether the target is so large that splits count that cut its legs, as they are stored, in two runs.
     """
+    return _of_structure(structure, rows, layers, in_order)[1]
+
+
+def sweep_flops(structure: Structure, *, rows: int | None = None, layers: int = 1) -> float:
+    """What a sweep over the best tree takes under the same model, to compare structures."""
+    return _of_structure(structure, rows, layers)[0]
+
+
+def _of_structure(
+    structure: Structure, rows: int | None, layers: int, in_order: bool = False
+) -> tuple[float, Tree]:
     n = structure.num_nodes
     if n == 1:
-        return 0
+        return 0.0, 0
     classes = tuple(size_class(structure.leg_dim(k)) for k in range(n))
-    bonds = tuple((e, size_class(r)) for e, r in structure.ranks.items())
+    bonds = tuple((e, layers * size_class(r)) for e, r in structure.ranks.items())
     return _best_tree(n, classes, bonds, None if rows is None else size_class(rows), in_order)
 
 
 @cached
 def _best_tree(
-    n: int,
-    classes: tuple[int, ...],
-    bonds: tuple[tuple[tuple[int, int], int], ...],
-    row_class: int | None,
-    in_order: bool,
-) -> Tree:
+    n: int, classes: tuple[int, ...], bonds: Bonds, row_class: int | None, in_order: bool
+) -> tuple[float, Tree]:
     log_dims = HALF_OCTAVE * np.array(classes, dtype=float)
     log_ranks = np.zeros((n, n))
     for (i, j), c in bonds:
         log_ranks[i, j] = log_ranks[j, i] = HALF_OCTAVE * c
+
+    def best(family: Family, order: Ints) -> tuple[float, Tree]:
+        return _best_in(family, order, log_dims, log_ranks, row_class, in_order)
+
     if n <= ALL_SUBSETS_UP_TO:
-        return _best_in(_all_subsets(n), np.arange(n), log_dims, log_ranks, row_class, in_order)[1]
+        return best(_all_subsets(n), np.arange(n))
+    has_cycles = len(bonds) >= n
+    if n > INTERVALS_UP_TO:
+        trees = [_halve(_depth_first_order(log_ranks).tolist())]
+        if has_cycles:
+            trees += _greedy_trees(n, bonds)
+        with np.errstate(over="ignore"):  # 2^1,030 entries, of a target that nobody has
+            found = [best(_splits_of(tree), np.arange(n)) for tree in trees]
+        return min(found, key=lambda pair: pair[0])
     orders = [_spectral_order(log_ranks)]
     if (log_ranks > 0).sum(1).max() > 2:  # branches: the spectrum mixes those that look alike
         orders.append(_depth_first_order(log_ranks))
-    if n > INTERVALS_UP_TO:
-        return _halve(orders[-1].tolist())
-    trees = [_best_in(_intervals(n), order, log_dims, log_ranks, row_class, in_order) for order in orders]
-    return min(trees, key=lambda pair: pair[0])[1]
+    if has_cycles:  # a set that few edges leave may be an interval of neither
+        orders += [np.array(leaves(tree), dtype=np.intp) for tree in _greedy_trees(n, bonds)]
+    return min((best(_intervals(n), order) for order in orders), key=lambda pair: pair[0])
 
 
 def _best_in(
@@ -214,6 +241,25 @@ def _intervals(n: int) -> Family:
     return _family(members, splits)
 
 
+def _splits_of(tree: Tree) -> Family:
+    """The sets of one tree, each of which splits in one way."""
+    n = len(leaves(tree))
+    members: list[Floats] = []
+    splits: list[tuple[int, int, int]] = []
+
+    def add(part: Tree) -> int:
+        parts = [] if isinstance(part, int) else [add(child) for child in part]
+        own = np.zeros(n)
+        own[list(leaves(part))] = 1.0
+        members.append(own)
+        if parts:
+            splits.append((len(members) - 1, parts[0], parts[1]))
+        return len(members) - 1
+
+    add(tree)
+    return _family(np.array(members), splits)
+
+
 def _halve(order: list[int]) -> Tree:
     """Tree that halves an order of the nodes again and again."""
     if len(order) == 1:
@@ -230,6 +276,21 @@ def _spectral_order(log_ranks: Floats) -> Ints:
     _, vectors = np.linalg.eigh(laplacian)
     fiedler = vectors[:, 1]
     return np.argsort(fiedler * np.sign(fiedler[np.abs(fiedler).argmax()]), kind="stable")
+
+
+def _greedy_trees(n: int, bonds: Bonds) -> list[Tree]:
+    """Trees of greedy contractions of the whole network; without those too deep to walk."""
+    legs = tuple(tuple(k for k, (edge, _) in enumerate(bonds) if node in edge) for node in range(n))
+    found = []
+    for path in greedy_paths(legs, tuple(c for _, c in bonds)):
+        trees: list[Tree] = list(range(n))
+        depths = [0] * n
+        for a, b in path:
+            trees.append((trees[a], trees[b]))
+            depths.append(1 + max(depths[a], depths[b]))
+        if depths[-1] <= DEEPEST:
+            found.append(trees[-1])
+    return found
 
 
 def _depth_first_order(log_ranks: Floats) -> Ints:

@@ -41,7 +41,7 @@ class SumTree(PartialTree[Sums]):
     """Environments of nodes in the sum over all entries (`layers` = 1), or over their squares (2)."""
 
     def __init__(self, structure: Structure, cores: Sequence[torch.Tensor], layers: int) -> None:
-        super().__init__(best_tree(structure, rows=1), structure, cores)
+        super().__init__(best_tree(structure, rows=1, layers=layers), structure, cores)
         self.layers = layers
 
     def total(self) -> torch.Tensor:
@@ -64,13 +64,16 @@ class SumTree(PartialTree[Sums]):
         return Sums(labels, array.reshape([n for piece, _ in pieces for n in piece.shape[1:]]))
 
     def entries(self, edge: Edge | None = None) -> float:
-        """Numbers that the largest sum holds, at most; with one more rank on an edge where one is given."""
-        widest = max(width for _, width in self._cuts)
-        if edge is not None:
-            more = 1.0 + 1.0 / self.structure.rank(*edge)
-            crossed = [w for nodes, w in self._cuts if (edge[0] in nodes) != (edge[1] in nodes)]
-            widest = max(widest, more * max(crossed, default=1.0))
-        return widest**self.layers
+        """Numbers that all sums take together, at most; with one more rank on an edge where one is given.
+
+        Inside and outside of every vertex, and the largest three times more: products copy what they join.
+        """
+        sizes = []
+        for nodes, width in self._cuts:
+            crosses = edge is not None and (edge[0] in nodes) != (edge[1] in nodes)
+            more = 1.0 + 1.0 / self.structure.rank(*edge) if edge is not None and crosses else 1.0
+            sizes.append((more * width) ** self.layers)
+        return 2.0 * sum(sizes) + 3.0 * max(sizes)
 
     @cached_property
     def _cuts(self) -> list[tuple[frozenset[int], float]]:
@@ -92,5 +95,5 @@ class SumTree(PartialTree[Sums]):
 
 @cached
 def sum_entries(structure: Structure, layers: int) -> float:
-    """Numbers that the largest sum of a `SumTree` holds."""
+    """Numbers that the sums of a `SumTree` take together, at most."""
     return SumTree(structure, (), layers).entries()

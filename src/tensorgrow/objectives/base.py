@@ -371,6 +371,10 @@ class Sweeping(Differentiable):
         After `deadline`, a value of ``time.perf_counter()``, the other cores stay as they are.
         """
 
+    @abstractmethod
+    def sweep_flops(self, structure: Structure) -> float:
+        """What a sweep takes, estimated, to compare structures."""
+
 
 class Screening(Differentiable):
     """A loss that knows which edges are worth growing without training each of them."""

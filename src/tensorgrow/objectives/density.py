@@ -10,8 +10,15 @@ from typing import Any, Literal
 import torch
 
 from ..algebra.linalg import wide_dtype
-from ..contraction import ResultPlan, dense_plan, inner_plan
-from ..contraction.sum_tree import sum_entries
+from ..contraction import (
+    ResultPlan,
+    SumTree,
+    dense_plan,
+    entries_needed,
+    inner_plan,
+    sum_entries,
+    sweep_flops,
+)
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -22,7 +29,7 @@ Kind = Literal["born", "nonnegative"]
 
 # Up to this many entries the whole tensor is cheaper than a sum over it and listed entries apart.
 DENSE_ENTRIES = 1 << 17
-# Numbers that environments at samples may hold whatever the memory: 32 MB.
+# Numbers that contractions at samples may hold whatever the memory: 32 MB.
 FEW_ENTRIES = 1 << 22
 # Distinct samples that one evaluation may see; with more, training by gradients uses batches.
 WHOLE_SAMPLES = 20_000
@@ -44,7 +51,7 @@ class DensityLoss(Sharing, Sweeping):
     generator
         Shuffles batches.
     most_entries
-        Numbers that the contraction for ``Z`` may hold at once; networks that need more are refused.
+        Numbers that all contractions may hold together; networks that need more are refused.
     """
 
     def __init__(
@@ -84,12 +91,17 @@ class DensityLoss(Sharing, Sweeping):
     def loss(self, network: TensorNetwork, batch: Any) -> torch.Tensor:
         return self._mean_of_batch(self._each(network, self.fitted, batch), batch)
 
+    def sweep_flops(self, structure: Structure) -> float:
+        return sweep_flops(structure, rows=len(self.fitted)) + sweep_flops(
+            structure, rows=1, layers=self._layers
+        )
+
     # -- cores and slices, one after the other ---------------------------------------------------------
 
     @torch.no_grad()
     def sweep(self, network: TensorNetwork, deadline: float) -> tuple[TensorNetwork, float]:
         self._check_memory(network)
-        tree, _ = self._tree(network, self.fitted)
+        tree = self._tree(network, self.fitted)[0]
         loss = math.inf
         for node in tree.rows.order:
             if time.perf_counter() > deadline and loss < math.inf:
@@ -101,14 +113,15 @@ class DensityLoss(Sharing, Sweeping):
     @torch.no_grad()
     def around(self, network: TensorNetwork) -> SliceFitter:
         structure = network.structure
+        at_rows = self._entries_at_rows(structure)
         tree, norms = self._tree(network, self.fitted)
         values, total = tree.values(), tree.sums.total()
-        judged = tree if self.held_out is None else self._tree(network, self.held_out)[0]
+        judged = tree if self.held_out is None else DensityTree(self.held_out, tree.cores, tree.sums)
         known = values if judged is tree else judged.values()
 
         @torch.no_grad()
         def fit(edge: Edge, starts: Sequence[torch.Tensor], rounds: int) -> tuple[list[torch.Tensor], float]:
-            self._check_entries(tree.sums.entries(edge), structure)
+            self._check_entries(tree.sums.entries(edge) + at_rows, structure)
             slices = [(s * s if self.kind == "nonnegative" else s).to(tree.cores[0]) for s in starts]
             slices = [
                 s.reshape(_slice_shape(structure, *e)) / norms[e[0]]
@@ -142,7 +155,11 @@ class DensityLoss(Sharing, Sweeping):
         """The network with cores of norm one in double precision, and their norms."""
         unit, norms = normalise_cores(self._base(network))
         cores = [c.detach().to(wide_dtype(c.dtype)) for c in unit.cores]
-        return DensityTree(samples, network.structure, cores, 2 if self.kind == "born" else 1), norms
+        return DensityTree(samples, cores, SumTree(network.structure, cores, self._layers)), norms
+
+    @property
+    def _layers(self) -> int:
+        return 2 if self.kind == "born" else 1
 
     def _mean_of_batch(self, each: torch.Tensor, batch: Any) -> torch.Tensor:
         weights = self.fitted.weights if batch is None else self.fitted.weights[batch]
@@ -188,11 +205,15 @@ class DensityLoss(Sharing, Sweeping):
         return network.entries_at(rows), _partition(network, self.kind)
 
     def _check_memory(self, network: TensorNetwork) -> None:
-        """Refuse a network whose sum over all values, or whose environments at samples, do not fit."""
+        """Refuse a network whose sums over all values, with its contractions at samples, do not fit."""
         structure = network.structure
-        rows = len(self.fitted) * max(structure.bond_product(k) for k in range(structure.num_nodes))
-        layers = 2 if self.kind == "born" else 1
-        self._check_entries(max(sum_entries(structure, layers), rows - FEW_ENTRIES), structure)
+        self._check_entries(
+            sum_entries(structure, self._layers) + self._entries_at_rows(structure), structure
+        )
+
+    def _entries_at_rows(self, structure: Structure) -> int:
+        """Numbers that contractions at samples take beyond those that need not be counted."""
+        return max(0, entries_needed(structure, len(self.fitted)) - FEW_ENTRIES)
 
     def _check_entries(self, needed: float, structure: Structure) -> None:
         if needed > self.most_entries:

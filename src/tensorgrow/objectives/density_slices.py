@@ -66,16 +66,13 @@ class DensityTree:
     ----------
     cores
         In double precision; those of a non-negative density are not negative.
-    layers
-        2 for a Born density, 1 for a non-negative one.
+    sums
+        Of the same cores, over all values.
     """
 
-    def __init__(
-        self, samples: Samples, structure: Structure, cores: Sequence[torch.Tensor], layers: int
-    ) -> None:
-        self.samples, self.structure = samples, structure
-        self.rows = RowTree(samples.entries, structure, cores)
-        self.sums = SumTree(structure, cores, layers)
+    def __init__(self, samples: Samples, cores: Sequence[torch.Tensor], sums: SumTree) -> None:
+        self.samples, self.structure, self.sums = samples, sums.structure, sums
+        self.rows = RowTree(samples.entries, sums.structure, cores)
 
     @property
     def cores(self) -> list[torch.Tensor]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 import torch
 
@@ -82,6 +83,8 @@ Tried = tuple[Edge, Slices, float]
 
 # Further edges grow in the same step whose score is at least this share of the best.
 WORTHWHILE = 0.25
+# Together they may make a sweep so many times longer.
+MOST_LONGER = 2.0
 
 
 class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
@@ -137,7 +140,9 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         fitter = problem.objective.around(network) if isinstance(problem.objective, Sharing) else None
         tried = [self._try(self.current, e, fitter) for e in edges]
         state.gains |= {edge: (score, len(state.steps)) for edge, _, score in tried}
-        chosen = self._choose(structure, tried)
+        # Near the end, what several edges gain together no longer tells whether each of them is worth it.
+        most_edges = 1 if state.stale else problem.at_once
+        chosen = choose_edges(structure, tried, most_edges, problem.max_parameters, self._flops)
         while chosen:
             try:
                 self._train_and_record(*self._grown(chosen), chosen[0][0])
@@ -162,30 +167,6 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
         if not o.transfer:
             network = self.start.random(network.structure, self.context.generator)
         return network, moments
-
-    def _choose(self, structure: Structure, tried: list[Tried]) -> list[tuple[Edge, Slices]]:
-        """The best edge, and others nearly as good that share no node with it or with each other.
-
-        The slices of such edges fit into one network, whichever of them grow.
-        """
-        problem = self.problem
-        # Near the end, what several edges gain together no longer tells whether each of them is worth it.
-        most_edges = 1 if self.state.stale else problem.at_once
-        ranked = sorted(tried, key=lambda t: -t[2])
-        least = WORTHWHILE * ranked[0][2]
-        chosen: list[tuple[Edge, Slices]] = []
-        busy: set[int] = set()
-        for edge, slices, score in ranked:
-            if score == -math.inf or len(chosen) == most_edges or (chosen and score < max(least, 0.0)):
-                break
-            grown = structure.with_rank(*edge, structure.rank(*edge) + 1)
-            most = problem.max_parameters
-            if not busy.isdisjoint(edge) or (most is not None and grown.num_parameters > most):
-                continue
-            chosen.append((edge, slices))
-            busy |= set(edge)
-            structure = grown
-        return chosen
 
     def _grow_several(self, objective: Screening, edges: list[Edge]) -> None:
         """Grow the edges that the objective proposes, all at once."""
@@ -299,6 +280,11 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
             return float(kind(before, after, added))
         return before - after if kind == "drop" else (before - after) / added
 
+    def _flops(self, structure: Structure) -> float:
+        """What a sweep takes; the same for all structures where the objective does not know."""
+        objective = self.problem.objective
+        return objective.sweep_flops(structure) if isinstance(objective, Sweeping) else 1.0
+
     # -- decisions -------------------------------------------------------------------------------------
 
     @property
@@ -318,6 +304,49 @@ class GradientSearch(NetworkSearch[GradientProblem, GradientState]):
 
     def _errors(self, fitted: Fitted) -> tuple[float | None, float | None]:
         return None, fitted.validation
+
+
+def choose_edges(
+    structure: Structure,
+    tried: Sequence[Tried],
+    most_edges: int,
+    max_parameters: int | None,
+    flops: Callable[[Structure], float],
+) -> list[tuple[Edge, Slices]]:
+    """The best edge, and others nearly as good that share no node with it or with each other.
+
+    The slices of such edges fit into one network, whichever of them grow. Scores count per flop of a sweep:
+    an edge across many others can make sums over all values a hundred times longer.
+    """
+    chosen: list[tuple[Edge, Slices]] = []
+    busy: set[int] = set()
+    least, now = 0.0, flops(structure)
+    most_flops = MOST_LONGER * now
+    # Flops take milliseconds on wide graphs, and scores bound those per flop: an edge is rated, again after
+    # every choice, when it comes first.
+    waiting = [(-score, -1, k) for k, (_, _, score) in enumerate(tried) if score > -math.inf]
+    heapify(waiting)
+    while waiting and len(chosen) < most_edges:
+        negative, rated_after, k = heappop(waiting)
+        if chosen and -negative < least:
+            break
+        edge, slices, score = tried[k]
+        grown = structure.with_rank(*edge, structure.rank(*edge) + 1)
+        is_too_large = max_parameters is not None and grown.num_parameters > max_parameters
+        if is_too_large or not busy.isdisjoint(edge):
+            continue
+        then = flops(grown)
+        if chosen and then > most_flops:
+            continue
+        if rated_after != len(chosen) and score > 0:
+            heappush(waiting, (-score * min(1.0, now / then), len(chosen), k))
+            continue
+        if not chosen:
+            least = max(WORTHWHILE * -negative, 0.0)
+        chosen.append((edge, slices))
+        busy |= set(edge)
+        structure, now = grown, then
+    return chosen
 
 
 def fit_by_gradient(

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
+from ..algebra.linalg import wide_dtype
 from ..callbacks.base import Callbacks
 from ..data.arrays import add_at
 from ..data.devices import choose_device, free_memory
@@ -202,8 +203,8 @@ class DensityTask(LearnTask):
         for part in (fitted, held_out):
             if part is not None and not part.total > 0:
                 raise DataError("all weights of the fitted, or of the held-out, samples are zero")
-        # A contraction is held 6 times at once: with its gradient, and what the gradient needs.
-        most = free_memory(where) / (6 * dtype.itemsize)
+        # Contractions are in double precision; half of the memory is for everything else.
+        most = free_memory(where) / (2 * wide_dtype(dtype).itemsize)
         init = request.init
         request = replace(
             request.holding_out(0 if held is None else int(held.sum()), wanted=False),

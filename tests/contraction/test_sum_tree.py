@@ -62,5 +62,5 @@ def test_many_variables_with_a_few_cycles_stay_narrow():
         a, b = rng.integers(0, 69, 2).tolist()
         if a != b and (b, a) not in edges:
             edges.add((a, b))
-    structure = Structure((2,) * 69, {edge: 2 for edge in edges})
+    structure = Structure((2,) * 69, dict.fromkeys(edges, 2))
     assert sum_entries(structure, 1) < 10_000

@@ -54,6 +54,8 @@ __all__ = [
     "product_plan",
     "sample_sweep_plan",
     "slice_gram_plan",
+    "sum_entries",
+    "sweep_flops",
     "sweep_plan",
     "whole_gram",
 ]

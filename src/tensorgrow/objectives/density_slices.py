@@ -11,7 +11,7 @@ import torch
 from ..contraction import Entries, RowTree, SumTree
 from ..contraction.sum_tree import Label
 from ..data.arrays import add_at
-from ..structure import Edge, Structure
+from ..structure import Edge
 from .density_cores import Share
 
 

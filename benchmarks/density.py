@@ -211,7 +211,7 @@ def learn_published(params: Row, folder: Path) -> Row:
     x, held, test = published(folder / f"{params['data']}.npz")
     options: Row = {"validation": held, "max_seconds": params["max_seconds"], "random_state": params["seed"]}
     if "rank" in params:
-        chain = capped_train((2,) * x.shape[1], params["rank"])
+        chain = capped_train((x.max(0) + 1).tolist(), params["rank"])  # a variable of plants has one value
         start = tg.TensorNetwork.random(chain, random_state=params["seed"])
         options |= {"init": start, "max_steps": 0}
     with stopwatch() as watch:

@@ -14,12 +14,19 @@ FILES = {
     "__init__.py": "from .tasks import solve\n",
     "errors.py": "",
     "linalg.py": "from .errors import Bad\n",
+    "moves/__init__.py": "from .cut import cut\nfrom .growth import edge as grow\nfrom .limits import LIMIT\n",
+    "moves/cut.py": "",
+    "moves/growth/__init__.py": "from .edge import edge\nfrom .node import node\n",
+    "moves/growth/edge.py": "",
+    "moves/growth/node.py": "",
+    "moves/limits/__init__.py": "from ..cut import most\nLIMIT = 3\n",
     "page.py": "",
     "types_only.py": "",
     "tasks/__init__.py": "from .solve import solve\n",
     "tasks/solve.py": (
         "from typing import TYPE_CHECKING\n"
         "from .. import linalg\n"
+        "from ..moves import grow, LIMIT\n"
         "if TYPE_CHECKING:\n    from ..types_only import T\n"
         "def show():\n    from ..page import draw\n"
     ),
@@ -29,7 +36,7 @@ FILES = {
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
     return tmp_path
@@ -38,6 +45,7 @@ def package(tmp_path, monkeypatch):
 def forget():
     provenance.modules_hash.cache_clear()
     provenance._imported_files.cache_clear()
+    provenance._imported_names.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -46,6 +54,12 @@ def forget():
         ("tasks/solve.py", True),
         ("linalg.py", True),
         ("errors.py", True),
+        ("moves/__init__.py", False),
+        ("moves/growth/__init__.py", False),
+        ("moves/growth/edge.py", True),
+        ("moves/growth/node.py", False),
+        ("moves/limits/__init__.py", True),
+        ("moves/cut.py", True),  # what a package defines itself may need all that it imports
         ("page.py", False),
         ("types_only.py", False),
         ("__init__.py", False),

@@ -72,7 +72,8 @@ def modules_hash(names: tuple[str, ...]) -> str:
     """Short hash of some modules and of all that these import when they are loaded.
 
     A row depends on the modules that compute it: a change of the command line or of the report page leaves
-    most rows as they are. Imports inside functions do not count; who needs such a module names it.
+    most rows as they are. Of a package only the modules count that define the names imported from it. Imports
+    inside functions do not count; who needs such a module names it.
 
     Parameters
     ----------
@@ -137,16 +138,44 @@ def _file_of(parts: tuple[str, ...]) -> Path | None:
 
 @cache
 def _imported_files(file: Path) -> tuple[Path, ...]:
-    """Files of our own that a module imports when it is loaded."""
+    """Files of our own that define what a module imports when it is loaded."""
+    files: list[Path] = []
+    for origins in _imported_names(file).values():
+        for base, name in origins:
+            files += _definers(base, name)
+    return tuple(files)
+
+
+@cache
+def _imported_names(file: Path) -> dict[str, list[tuple[tuple[str, ...], str]]]:
+    """What a module imports from our own ones when it is loaded: by its name here, module and name there."""
     inside = file.relative_to(PACKAGE).with_suffix("").parts
     package = inside[:-1]  # also of `__init__`, whose own name is the last part
-    files: list[Path] = []
+    found: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     for node in _loaded_imports(ast.parse(file.read_text(encoding="utf-8"))):
         base = (*package[: len(package) - node.level + 1], *(node.module or "").split("."))
-        base = tuple(part for part in base if part)
-        targets = [base, *((*base, alias.name) for alias in node.names)]
-        files.extend(f for f in map(_file_of, targets) if f is not None)
-    return tuple(files)
+        origin = tuple(part for part in base if part)
+        for alias in node.names:
+            found.setdefault(alias.asname or alias.name, []).append((origin, alias.name))
+    return found
+
+
+def _definers(base: tuple[str, ...], name: str) -> list[Path]:
+    """Files that a name imported from a module depends on.
+
+    A package that only passes a name on does not count, nor do the other names in its list: whoever takes the
+    sweeps of `contraction` does not depend on its sums.
+    """
+    if module := _file_of((*base, name)):
+        return [module]
+    file = _file_of(base)
+    if file is None:
+        return []
+    if file.name == "__init__.py":
+        passed = _imported_names(file).get(name, [])
+        if len(passed) == 1:
+            return _definers(*passed[0])
+    return [file]
 
 
 def _loaded_imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:

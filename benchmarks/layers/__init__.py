@@ -387,6 +387,6 @@ BENCHMARK = Benchmark(
     work,
     report,
     parts=("layers", "kinds", "rates"),
-    uses=("nn",),
+    uses=("nn.layer",),
     options=(DEVICE, Option("budget", 0.5, "seconds per case and pass, about", quick=0.05)),
 )

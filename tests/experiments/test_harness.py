@@ -265,6 +265,28 @@ def test_rows_do_not_hold_where_one_of_a_sample_differs(twenty):
     assert results.cases[f"a/{other}"]["size"] == other + 1  # what was measured stays
 
 
+def test_follow_ups_of_rows_that_come_out_otherwise_run_again(twenty):
+    path, cases = twenty
+    sizes = {"a/3": 30}
+    done = []
+
+    def work(case, settings):
+        done.append(case.key)
+        return {"size": sizes.get(case.key, case.params["n"])}
+
+    def follow_up(results, first):
+        found = [results.cases[c.key] for c in first[:5]]
+        return [Case(f"b/{row['params']['n']}", {"n": row["size"]}) for row in found]
+
+    trial = Experiment("trial", "", lambda s: cases, work, lambda r: Report("trial"), follow_up=follow_up)
+    results = Results(path, uses=("structure",))
+    for n in range(4):  # b/4 was never measured
+        results.put(Case(f"b/{n}", {"n": n}), {"size": n})
+    run_experiment(trial, Settings(), path, refresh=True)
+    assert sorted(done) == sorted([*(c.key for c in cases), "b/3"])
+    assert Results(path).cases["b/3"]["params"] == {"n": 30}
+
+
 def test_what_fails_or_was_ended_by_the_clock_confirms_nothing(twenty, monkeypatch):
     path, cases = twenty
 

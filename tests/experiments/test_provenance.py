@@ -14,7 +14,9 @@ FILES = {
     "__init__.py": "from .tasks import solve\n",
     "errors.py": "",
     "linalg.py": "from .errors import Bad\n",
-    "moves/__init__.py": "from .cut import cut\nfrom .growth import edge as grow\nfrom .limits import LIMIT\n",
+    "moves/__init__.py": (
+        "from .cut import cut\nfrom .growth import edge as grow\nfrom .limits import LIMIT\n"
+    ),
     "moves/cut.py": "",
     "moves/growth/__init__.py": "from .edge import edge\nfrom .node import node\n",
     "moves/growth/edge.py": "",

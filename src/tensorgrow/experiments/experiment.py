@@ -19,6 +19,7 @@ from .harness import (
     Row,
     Say,
     Work,
+    can_measure,
     is_stale,
     outcome,
     run_cases,
@@ -148,7 +149,8 @@ def run_experiment(
     fresh
         First discard the rows whose key shares its first two words with a case.
     refresh
-        Measure again the rows of an earlier source, with the parameters they have, and no others.
+        Measure again the rows of an earlier source, with the parameters they have, and no others but the
+        follow-ups of rows that came out otherwise.
     confirm
         Measure again a sample of them; where it comes out the same, the others of its group hold.
     match
@@ -175,6 +177,9 @@ def run_experiment(
     elif refresh:
         cases = _with_words(stale_cases(results, cases), match)
         run_cases(results, cases, work, refresh=True, deadline=deadline)
+    if confirm or refresh:
+        cases += (more := _with_words(_outdated(experiment, results, settings), match))
+        run_cases(results, more, work, deadline=deadline)
     else:
         run_cases(results, cases := chosen, work, deadline=deadline)
         if experiment.follow_up is not None:
@@ -186,6 +191,15 @@ def run_experiment(
     if report.summary is not None:
         results.summarise(report.summary)
     return results, report
+
+
+def _outdated(experiment: Experiment, results: Results, settings: Settings) -> list[Case]:
+    """Follow-ups that have a row, which was measured after first cases that came out otherwise."""
+    if experiment.follow_up is None:
+        return []
+    cases = experiment.follow_up(results, experiment.cases(settings))
+    known = [(c, results.cases[c.key]) for c in cases if c.key in results.cases]
+    return [c for c, row in known if not c.is_done(row) and can_measure(row)]
 
 
 def _confirm(results: Results, group: Sequence[Case], work: Work, deadline: float) -> list[Case]:

@@ -159,6 +159,11 @@ def needs_gpu(row: Row) -> bool:
     return row.get("params", {}).get("device") == "cuda" or any(field.startswith("cuda") for field in row)
 
 
+def can_measure(row: Row) -> bool:
+    """Whether this machine can measure a row again."""
+    return torch.cuda.is_available() or not needs_gpu(row)
+
+
 def stale_cases(results: Results, cases: Sequence[Case]) -> list[Case]:
     """Rows of an earlier source as cases with the parameters they have, whatever the options are now.
 
@@ -169,7 +174,7 @@ def stale_cases(results: Results, cases: Sequence[Case]) -> list[Case]:
     stale = [
         replace(by_key.get(key, Case(key, {})), params=row["params"])
         for key, row in sorted(results.cases.items())
-        if is_stale(row) and (torch.cuda.is_available() or not needs_gpu(row))
+        if is_stale(row) and can_measure(row)
     ]
     return [c for c in stale if c.part in parts]
 

@@ -106,7 +106,7 @@ def test_history_and_path_are_consistent(options, limits):
     for step in steps:
         assert step.num_parameters == sum(math.prod(s) for s in step.structure.core_shapes)
         assert step.relative_error == pytest.approx(step.loss / norm, rel=1e-12)
-        assert (step.edge is not None) == (step.kind in ("grow", "shrink"))
+        assert (step.edge is not None) == (step.kind in ("grow", "shrink", "bypass"))
     points = search.state.path
     assert all(a.num_parameters < b.num_parameters for a, b in pairwise(points))
     assert all(a.error > b.error for a, b in pairwise(points))

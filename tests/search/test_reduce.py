@@ -39,6 +39,23 @@ def test_pruning_removes_what_init_has_too_much():
     assert {s.kind for s in result.history} == {"start", "shrink"}
 
 
+def test_cycles_that_a_tree_hides_are_found():
+    """All ranks of the tree are those that cuts need, and growth alone ends with a node of three edges."""
+    ranks = {(0, 3): 2, (0, 4): 3, (1, 3): 2, (2, 3): 3, (2, 4): 2, (3, 4): 3}
+    hidden = Structure((7,) * 5, ranks)
+    x = tg.TensorNetwork.random(hidden, random_state=233).to_dense()
+    result = tg.decompose(x, max_error=1e-6, random_state=233)
+    assert result.structure == hidden
+    assert result.relative_error <= 1e-6
+    steps = result.history
+    for before, after in pairwise(s for s in steps if s.kind in ("tree", "bypass")):
+        assert after.kind == "bypass" and after.num_parameters < before.num_parameters
+    assert [s.kind for s in steps].count("bypass") >= 2
+    for options in ({"edges": [e for e in hidden.edges if e != (0, 3)]}, {"split_nodes": False}):
+        result = tg.decompose(x, max_error=1e-6, random_state=233, **options)
+        assert "bypass" not in {s.kind for s in result.history}
+
+
 def test_splits_by_the_rule_of_the_paper():
     """A core is split where enough of its singular values lie below the threshold, whatever that costs."""
     hub = Structure((6, 6, 6, 6), {(0, 1): 3, (0, 2): 3, (0, 3): 3})

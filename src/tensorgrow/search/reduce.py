@@ -9,6 +9,7 @@ from functools import partial
 from itertools import combinations
 
 from ..algebra import moves
+from ..algebra.bypass import bypass
 from ..algebra.gauge import balance
 from ..algebra.spectra import propose_splits, split_axes, split_weak
 from ..contraction import gram_plan
@@ -193,6 +194,31 @@ def split_exactly(problem: Problem, current: Fitted) -> Fitted | None:
         trial = measure(problem, smaller)
         if problem.options.split_below or trial.measure <= max(current.measure * 1.001, problem.target):
             return trial
+    return None
+
+
+def bypass_exactly(problem: Problem, current: Fitted) -> tuple[Fitted, Edge] | None:
+    """An edge past a node that saves parameters and costs almost nothing; None when there is none.
+
+    For exact targets: what others leave out would hide what nodes hand through.
+    """
+    network, structure = current.network, current.network.structure
+    if not problem.is_exact or not problem.split_nodes or problem.objective.nonnegative(structure):
+        return None
+    for node, near in enumerate(structure.neighbours):
+        for edge in combinations(near, 2):
+            move = bypass(structure, network.cores, node, *edge)
+            if move is None:
+                continue
+            smaller = TensorNetwork(*move)
+            smaller = merge_internal(smaller) if problem.merges_nodes else smaller
+            if not _is_smaller(problem, smaller, current):
+                continue
+            trial = measure(problem, smaller)
+            if trial.loss > problem.target:
+                trial = refit(problem, smaller, give_up=True)
+            if trial.loss <= problem.target:
+                return trial, edge
     return None
 
 

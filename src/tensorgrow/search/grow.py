@@ -31,27 +31,17 @@ def refit(
     tolerance: float | None = None,
     give_up: bool = False,
     most: float = math.inf,
+    however_late: bool = False,
 ) -> Fitted:
-    """ALS with the options of the search; stops at the target. Long after the deadline it is given up.
+    """ALS with the options of the search; stops at the target.
 
-    `most` is the loss on held-out data above which it is given up after the first sweep.
+    `most` is the loss on held-out data above which it is given up after the first sweep. Long after the
+    deadline none is begun, unless it is wanted `however_late` it is.
 
     Raises `MemoryLimitError` where a sweep would take too much.
     """
-    check_time(problem.context.deadline)
-    return fit_network(problem, network, sweeps=sweeps, tolerance=tolerance, give_up=give_up, most=most)
-
-
-def fit_network(
-    problem: Problem,
-    network: TensorNetwork,
-    *,
-    sweeps: int | None = None,
-    tolerance: float | None = None,
-    give_up: bool = False,
-    most: float = math.inf,
-) -> Fitted:
-    """`refit`, however late it is."""
+    if not however_late:
+        check_time(problem.context.deadline)
     if not problem.fits(network.structure):
         raise too_large(problem, network.structure)
     o = problem.options

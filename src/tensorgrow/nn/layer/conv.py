@@ -136,16 +136,9 @@ class TNConv(TNLayer):
         return dense.weight.detach().flatten(1)
 
     @classmethod
-    def layout_of(
-        cls,
-        dense: nn.Module,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
+    def layout_of(cls, dense: nn.Module, *dims: Sequence[int] | None, paired: bool) -> Layout:
         assert isinstance(dense, Conv)
-        return conv_layout(dense, in_dims, out_dims, paired=paired)
+        return conv_layout(dense, *dims, paired=paired)
 
     @classmethod
     def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:

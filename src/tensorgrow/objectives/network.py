@@ -161,5 +161,4 @@ def _plain(core: torch.Tensor) -> Array:
 def _close_pairs(structure: Structure) -> set[Edge]:
     """Pairs of nodes with an edge, or a common neighbour."""
     around = structure.neighbours
-    pairs = {(i, j) for i, near in enumerate(around) for k in near for j in (k, *around[k]) if i < j}
-    return pairs
+    return {(i, j) for i, near in enumerate(around) for k in near for j in (k, *around[k]) if i < j}

@@ -21,16 +21,7 @@ import numpy.typing as npt
 
 from .errors import DataError, OptionError, check_choice, check_positive, check_whole, is_whole
 
-__all__ = [
-    "Prior",
-    "Priors",
-    "Quadratic",
-    "autoregressive",
-    "graph",
-    "nonnegative",
-    "periodic",
-    "smooth",
-]
+__all__ = ["Prior", "Priors", "Quadratic", "autoregressive", "graph", "nonnegative", "periodic", "smooth"]
 
 # Strength of a prior that no held-out data can choose: among those tried on photographs, in steps of three,
 # the best or next to it.

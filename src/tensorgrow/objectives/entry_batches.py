@@ -148,11 +148,7 @@ class EntryPairBatch:
     """
 
     def __init__(
-        self,
-        objective: ObservedLeastSquares,
-        tree: RowTree,
-        edges: Sequence[Edge],
-        residual: torch.Tensor,
+        self, objective: ObservedLeastSquares, tree: RowTree, edges: Sequence[Edge], residual: torch.Tensor
     ) -> None:
         self._objective, self._tree, self._residual = objective, tree, residual
         self._edges = tuple(e for e in edges if may_batch(objective, tree.structure, e))

@@ -11,14 +11,7 @@ import torch
 
 from ..algebra.distance import factor_plan, joint_factor
 from ..algebra.linalg import wide_dtype
-from ..contraction import (
-    Array,
-    Update,
-    cross_data,
-    cross_inner_plan,
-    cross_pair_plan,
-    cross_sweep_plan,
-)
+from ..contraction import Array, Update, cross_data, cross_inner_plan, cross_pair_plan, cross_sweep_plan
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure

@@ -26,13 +26,7 @@ from ..objectives import HeldOut
 from ..results import best_on_path
 from ..steps import StopReason
 from ..structure import Structure
-from .blind import (
-    START_RIDGE,
-    START_SWEEPS,
-    START_TOLERANCE,
-    has_learned,
-    starting_structures,
-)
+from .blind import START_RIDGE, START_SWEEPS, START_TOLERANCE, has_learned, starting_structures
 from .compaction import decompose_completed
 from .grow import Care, grow_once, measure, refit
 from .knobs import KNOB_GAIN, RIDGE

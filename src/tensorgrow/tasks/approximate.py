@@ -244,9 +244,7 @@ class ApproximateTask(NetworkTask[CrossSearch]):
         return self.result(search, answer.network, errors, evaluations=len(known), evaluations_by_step=counts)
 
 
-def _read_grids(
-    shape_or_grids: Any,
-) -> tuple[tuple[int, ...], list[np.ndarray[Any, Any]] | None]:
+def _read_grids(shape_or_grids: Any) -> tuple[tuple[int, ...], list[np.ndarray[Any, Any]] | None]:
     """The number of points along every axis, and their coordinates where these are given."""
     try:
         parts = list(shape_or_grids)

@@ -70,22 +70,6 @@ def mlp(width: int, hidden: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(before, 10))
 
 
-def train(model: nn.Module, pair: Pair, epochs: int, rate: float) -> None:
-    """Adam with one cycle of learning rates."""
-    x, y = pair
-    optimiser = torch.optim.Adam(model.parameters(), rate)
-    steps = epochs * -(-len(x) // BATCH)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
-    model.train()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(x)).split(BATCH):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(model(x[rows.to(x.device)]), y[rows.to(x.device)]).backward()
-            optimiser.step()
-            cycle.step()
-    model.eval()
-
-
 @torch.no_grad()
 def quality(model: nn.Module, pair: Pair) -> Row:
     """Share of images that are classified correctly, and the cross-entropy."""
@@ -111,7 +95,7 @@ def dense_model(name: str, data: dict[str, Pair], device: str, scratch: Path) ->
     if path.exists():
         model.load_state_dict(torch.load(path, map_location=device, weights_only=True))
     else:
-        train(model, training_images(name, data), epochs, rate)
+        convolutions.train(model, training_images(name, data), epochs, BATCH, rate)
         scratch.mkdir(exist_ok=True)
         torch.save(model.state_dict(), path)
     return model.eval()
@@ -157,7 +141,8 @@ def work(case: Case, settings: BenchmarkSettings) -> Row:
         "latency": [result.latency_before, result.latency_after],
         "plain": quality(result.model, data["test"]),
     }
-    train(result.model, training_images(params["model"], data), **params["tuning"])
+    images = training_images(params["model"], data)
+    convolutions.train(result.model, images, batch=BATCH, **params["tuning"])
     row["tuned"] = quality(result.model, data["test"])
     return row
 

@@ -12,7 +12,7 @@ import warnings
 from itertools import pairwise
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 
 class TensorgrowError(Exception):
@@ -86,12 +86,17 @@ def check_kind(name: str, value: Any, kind: type) -> None:
         raise OptionError(f"{name} must be {article}{kind.__name__}, not {type(value).__name__}")
 
 
+def is_whole(value: object, least: float = -math.inf, below: float = math.inf) -> TypeGuard[int]:
+    """Whether something is a whole number from `least` on and below another; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) < below
+
+
 def check_whole(name: str, value: Any, least: int = 1, *, more: str = "") -> int:
     """Return a whole number of at least `least` as an int, or raise `OptionError`.
 
     `more` is what else the message allows, for example ", or None".
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if not is_whole(value, least):
         raise OptionError(f"{name}={value!r} must be a whole number of at least {least}{more}")
     return int(value)
 

@@ -13,24 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .errors import DataError, OptionError, check_choice, check_positive, check_whole
+from .errors import DataError, OptionError, check_choice, check_positive, check_whole, is_whole
 
-__all__ = [
-    "Prior",
-    "Priors",
-    "Quadratic",
-    "autoregressive",
-    "graph",
-    "nonnegative",
-    "periodic",
-    "smooth",
-]
+__all__ = ["Prior", "Priors", "Quadratic", "autoregressive", "graph", "nonnegative", "periodic", "smooth"]
 
 # Strength of a prior that no held-out data can choose: among those tried on photographs, in steps of three,
 # the best or next to it.
@@ -480,9 +471,8 @@ def by_axis(priors: Priors | None, shape: Sequence[int], names: Sequence[str] | 
 def _axis(key: object, order: int, names: Sequence[str] | None) -> int:
     if isinstance(key, str) and names is not None and key in names:
         return list(names).index(key)
-    number = int(key) if isinstance(key, Integral) and not isinstance(key, bool) else order
-    if -order <= number < order:
-        return number % order
+    if is_whole(key, -order, order):
+        return int(key) % order
     called = "; name the axes with `names`" if isinstance(key, str) else ""
     called = called if names is None else f", or one of the names {list(names)}"
     raise OptionError(f"priors name the axis {key!r}; axes are numbers from 0 to {order - 1}{called}")

@@ -47,11 +47,7 @@ class Structure:
     num_nodes: int
 
     def __init__(
-        self,
-        dims: Iterable[int],
-        ranks: Mapping[Edge, int] | None = None,
-        *,
-        num_nodes: int | None = None,
+        self, dims: Iterable[int], ranks: Mapping[Edge, int] | None = None, *, num_nodes: int | None = None
     ) -> None:
         self.dims = tuple(_positive("a dimension", d) for d in dims)
         if not self.dims:

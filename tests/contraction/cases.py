@@ -3,8 +3,6 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-import torch
-from hypothesis import strategies as st
 
 from tensorgrow.contraction import whole_gram
 from tensorgrow.structure import Structure
@@ -20,9 +18,6 @@ from tests.oracles import (
     random_network,
     to_numpy,
 )
-
-DOUBLES = st.sampled_from([torch.float64, torch.complex128])
-
 
 # A cycle with a chord, an internal node with three bonds, an internal node without bonds, a leg of size 1.
 MIXED = Structure(

@@ -113,13 +113,3 @@ def _step(step: Any) -> str:
 
 def _edge(edge: Iterable[int] | None) -> str:
     return "-" if edge is None else "-".join(map(str, edge))
-
-
-def _get(owner: Any, name: str) -> Any:
-    """An attribute, or None where there is none or it refuses to be read."""
-    if owner is None:
-        return None
-    try:
-        return getattr(owner, name)
-    except (AttributeError, tg.TensorgrowError):
-        return None

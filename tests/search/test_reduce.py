@@ -63,11 +63,11 @@ def test_splits_by_the_rule_of_the_paper():
     cores = [gen.standard_normal(shape) for shape in hub.core_shapes]
     u, v = gen.standard_normal((6 * 3, 1)), gen.standard_normal((1, 9))
     cores[0] = (u @ v).reshape(6, 3, 3, 3) + 1e-7 * cores[0]  # one singular value, the others near 1e-6
-    found = {s.axes: s.rank for s in split_weak(hub, [torch.from_numpy(c) for c in cores], 0, 1e-5)}
+    found = {s.axes: s.rank for s in split_weak([torch.from_numpy(c) for c in cores], 0, 1e-5)}
     assert found[0, 1] == 1
     matrix = cores[0].reshape(18, 9)
     assert (np.linalg.svd(matrix, compute_uv=False) >= 1e-5).sum() == 1
-    assert not list(split_weak(hub, [torch.from_numpy(c) for c in cores], 0, 1e-9))
+    assert not list(split_weak([torch.from_numpy(c) for c in cores], 0, 1e-9))
 
 
 def test_merging_keeps_cores_without_negative_entries():

@@ -16,7 +16,7 @@ from tensorgrow.results import PathPoint
 from tensorgrow.search import Fitted, NetworkState, SearchState
 from tensorgrow.search.gradient import GradientState
 from tensorgrow.search.greedy import GreedyState
-from tensorgrow.search.held_out_state import HeldOutState
+from tensorgrow.search.tuned_search import HeldOutState
 from tensorgrow.steps import Step, StopReason
 from tensorgrow.structure import Structure
 from tests.oracles import random_array

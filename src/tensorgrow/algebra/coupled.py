@@ -216,13 +216,7 @@ def _solve_banded(
         flat[0] = np.where(mask, flat[0], 1.0)
         right = right * mask
     try:
-        x = _banded_module().solveh_banded(
-            flat,
-            right,
-            lower=True,
-            overwrite_ab=True,
-            check_finite=False,
-        )
+        x = _banded_module().solveh_banded(flat, right, lower=True, overwrite_ab=True, check_finite=False)
     except np.linalg.LinAlgError:
         return None
     return torch.from_numpy(x.reshape(d, m))

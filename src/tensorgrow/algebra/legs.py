@@ -12,13 +12,12 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from numbers import Integral
 
 import numpy as np
 import torch
 
 from ..data.arrays import as_tensor, times_power
-from ..errors import OptionError, PositionError
+from ..errors import OptionError, PositionError, is_whole
 from ..structure import Structure
 from .absorption import absorb, contract, joined_size
 from .arithmetic import Operand, scale
@@ -128,7 +127,7 @@ def parse_modes(modes: int | Sequence[int] | None, order: int) -> list[int]:
     given: list[object] = list(modes) if isinstance(modes, Iterable) else [modes]
     out = []
     for k in given:
-        if isinstance(k, bool) or not isinstance(k, Integral):
+        if not is_whole(k):
             raise OptionError(f"a mode is a whole number, not {k!r}")
         if not -order <= int(k) < order:
             raise PositionError(f"mode {k} does not exist; modes are 0..{order - 1}")

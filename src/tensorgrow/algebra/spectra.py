@@ -101,9 +101,7 @@ class Split:
     dropped: float
 
 
-def split_weak(
-    structure: Structure, cores: Sequence[torch.Tensor], node: int, below: float
-) -> Iterator[Split]:
+def split_weak(cores: Sequence[torch.Tensor], node: int, below: float) -> Iterator[Split]:
     """Splits of `node` that save parameters by dropping singular values of its core below a number."""
     (core,) = on_host([cores[node]])
     for stay, matrix in _matricizations(core):

@@ -74,12 +74,7 @@ def cp_completion(
 
 
 def tucker_completion(
-    x: Any,
-    mask: Any = None,
-    *,
-    rank: int,
-    iterations: int = 1000,
-    **common: Unpack[ImputationKeywords],
+    x: Any, mask: Any = None, *, rank: int, iterations: int = 1000, **common: Unpack[ImputationKeywords]
 ) -> Result:
     """Complete a tensor by Tucker with one rank in all modes (TensorLy's `tucker` with a mask)."""
 

@@ -25,8 +25,7 @@ def run(
     search: opt.SearchOptions,
     output: opt.OutputOptions,
     loss: Annotated[
-        str,
-        typer.Option(help="squared, absolute, huber, poisson or logistic.", rich_help_panel="Search"),
+        str, typer.Option(help="squared, absolute, huber, poisson or logistic.", rich_help_panel="Search")
     ] = "squared",
     prior: Annotated[
         list[str] | None,

@@ -19,19 +19,29 @@ from .options import DataOptions
 NETWORK_SUFFIX = ".safetensors"
 
 
+class Whole:
+    """Data of which all entries are known."""
+
+    axes: Axes | None
+    mask = truth = num_known = None
+    writable = WRITABLE
+
+    def compare(self, result: Result) -> None:
+        """There are no gaps to interpolate."""
+
+    def write(self, path: Path, result: Result, keep_observed: bool) -> None:
+        """Write what the network stands for."""
+        write_array(path, np.asarray(result.to_array()), axes=self.axes)
+
+
 @dataclass(frozen=True)
-class Stored:
+class Stored(Whole):
     """A zarr or HDF5 array that is read block by block, as it is."""
 
     tensor: Any
     source: Source
     axes: Axes | None = None
-
     how: None = None
-    mask: None = None
-    truth: None = None
-    num_known: None = None
-    writable = WRITABLE
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -49,27 +59,15 @@ class Stored:
         """The error of the result is that of the array."""
         return {"array_error": result.errors.total}
 
-    def compare(self, result: Result) -> None:
-        """There are no gaps to interpolate."""
-
-    def write(self, path: Path, result: Result, keep_observed: bool) -> None:
-        """Write what the network stands for."""
-        write_array(path, np.asarray(result.to_array()), axes=self.axes)
-
 
 @dataclass(frozen=True)
-class StoredNetwork:
+class StoredNetwork(Whole):
     """A tensor that a file of our own knows as a network; it is never formed."""
 
     tensor: TensorNetwork
     source: Source
     axes: Axes | None = None
     how: Tensorization | None = None
-
-    mask: None = None
-    truth: None = None
-    num_known: None = None
-    writable = WRITABLE
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -85,13 +83,6 @@ class StoredNetwork:
     def measure(self, result: Result, keep_observed: bool) -> dict[str, float]:
         """The error of the result is that of the tensor."""
         return {}
-
-    def compare(self, result: Result) -> None:
-        """There are no gaps to interpolate."""
-
-    def write(self, path: Path, result: Result, keep_observed: bool) -> None:
-        """Write what the network stands for."""
-        write_array(path, np.asarray(result.to_array()), axes=self.axes)
 
 
 def load_network(options: DataOptions) -> StoredNetwork | None:

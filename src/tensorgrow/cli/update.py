@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import OptionError
 from . import options as opt
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ def run(
     Example: [cyan]tensorgrow update rain.safetensors rain-march.csv[/]
     """
     from ..data.array_files import TABLES
-    from ..errors import OptionError
     from .inputs import load_known, load_result
     from .outputs import finish, prepare_outputs
     from .tables import Table
@@ -77,8 +77,6 @@ def run(
 
 def parse_forget(texts: list[str] | None) -> dict[int | str, int]:
     """Read pairs of an axis and a count."""
-    from ..errors import OptionError
-
     found: dict[int | str, int] = {}
     for text in texts or ():
         axis, _, count = text.partition("=")

@@ -2,7 +2,7 @@
 
 from .blocks import branch_plan, branches, partial_target_plan
 from .cache import clear_plans
-from .cross import CrossPlan, cross_data, cross_inner_plan, cross_pair_plan, cross_sweep_plan
+from .cross import cross_data, cross_inner_plan, cross_pair_plan, cross_sweep_plan
 from .dimension_tree import best_tree, leaves, sweep_flops
 from .features import product_plan
 from .grams import Array, Gram, GramParts, Update, whole_gram
@@ -12,12 +12,11 @@ from .rows.sets import Entries, RowSet
 from .rows.tensors import RowSource
 from .rows.tree import RowTree, entries_needed, join_sets
 from .samples import design_plan, sample_sweep_plan
-from .sum_tree import Sums, SumTree, sum_entries
+from .sum_tree import SumTree, sum_entries
 from .sweeps import GramPlan, SweepPlan, dense_plan, gram_plan, halves_plan, inner_plan, sweep_plan
 
 __all__ = [
     "Array",
-    "CrossPlan",
     "Entries",
     "Gram",
     "GramParts",
@@ -28,7 +27,6 @@ __all__ = [
     "RowSource",
     "RowTree",
     "SumTree",
-    "Sums",
     "SweepPlan",
     "Update",
     "best_tree",

@@ -138,11 +138,11 @@ def _cheapest(
 
     # Ends of chains first, and far from the class node: `nodes` is not sorted by that, but ends are few.
     starts = sorted(nodes, key=lambda k: (degree(k), root in structure.neighbours[k]))[:6]
-    orders = [_greedy(structure, mine, first, root) for first in starts]
+    orders = [_greedy(structure, mine, first) for first in starts]
     return min((_compile(structure, order, root) for order in orders), key=lambda steps: steps[2])
 
 
-def _greedy(structure: Structure, nodes: set[int], first: int, root: int) -> list[int]:
+def _greedy(structure: Structure, nodes: set[int], first: int) -> list[int]:
     """An order that keeps the product of the open ranks small from step to step."""
     order, done = [first], {first}
     edge_of = {k for k in structure.neighbours[first] if k in nodes}

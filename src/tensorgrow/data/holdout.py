@@ -71,11 +71,7 @@ class Split:
         return Gaps.find(seen, filled) if self.alike else None
 
     def entries(
-        self,
-        seen: Observations,
-        x: Any,
-        generator: torch.Generator,
-        gaps: Gaps | None = None,
+        self, seen: Observations, x: Any, generator: torch.Generator, gaps: Gaps | None = None
     ) -> torch.Tensor | None:
         """Hold out some of `seen`, which has each position once, in order; every slice keeps one to fit.
 

@@ -352,12 +352,7 @@ def _attempt(work: Work, case: Case, threads: int | None) -> Row:
 
 
 def run_cases(
-    results: Results,
-    cases: Sequence[Case],
-    work: Work,
-    *,
-    refresh: bool = False,
-    deadline: float = math.inf,
+    results: Results, cases: Sequence[Case], work: Work, *, refresh: bool = False, deadline: float = math.inf
 ) -> None:
     """Run the cases that are not finished yet, in ``results.jobs`` processes, and store each as it ends.
 

@@ -1,7 +1,7 @@
 """What is minimised."""
 
 from .base import Differentiable, HeldOut, LeastSquares, Screening, SharesPasses, Sharing, Sweeping
-from .block_kernels import Codes, Model, SquaredResiduals, Survey
+from .block_kernels import Codes, Survey
 from .blocks import BlockedLeastSquares
 from .classes import Classification, logits
 from .compressed import CompressedLeastSquares
@@ -32,7 +32,6 @@ __all__ = [
     "HeldOut",
     "LeastSquares",
     "LossFunction",
-    "Model",
     "NetworkLeastSquares",
     "ObservedLeastSquares",
     "PairProblem",
@@ -45,7 +44,6 @@ __all__ = [
     "SharesPasses",
     "Sharing",
     "SliceFit",
-    "SquaredResiduals",
     "Survey",
     "Sweeping",
     "logits",

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from ..algebra.linalg import Number, contributions_to, explained_by, is_single, solve_for_core
@@ -22,7 +21,7 @@ from ..contraction import Array, Gram, Update, whole_gram
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
 from .penalties import NO_PRIORS, Penalties
-from .slices import PairProblem
+from .slices import PairProblem, as_torch
 
 # Below this share of the squared norm, a loss computed as ``||T||^2 - <X, rhs>`` is mostly rounding, in
 # double and in single precision; there the residual itself is formed.
@@ -116,9 +115,7 @@ class LeastSquares(ABC):
 
     def to_network(self, structure: Structure, arrays: Sequence[Array]) -> TensorNetwork:
         """The inverse of `to_arrays`."""
-        if not self.use_numpy:
-            return TensorNetwork(structure, arrays)
-        return TensorNetwork(structure, [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays])
+        return TensorNetwork(structure, [as_torch(a) for a in arrays])
 
     @abstractmethod
     def loss(self, structure: Structure, arrays: Sequence[Array]) -> float:

@@ -10,15 +10,7 @@ import numpy as np
 import torch
 
 from ..algebra.linalg import Number, single_dtype, wide_dtype
-from ..contraction import (
-    Array,
-    SweepPlan,
-    Update,
-    dense_plan,
-    halves_plan,
-    pair_plan,
-    sweep_plan,
-)
+from ..contraction import Array, SweepPlan, Update, dense_plan, halves_plan, pair_plan, sweep_plan
 from ..contraction.sweeps import MANY_ENTRIES
 from ..contraction.thin import thin_product
 from ..data.arrays import norm_of

@@ -20,6 +20,7 @@ from .slices import (
     PairProblem,
     SliceFit,
     alternate,
+    as_torch,
     fit_unwatched,
     rescale,
     slice_shape,
@@ -142,7 +143,7 @@ class DensePairProblem(PairProblem):
         over the present cores of the other end. The decrease is exact for the slices found, so a bad metric
         can only make an edge look less promising than it is.
         """
-        gradient = _as_torch(self.gradient)
+        gradient = as_torch(self.gradient)
         lower = [self._metric_factor(side) for side in (0, 1)]
 
         def whiten(side: int, vector: torch.Tensor) -> torch.Tensor:
@@ -153,7 +154,7 @@ class DensePairProblem(PairProblem):
         def unwhiten(side: int, vector: torch.Tensor) -> torch.Tensor:
             return self._unwhiten(lower[side], vector[None])[0]
 
-        left = right = whiten(1, _as_torch(self._start()))
+        left = right = whiten(1, as_torch(self._start()))
         for _ in range(10):
             right = right / torch.linalg.vector_norm(right).clamp_min(TINY)
             left = whiten(0, gradient @ unwhiten(1, right).conj())
@@ -163,7 +164,7 @@ class DensePairProblem(PairProblem):
 
     def fit_several(self, count: int) -> list[SliceFit]:
         """Leading pairs of the whitened gradient, in one go, then the exact best scale of their sum."""
-        white = _as_torch(self.gradient)
+        white = as_torch(self.gradient)
         lower = [self._metric_factor(side) for side in (0, 1)]
         for factor, dim in zip(lower, self._dims):  # one end after the other, and both change places
             ends = white.reshape(dim, len(factor), -1)
@@ -180,7 +181,7 @@ class DensePairProblem(PairProblem):
 
     def _scaled(self, left: torch.Tensor, right: torch.Tensor) -> list[SliceFit]:
         """Rows as pairs of slices, all in the best scale of their sum; the first pair is credited with it."""
-        overlap = torch.sum(left.conj() * (_as_torch(self.gradient) @ right.mH).T)
+        overlap = torch.sum(left.conj() * (as_torch(self.gradient) @ right.mH).T)
         norm2 = self._slice_norm2(left, right)
         gains = [float((overlap.abs() ** 2 / norm2).real), *([0.0] * (len(left) - 1))]
         pairs: list[tuple[Array, Array]] = list(zip(left * (overlap / norm2), right))
@@ -192,7 +193,7 @@ class DensePairProblem(PairProblem):
         """Cholesky factor of one end's Gram, traced over the edge itself."""
         node, other = self.edge if side == 0 else self.edge[::-1]
         structure = self._context.structure
-        gram = _as_torch(self._context.node_grams[node])
+        gram = as_torch(self._context.node_grams[node])
         bonds = gram.dim() // 2
         if structure.rank(node, other) > 1:
             axis = structure.axis(node, other) - 1
@@ -209,7 +210,7 @@ class DensePairProblem(PairProblem):
         context = self._context
         i, j = self.edge
         structure = context.structure.with_rank(i, j, len(left))
-        cores = [_as_torch(a) for a in context.arrays]
+        cores = [as_torch(a) for a in context.arrays]
         for side, (node, other), rows in ((0, (i, j), left), (1, (j, i), right)):
             slices = rows.reshape(-1, *self._shapes[side])
             cores[node] = slices[0] if len(rows) == 1 else slices.movedim(0, structure.axis(node, other))
@@ -221,10 +222,6 @@ class DensePairProblem(PairProblem):
             plan = inner_plan(structure, structure, context.is_complex)
             squared = plan.run([*(c.conj() for c in cores), *cores]).real
         return squared.clamp_min(TINY)
-
-
-def _as_torch(array: Array) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
 
 
 def _as_it_is(array: Array) -> Array:

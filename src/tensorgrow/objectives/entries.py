@@ -419,12 +419,7 @@ def index_bytes(structure: Structure, count: int) -> int:
 class EntryIndex:
     """Positions, weights and the split into fitted and held-out entries: what variants of the data share."""
 
-    def __init__(
-        self,
-        entries: Entries,
-        weights: torch.Tensor | None,
-        held_out: torch.Tensor | None,
-    ) -> None:
+    def __init__(self, entries: Entries, weights: torch.Tensor | None, held_out: torch.Tensor | None) -> None:
         self.entries = entries
         everyone = torch.arange(entries.count, device=entries.device)
         self.fitted = everyone if held_out is None else everyone[~held_out]

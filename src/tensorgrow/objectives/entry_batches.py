@@ -19,6 +19,7 @@ from ..algebra.linalg import LEAST_RIDGE, solve_or_nan, wide_dtype
 from ..contraction import RowSource, RowTree
 from ..data.arrays import sum_runs
 from ..structure import Edge, Structure
+from .entry_cores import runs_within
 from .entry_grid import WIDE
 from .slices import SLICE_RIDGE, SliceFit, alternate, random_slice, sharpen, slice_edges, slice_shape
 
@@ -148,11 +149,7 @@ class EntryPairBatch:
     """
 
     def __init__(
-        self,
-        objective: ObservedLeastSquares,
-        tree: RowTree,
-        edges: Sequence[Edge],
-        residual: torch.Tensor,
+        self, objective: ObservedLeastSquares, tree: RowTree, edges: Sequence[Edge], residual: torch.Tensor
     ) -> None:
         self._objective, self._tree, self._residual = objective, tree, residual
         self._edges = tuple(e for e in edges if may_batch(objective, tree.structure, e))
@@ -171,17 +168,10 @@ class EntryPairBatch:
     def _runs(self) -> Iterator[tuple[Edge, ...]]:
         """Edges whose rows at held-out entries are held together."""
         structure, item = self._tree.structure, self._tree.cores[0].dtype.itemsize
-        run: list[Edge] = []
-        held = 0
-        for edge in self._edges:
-            size = item * self._objective.num_held_out * math.prod(slice_shape(structure, edge, 1)[1:])
-            if run and held + size > STACK_BYTES:
-                yield tuple(run)
-                run, held = [], 0
-            run.append(edge)
-            held += size
-        if run:
-            yield tuple(run)
+        row = item * self._objective.num_held_out
+        sizes = (row * math.prod(slice_shape(structure, edge, 1)[1:]) for edge in self._edges)
+        for run in runs_within(sizes, STACK_BYTES):
+            yield tuple(self._edges[k] for k in run)
 
     def _fit(self, edges: tuple[Edge, ...], sweeps: int) -> list[SliceFit]:
         sides = self._side(edges, 0), self._side(edges, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,20 @@ def gram_bytes(structure: Structure, item: int, device: str) -> int:
     widths = [structure.bond_product(k) for k in range(structure.num_nodes)]
     largest = max(d * m * m for d, m in zip(structure.leg_dims, widths))
     return min(item * largest, GRAM_BYTES[device] + item * max(widths) ** 2)
+
+
+def runs_within(sizes: Iterable[int], most: int) -> Iterator[list[int]]:
+    """Numbers from 0 on in runs whose sizes add up to `most` at most, or which are one alone."""
+    run: list[int] = []
+    held = 0
+    for k, size in enumerate(sizes):
+        if run and held + size > most:
+            yield run
+            run, held = [], 0
+        run.append(k)
+        held += size
+    if run:
+        yield run
 
 
 def ranges_of(size: int, width: int, device: str) -> list[tuple[int, int]]:

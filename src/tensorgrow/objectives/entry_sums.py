@@ -168,7 +168,7 @@ class SliceTable:
 
     def squared_norm(self, source: RowSource) -> float:
         """Sum of the squares of all environment rows."""
-        parts = [torch.linalg.vector_norm(rows) ** 2 for rows, _ in self._chunks(source, None)]
+        parts = [torch.linalg.vector_norm(rows) ** 2 for _, rows, _ in self._chunks(source, None)]
         return float(torch.stack(parts).double().sum()) if parts else 0.0
 
     def squared_values(self, values: torch.Tensor) -> float:
@@ -185,11 +185,8 @@ class SliceTable:
             (total,) = self._add_blocks(source, values, 0, self.size, grams=False)
             return total
         total = torch.zeros(self.size, source.width, dtype=source.dtype, device=self.device)
-        begin = 0
-        for rows, y in self._chunks(source, values):
-            end = begin + len(rows)
-            add_at(total, self.slices[begin:end], rows.conj() * y[:, None])
-            begin = end
+        for where, rows, y in self._chunks(source, values):
+            add_at(total, self.slices[where], rows.conj() * y[:, None])
         return total
 
     def diagonals(self, source: RowSource) -> torch.Tensor:
@@ -199,11 +196,8 @@ class SliceTable:
             ones = torch.ones(len(self.order), dtype=torch.float64, device=self.device)
             return grid.adjoint(ones if self.scale is None else self.scale.double().square())
         total = torch.zeros(self.size, source.width, dtype=torch.float64, device=self.device)
-        begin = 0
-        for rows, _ in self._chunks(source, None):
-            end = begin + len(rows)
-            add_at(total, self.slices[begin:end], rows.abs().double().square())
-            begin = end
+        for where, rows, _ in self._chunks(source, None):
+            add_at(total, self.slices[where], rows.abs().double().square())
         return total
 
     def leverage(self, source: RowSource, variance: torch.Tensor) -> torch.Tensor:
@@ -249,12 +243,13 @@ class SliceTable:
 
     def _chunks(
         self, source: RowSource, values: torch.Tensor | None
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Environment rows and values of sorted entries, weighted, a bounded number at a time."""
+    ) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+        """Places of sorted entries, environment rows and values, weighted: a bounded number at a time."""
         step = max(1, CHUNK_BYTES[self.device.type] // (8 * source.row_entries))
         for a in range(0, len(self.order), step):
-            scale = None if self.scale is None else self.scale[a : a + step]
-            yield _weigh(source, values, self.order[a : a + step], scale)
+            where = slice(a, a + step)
+            scale = None if self.scale is None else self.scale[where]
+            yield where, *_weigh(source, values, self.order[where], scale)
 
     # -- a product per cell ----------------------------------------------------------------------------
 

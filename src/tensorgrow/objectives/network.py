@@ -11,14 +11,7 @@ import torch
 
 from ..algebra.distance import factor_plan, joint_factor
 from ..algebra.linalg import wide_dtype
-from ..contraction import (
-    Array,
-    Update,
-    cross_data,
-    cross_inner_plan,
-    cross_pair_plan,
-    cross_sweep_plan,
-)
+from ..contraction import Array, Update, cross_data, cross_inner_plan, cross_pair_plan, cross_sweep_plan
 from ..data.devices import can_limit_threads
 from ..network import TensorNetwork
 from ..structure import Edge, Structure
@@ -161,5 +154,4 @@ def _plain(core: torch.Tensor) -> Array:
 def _close_pairs(structure: Structure) -> set[Edge]:
     """Pairs of nodes with an edge, or a common neighbour."""
     around = structure.neighbours
-    pairs = {(i, j) for i, near in enumerate(around) for k in near for j in (k, *around[k]) if i < j}
-    return pairs
+    return {(i, j) for i, near in enumerate(around) for k in near for j in (k, *around[k]) if i < j}

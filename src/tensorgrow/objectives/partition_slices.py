@@ -11,7 +11,7 @@ import torch
 
 from ..contraction import Array
 from ..structure import Edge
-from .entry_cores import GRAM_BYTES, SliceSums, ranges_of
+from .entry_cores import GRAM_BYTES, SliceSums, ranges_of, runs_within
 from .entry_slices import in_core_order, solve_slice
 from .partition_tasks import (
     NO_SUMS,
@@ -98,17 +98,8 @@ class PairBatch:
 
     def _groups(self, edges: Sequence[Edge], side: int) -> Iterator[list[int]]:
         """Runs of edges whose Gram matrices fit in memory together."""
-        group: list[int] = []
-        held = 0
-        for k, edge in enumerate(edges):
-            size, *bonds = slice_shape(self.cores.structure, edge, side)
-            bytes_here = 8 * size * math.prod(bonds) ** 2
-            if group and held + bytes_here > GRAM_BYTES["cpu"]:
-                yield group
-                group, held = [], 0
-            group.append(k)
-            held += bytes_here
-        yield group
+        shapes = (slice_shape(self.cores.structure, edge, side) for edge in edges)
+        return runs_within((8 * size * math.prod(bonds) ** 2 for size, *bonds in shapes), GRAM_BYTES["cpu"])
 
     def _equations(self, slices: tuple[NewSlice, ...]) -> list[SliceSums]:
         """Normal equations of several edges from one round; of one edge in several where memory is short."""

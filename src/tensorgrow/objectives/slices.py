@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 
 from ..algebra.spectra import leading_pair
@@ -165,7 +166,12 @@ def draw_slice(structure: Structure, edge: Edge, generator: torch.Generator) -> 
     return torch.randn(size, generator=generator, dtype=torch.float64)
 
 
-# -- shapes ----------------------------------------------------------------------------------------------
+# -- forms -----------------------------------------------------------------------------------------------
+
+
+def as_torch(array: Array) -> torch.Tensor:
+    """A slice in the form that networks hold."""
+    return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
 
 
 def slice_shape(structure: Structure, edge: Edge, side: int) -> tuple[int, ...]:

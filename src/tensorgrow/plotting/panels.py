@@ -30,11 +30,7 @@ def plot_result(result: Result, *, rivals: Rivals | None = None) -> tuple[Axes, 
 
 
 def plot_images(
-    what: Result | TensorNetwork | Any,
-    image: ImageMaker,
-    *,
-    truth: Any = None,
-    observed: Any = None,
+    what: Result | TensorNetwork | Any, image: ImageMaker, *, truth: Any = None, observed: Any = None
 ) -> tuple[Axes, ...]:
     """Show original, observed entries, reconstruction and difference, as far as they are known.
 

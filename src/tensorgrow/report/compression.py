@@ -6,12 +6,11 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from .._version import __version__
 from ..data.atomic_file import check_folder
 from ..data.sizes import bytes_text
 from ..nn.compression.result import CompressResult, LayerReport
 from ..nn.kinds.kind import ROWS
-from .markup import asset, environment, policy, row_cells, write_page
+from .markup import asset, cards, row_cells, write_page
 from .notebook import network_svg
 
 
@@ -19,14 +18,8 @@ def write_compression(result: CompressResult, path: str | Path, *, title: str | 
     """Write the page of a compression; see `CompressResult.report`."""
     path = Path(path)
     check_folder(path)
-    style = asset("page.css")
     forms = "".join(_form(r) for r in result.layers if r.structure is not None)
-    heading = title or f"A model in {result.num_parameters:,} numbers"
-    page = Template(asset("compression.html")).substitute(
-        title=escape(heading),
-        style=style,
-        policy=policy(style, ""),
-        subtitle=escape(_subtitle(result)),
+    main = Template(asset("compression.html")).substitute(
         cards=_cards(result),
         notice=_notice(result),
         rows=ROWS,
@@ -35,10 +28,15 @@ def write_compression(result: CompressResult, path: str | Path, *, title: str | 
         forms=forms,
         forms_hidden="" if forms else " hidden",
         file_name=escape(repr(f"{path.stem}.safetensors")),
-        environment=environment(result.info),
-        version=escape(__version__),
     )
-    return write_page(path, page)
+    return write_page(
+        path,
+        main,
+        title=title or f"A model in {result.num_parameters:,} numbers",
+        subtitle=escape(_subtitle(result)),
+        skip=("layers-title", "layers"),
+        info=result.info,
+    )
 
 
 def _subtitle(result: CompressResult) -> str:
@@ -63,11 +61,7 @@ def _cards(result: CompressResult) -> str:
     seconds = result.info.get("seconds")
     if isinstance(seconds, int | float):
         values.append(("seconds", f"{seconds:,.3g}"))
-    kinds = ["card lead", *["card"] * (len(values) - 1)]
-    return "".join(
-        f'<div class="{kind}"><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>'
-        for kind, (name, value) in zip(kinds, values)
-    )
+    return cards(values)
 
 
 def _notice(result: CompressResult) -> str:

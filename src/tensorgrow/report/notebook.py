@@ -40,10 +40,7 @@ def _describe(structure: Structure) -> str:
 
 
 def _fragment(
-    heading: str,
-    rows: Iterable[tuple[str, str]],
-    structure: Structure,
-    names: Sequence[str] | None = None,
+    heading: str, rows: Iterable[tuple[str, str]], structure: Structure, names: Sequence[str] | None = None
 ) -> str:
     body = "".join(
         f'<tr><th style="text-align:left;white-space:nowrap">{escape(name)}</th>'

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from .._version import __version__
 from ..data.atomic_file import check_folder
 from ..plotting.growth import Rivals
 from ..plotting.picture import ImageMaker, View, as_dense
@@ -19,7 +18,7 @@ from ..results import Result
 from .comparison import Comparison, Filling, compare
 from .content import collect
 from .images import collect_images
-from .markup import asset, environment, policy, row_cells, write_page
+from .markup import asset, cards, row_cells, write_page
 from .numbers import member_table, number, shape_text, summary
 from .quality import measure, own_array
 
@@ -56,48 +55,27 @@ def write_report(
     if exact is not None:
         estimate = as_dense(result)
         quality = measure(estimate if seen is None else np.where(np.isnan(seen), estimate, seen), exact, view)
-    page = _render(
-        result,
-        content,
-        quality,
-        title=title,
-        filled=_filled(comparison, pictures),
-        file_name=saved_as or f"{path.stem}.safetensors",
-    )
-    return write_page(path, page)
-
-
-def _render(
-    result: Result,
-    content: dict[str, Any],
-    quality: dict[str, float],
-    *,
-    title: str | None,
-    filled: str,
-    file_name: str,
-) -> str:
-    """Write the HTML text; it holds `content` as JSON for ``page.js`` to draw."""
-    style, script = (asset(name) for name in ("page.css", "page.js"))
     shape = shape_text(result.structure.dims)
     own = shape if result.tensorization is None else shape_text(result.tensorization.shape)
-    heading = title or f"A {own} tensor in {result.num_parameters:,} numbers"
-    return Template(asset("page.html")).substitute(
-        title=escape(heading),
-        style=style,
-        script=script,
-        policy=policy(style, script),
-        subtitle=_describe(result, shape),
+    main = Template(asset("page.html")).substitute(
         cards=_cards(result, quality),
         stop=f"<b>{escape(result.stop.name)}</b> {escape(result.stop.text)}",
-        filled=filled,
+        filled=_filled(comparison, pictures),
         pictures_hidden="" if "images" in content else " hidden",
         members=_members(result),
         rivals=_rivals(result, content),
         table=_table(content),
         table_note=_note_thinning(content),
-        file_name=escape(repr(file_name)),
-        environment=environment(result.info),
-        version=escape(__version__),
+        file_name=escape(repr(saved_as or f"{path.stem}.safetensors")),
+    )
+    return write_page(
+        path,
+        main,
+        title=title or f"A {own} tensor in {result.num_parameters:,} numbers",
+        subtitle=_describe(result, shape),
+        skip=("growth", "growth of the network"),
+        info=result.info,
+        script=asset("page.js"),
         data=_as_script_data(content),
     )
 
@@ -124,19 +102,14 @@ def _describe(result: Result, shape: str) -> str:
 
 
 def _cards(result: Result, quality: Mapping[str, float]) -> str:
-    """Write the numbers of the summary; the one to judge by stands first and is marked."""
-    cards = summary(result)
+    values = summary(result)
     if quality:
-        cards += [("PSNR", f"{quality['psnr']:.1f} dB"), ("largest deviation", number(quality["largest"]))]
+        values += [("PSNR", f"{quality['psnr']:.1f} dB"), ("largest deviation", number(quality["largest"]))]
     seconds = result.info.get("seconds", result.history[-1].seconds if result.history else None)
     if isinstance(seconds, int | float):
-        cards.append(("seconds", f"{seconds:,.3g}"))
-    cards.append(("steps", f"{len(result.history):,}"))
-    kinds = ["card lead", *["card"] * (len(cards) - 1)]
-    return "".join(
-        f'<div class="{kind}"><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>'
-        for kind, (name, value) in zip(kinds, cards)
-    )
+        values.append(("seconds", f"{seconds:,.3g}"))
+    values.append(("steps", f"{len(result.history):,}"))
+    return cards(values)
 
 
 # What the pictures of a completion are called, by their names in `collect_images`.

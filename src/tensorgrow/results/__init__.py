@@ -1,11 +1,10 @@
 """What comes back: the network, its errors, what it says of entries, and the error-size path."""
 
-from .accuracy import ERROR_NAMES, ErrorKind, Errors
+from .accuracy import ErrorKind, Errors
 from .outcome import INTERPOLATION, RESULT_KIND, Result, best_network, networks_among
-from .path import PathPoint, add_to_path, best_on_path, pack_path, unpack_path
+from .path import PathPoint, add_to_path, best_on_path
 
 __all__ = [
-    "ERROR_NAMES",
     "INTERPOLATION",
     "RESULT_KIND",
     "ErrorKind",
@@ -16,6 +15,4 @@ __all__ = [
     "best_network",
     "best_on_path",
     "networks_among",
-    "pack_path",
-    "unpack_path",
 ]

@@ -11,12 +11,13 @@ from ..algebra import moves
 from ..data.devices import gigabytes
 from ..errors import MemoryLimitError
 from ..network import TensorNetwork
+from ..objectives.slices import as_torch
 from ..solvers import ALSSettings, als
 from ..solvers.deadline import check_time
 from ..structure import Edge, Structure
 from .pace import RANKS_PER_STEP
 from .problem import Problem
-from .score import Candidate, ScoreMemory, add_slices, as_tensor, score_edges, score_of
+from .score import Candidate, ScoreMemory, add_slices, score_edges, score_of
 from .state import Fitted
 
 # A growth that lowers the loss by less than this share is rounding, not progress.
@@ -31,27 +32,17 @@ def refit(
     tolerance: float | None = None,
     give_up: bool = False,
     most: float = math.inf,
+    however_late: bool = False,
 ) -> Fitted:
-    """ALS with the options of the search; stops at the target. Long after the deadline it is given up.
+    """ALS with the options of the search; stops at the target.
 
-    `most` is the loss on held-out data above which it is given up after the first sweep.
+    `most` is the loss on held-out data above which it is given up after the first sweep. Long after the
+    deadline none is begun, unless it is wanted `however_late` it is.
 
     Raises `MemoryLimitError` where a sweep would take too much.
     """
-    check_time(problem.context.deadline)
-    return fit_network(problem, network, sweeps=sweeps, tolerance=tolerance, give_up=give_up, most=most)
-
-
-def fit_network(
-    problem: Problem,
-    network: TensorNetwork,
-    *,
-    sweeps: int | None = None,
-    tolerance: float | None = None,
-    give_up: bool = False,
-    most: float = math.inf,
-) -> Fitted:
-    """`refit`, however late it is."""
+    if not however_late:
+        check_time(problem.context.deadline)
     if not problem.fits(network.structure):
         raise too_large(problem, network.structure)
     o = problem.options
@@ -148,7 +139,7 @@ def _grow_one_of(
     candidate, grown = _choose(problem, current, candidates, care)
     if not care.randomise:
         grown = _grow_others(problem, current, grown, candidate, candidates)
-    grown = _thicken(problem, current, grown, candidate)
+    grown = _thicken(problem, grown, candidate)
     for _ in range(problem.increment(current.network.structure, candidate.edge) - 1):
         extra = _same_edge_again(problem, grown, candidate.edge)
         if extra is None:
@@ -167,7 +158,7 @@ def _grow_one_of(
     return fitted, candidate.edge
 
 
-def _thicken(problem: Problem, current: Fitted, grown: TensorNetwork, candidate: Candidate) -> TensorNetwork:
+def _thicken(problem: Problem, grown: TensorNetwork, candidate: Candidate) -> TensorNetwork:
     """The network with up to a sixth more rank on an edge that grew and is thick.
 
     No more than would just meet the target if each rank gained as much as the first: what they gain beyond it
@@ -191,7 +182,7 @@ def _thicken(problem: Problem, current: Fitted, grown: TensorNetwork, candidate:
     (pair,) = problem.objective.pair_problems(structure, problem.objective.to_arrays(grown), [edge])
     wider = grown
     for left, right, _ in pair.fit_several(count):
-        wider = wider.grow_edge(*edge, slices=(as_tensor(left), as_tensor(right)))
+        wider = wider.grow_edge(*edge, slices=(as_torch(left), as_torch(right)))
     return wider if problem.fits(wider.structure) else grown
 
 
@@ -326,12 +317,7 @@ def _score_in_parts(problem: Problem, current: Fitted, edges: list[Edge]) -> lis
         scored = [c for part in parts for c in _score_in_parts(problem, current, part)]
         return sorted(scored, key=lambda c: -c.score)
     return score_edges(
-        problem.objective,
-        current.network,
-        current.measure,
-        edges,
-        problem.options,
-        problem.context.generator,
+        problem.objective, current.network, current.measure, edges, problem.options, problem.context.generator
     )
 
 

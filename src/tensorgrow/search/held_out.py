@@ -26,15 +26,9 @@ from ..objectives import HeldOut
 from ..results import best_on_path
 from ..steps import StopReason
 from ..structure import Structure
-from .blind import (
-    START_RIDGE,
-    START_SWEEPS,
-    START_TOLERANCE,
-    has_learned,
-    starting_structures,
-)
+from .blind import START_RIDGE, START_SWEEPS, START_TOLERANCE, has_learned, starting_structures
 from .compaction import decompose_completed
-from .grow import Care, fit_network, grow_once, measure, refit
+from .grow import Care, grow_once, measure, refit
 from .knobs import KNOB_GAIN, RIDGE
 from .least_squares import RANK_ONE_SWEEPS
 from .noise import choose_power
@@ -97,7 +91,8 @@ class HeldOutSearch(TunedSearch):
         network = self.start.first(self.problem.objective.dims, self.context.generator)
         if state.power is None and self.problem.power is not None:
             state.power, state.pilot = self.problem.power, network if self.problem.power else None
-        state.current = fit_network(self._now, network, sweeps=RANK_ONE_SWEEPS if is_random else None)
+        sweeps = RANK_ONE_SWEEPS if is_random else None
+        state.current = refit(self._now, network, sweeps=sweeps, however_late=True)
         if is_random:
             self._try_ones()
         self._tune()

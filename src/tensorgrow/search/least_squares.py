@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import TypeVar
 
 from ..steps import StopReason
-from .grow import fit_network
+from .grow import refit
 from .problem import Problem
 from .search import NetworkSearch
 from .state import Fitted, NetworkState
@@ -34,7 +34,7 @@ class LeastSquaresSearch(NetworkSearch[P_co, N_co]):
     def _fit_first(self, sweeps: int | None) -> Fitted:
         """Fit the network that the growth starts from. Only a random one is followed by further starts."""
         network = self.start.first(self.problem.objective.dims, self.context.generator, self.state.start)
-        return fit_network(self.problem, network, sweeps=sweeps)
+        return refit(self.problem, network, sweeps=sweeps, however_late=True)
 
     def _end(self, reason: StopReason) -> None:
         state, problem = self.state, self.problem

@@ -163,7 +163,7 @@ def split_closely(problem: Problem, current: Fitted) -> Iterator[TensorNetwork]:
     network, structure, o = current.network, current.network.structure, problem.options
     nodes = _splittable(problem, network)
     if o.split_below:
-        splits = [s for node in nodes for s in split_weak(structure, network.cores, node, o.split_below)]
+        splits = [s for node in nodes for s in split_weak(network.cores, node, o.split_below)]
     else:
         # Of held-out data the error itself is the measure: there is often no target, and never an exact fit.
         least = current.measure if problem.holds_out else 1e-5 * problem.objective.norm

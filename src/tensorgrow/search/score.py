@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from ..algebra import moves
 from ..contraction import Array
 from ..network import TensorNetwork
 from ..objectives import LeastSquares, PairProblem, SliceFit
+from ..objectives.slices import as_torch
 from ..structure import Edge, Structure
 from .options import ScoreOptions
 
@@ -137,14 +137,9 @@ def add_slices(
     network: TensorNetwork, candidate: Candidate, nonnegative: frozenset[int] = frozenset()
 ) -> TensorNetwork:
     """The network with the candidate's slices added; `nonnegative` nodes part one of their components."""
-    left, right = (as_tensor(x).to(network.device) for x in (candidate.left, candidate.right))
+    left, right = (as_torch(x).to(network.device) for x in (candidate.left, candidate.right))
     if nonnegative.isdisjoint(candidate.edge):
         return network.grow_edge(*candidate.edge, slices=(left, right))
     structure, cores = moves.part(network.structure, network.cores, *candidate.edge, left, right)
     kept = [c.clamp_min(0.0) if k in nonnegative else c for k, c in enumerate(cores)]
     return TensorNetwork(structure, kept)
-
-
-def as_tensor(array: Array) -> torch.Tensor:
-    """A slice in the form that networks hold."""
-    return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array

@@ -115,12 +115,7 @@ class _Graph:
     """One recorded sweep."""
 
     def __init__(
-        self,
-        recording: Recording,
-        cores: list[torch.Tensor],
-        size: int,
-        stream: torch.cuda.Stream,
-        pool: Any,
+        self, recording: Recording, cores: list[torch.Tensor], size: int, stream: torch.cuda.Stream, pool: Any
     ) -> None:
         self.recording, self.size = recording, size
         self.held = recording.prepare()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from ..data.axes import Axes, check_names, default_names
 from ..data.devices import choose_device, one_thread
 from ..data.evaluations import Evaluations, EvaluationWorkers
 from ..data.fingerprint import fingerprint_function
-from ..errors import DataError, OptionError, check_whole, warn
+from ..errors import DataError, OptionError, check_whole, is_whole, warn
 from ..network import RandomState, TensorNetwork, as_generator
 from ..results import Errors, Result
 from ..search import Context, CrossProblem, CrossSearch, Effort, GreedyOptions
@@ -245,15 +244,13 @@ class ApproximateTask(NetworkTask[CrossSearch]):
         return self.result(search, answer.network, errors, evaluations=len(known), evaluations_by_step=counts)
 
 
-def _read_grids(
-    shape_or_grids: Any,
-) -> tuple[tuple[int, ...], list[np.ndarray[Any, Any]] | None]:
+def _read_grids(shape_or_grids: Any) -> tuple[tuple[int, ...], list[np.ndarray[Any, Any]] | None]:
     """The number of points along every axis, and their coordinates where these are given."""
     try:
         parts = list(shape_or_grids)
     except TypeError:
         parts = []
-    if parts and all(isinstance(n, Integral) and not isinstance(n, bool) and int(n) > 0 for n in parts):
+    if parts and all(is_whole(n, 1) for n in parts):
         return tuple(int(n) for n in parts), None
     grids = []
     for k, part in enumerate(parts):

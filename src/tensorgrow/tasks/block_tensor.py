@@ -17,13 +17,7 @@ from ..data.devices import check_memory, choose_device, one_thread
 from ..data.fingerprint import format_codes
 from ..errors import DataError, OptionError, counted
 from ..network import TensorNetwork
-from ..objectives import (
-    BlockedLeastSquares,
-    Codes,
-    CompressedLeastSquares,
-    LeastSquares,
-    Survey,
-)
+from ..objectives import BlockedLeastSquares, Codes, CompressedLeastSquares, LeastSquares, Survey
 from ..objectives.blocks import COPIES_OF_A_BLOCK, squared_errors
 from ..objectives.sketch import SECOND_SKETCH, SKETCH, Ranges, find_core, find_ranges
 from ..search import CutBounds

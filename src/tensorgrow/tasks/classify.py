@@ -157,12 +157,7 @@ class ClassifyTask(LearnTask):
     draws_split = True
 
     def __init__(
-        self,
-        data: ClassData,
-        split: Split,
-        request: Request,
-        structure: Structure | None,
-        effort: Effort,
+        self, data: ClassData, split: Split, request: Request, structure: Structure | None, effort: Effort
     ) -> None:
         for_split, generator = request.generators()
         held_out = split.classes(data.labels, for_split)

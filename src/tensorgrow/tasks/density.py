@@ -19,7 +19,7 @@ from ..data.arrays import add_at
 from ..data.devices import choose_device, free_memory
 from ..data.fingerprint import fingerprint_tensors
 from ..data.holdout import HELD_OUT, Split
-from ..errors import DataError, OptionError, check_choice, counted
+from ..errors import DataError, OptionError, check_choice, counted, is_whole
 from ..files import loads
 from ..network import RandomState, TensorNetwork
 from ..objectives import DensityLoss, Samples
@@ -322,7 +322,7 @@ def _check_dims(rows: torch.Tensor, dims: int | Sequence[int] | None) -> tuple[i
         sizes = (dims,) * len(largest) if isinstance(dims, int | Integral) else tuple(dims)
     except TypeError:
         sizes = ()
-    whole = all(isinstance(d, Integral) and not isinstance(d, bool) and int(d) > 0 for d in sizes)
+    whole = all(is_whole(d, 1) for d in sizes)
     if len(sizes) != len(largest) or not whole:
         raise OptionError(
             f"dims must be a positive whole number, or {len(largest)} of them, one per variable; not {dims!r}"

@@ -12,7 +12,7 @@ import torch
 
 from ..contraction.sums import OPEN, SET, SUMMED, PartialPlan, partial_plan
 from ..data.devices import free_memory
-from ..errors import DataError, FileFormatError, MemoryLimitError, OptionError, check_choice
+from ..errors import DataError, FileFormatError, MemoryLimitError, OptionError, check_choice, is_whole
 from ..files import loads, read_file, reading, write_file
 from ..network import RandomState, TensorNetwork, as_generator
 from ..objectives.density import Kind, log_partition, normalise_cores
@@ -157,7 +157,7 @@ class DensityModel:
         random_state
             Seed or generator.
         """
-        if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
+        if not is_whole(n, 0):
             raise OptionError(f"n={n!r} must be a number of samples: a whole number of at least 0")
         generator, device = as_generator(random_state), self.network.device
         order = len(self.dims)
@@ -241,7 +241,7 @@ class DensityModel:
             raise OptionError(f"given must be a dict from leg to value, not {given!r:.80}")
         known = {self._check_leg(leg): value for leg, value in given.items()}
         for leg, value in known.items():
-            if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= value < self.dims[leg]:
+            if not is_whole(value, 0, self.dims[leg]):
                 raise OptionError(
                     f"leg {leg} cannot have the value {value!r}; it takes whole numbers from 0 to "
                     f"{self.dims[leg] - 1}"
@@ -261,7 +261,7 @@ class DensityModel:
         return free
 
     def _check_leg(self, leg: Any) -> int:
-        if isinstance(leg, bool) or not isinstance(leg, Integral) or not 0 <= int(leg) < len(self.dims):
+        if not is_whole(leg, 0, len(self.dims)):
             raise OptionError(f"leg {leg!r} does not exist; legs are 0..{len(self.dims) - 1}")
         return int(leg)
 

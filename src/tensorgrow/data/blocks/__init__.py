@@ -3,8 +3,8 @@
 from .cluster import ClientReducer
 from .gpu_stage import StagedReducer
 from .grid import Box, block_grid, entries_of
-from .readers import Blocks, Method
-from .reducer import Form, Kernel, Partial, Reducer, ThreadReducer, run_group, widen
+from .readers import Blocks
+from .reducer import Form, Partial, Reducer, ThreadReducer, run_group, widen
 from .sources import ArraySource, BlockSource, as_source, is_lazy
 
 __all__ = [
@@ -14,8 +14,6 @@ __all__ = [
     "Box",
     "ClientReducer",
     "Form",
-    "Kernel",
-    "Method",
     "Partial",
     "Reducer",
     "StagedReducer",

@@ -48,9 +48,7 @@ class _TaskError(Exception):
 
 
 def gather_in_order(
-    client: Any,
-    submit: Callable[[], list[Any]],
-    explain: Callable[[int, Exception], Exception],
+    client: Any, submit: Callable[[], list[Any]], explain: Callable[[int, Exception], Exception]
 ) -> Generator[Any, None, None]:
     """Yield the results of the futures that `submit` returns, in their order; the cluster forgets each then.
 

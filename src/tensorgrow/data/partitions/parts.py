@@ -9,14 +9,7 @@ from typing import Any
 
 from ..devices import usable_cores
 from ..labels import merge_labels
-from ..parallel.dask_client import (
-    RETRIES,
-    Opaque,
-    active_client,
-    explain_error,
-    gather_in_order,
-    workers_of,
-)
+from ..parallel.dask_client import RETRIES, Opaque, active_client, explain_error, gather_in_order, workers_of
 from ..parallel.executor import map_in_order
 from .rows import Columns, read_labels, read_partition
 from .tables import PartitionedObservations

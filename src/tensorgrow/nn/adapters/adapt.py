@@ -74,40 +74,26 @@ def adapt(
         raise OptionError(f"dtype must be one of torch's real floating-point types, or None; not {dtype!r}")
     own = model if inplace else copy_model(model)
     with all_or_nothing(own):
-        return _put_beside(own, layers, max_parameters, dims, paired, min_size, dtype, random_state)
-
-
-def _put_beside(
-    own: nn.Module,
-    layers: Layers,
-    max_parameters: int | None,
-    dims: Dims | Mapping[str, Dims] | None,
-    paired: bool,
-    min_size: int,
-    dtype: torch.dtype | None,
-    random_state: RandomState,
-) -> nn.Module:
-    """What `adapt` does to a model, which is changed."""
-    own, chosen, _ = take_apart(own, layers)
-    picked, _ = layers_to_compress(own, chosen, min_size)
-    if layers is None:
-        picked = {n: m for n, m in picked.items() if isinstance(m, nn.Linear)}
-    shapes = {n: _first_layout(n, m, dims, paired) for n, m in picked.items()}
-    if max_parameters is not None:
-        check_whole("max_parameters", max_parameters)
-        least = sum(sum(layout.dims) for layout in shapes.values())
-        if least > max_parameters:
-            raise OptionError(
-                f"max_parameters={max_parameters:,}, but networks of rank one beside {len(picked)} layers "
-                f"have {least:,}; raise it, or name fewer `layers`"
-            )
-    own.requires_grad_(False)
-    generator = as_generator(random_state)
-    for name, layer in picked.items():
-        beside = Adapter(layer, shapes[name], budget=max_parameters, dtype=dtype, random_state=generator)
-        move_hooks(layer, beside)
-        own = replace_module(own, layer, beside)
-    return pack_attention(own)
+        own, chosen, _ = take_apart(own, layers)
+        picked, _ = layers_to_compress(own, chosen, min_size)
+        if layers is None:
+            picked = {n: m for n, m in picked.items() if isinstance(m, nn.Linear)}
+        shapes = {n: _first_layout(n, m, dims, paired) for n, m in picked.items()}
+        if max_parameters is not None:
+            check_whole("max_parameters", max_parameters)
+            least = sum(sum(layout.dims) for layout in shapes.values())
+            if least > max_parameters:
+                raise OptionError(
+                    f"max_parameters={max_parameters:,}, but networks of rank one beside {len(picked)} "
+                    f"layers have {least:,}; raise it, or name fewer `layers`"
+                )
+        own.requires_grad_(False)
+        generator = as_generator(random_state)
+        for name, layer in picked.items():
+            beside = Adapter(layer, shapes[name], budget=max_parameters, dtype=dtype, random_state=generator)
+            move_hooks(layer, beside)
+            own = replace_module(own, layer, beside)
+        return pack_attention(own)
 
 
 def _first_layout(

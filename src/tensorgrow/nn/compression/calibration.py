@@ -31,10 +31,7 @@ class Metric:
     """
 
     def __init__(
-        self,
-        weight: torch.Tensor,
-        moment: torch.Tensor | None,
-        outputs: torch.Tensor | None = None,
+        self, weight: torch.Tensor, moment: torch.Tensor | None, outputs: torch.Tensor | None = None
     ) -> None:
         self.weight = weight
         self.root = self.deviation = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,15 @@ from ...errors import OptionError, check_kind, check_whole
 from ...network import RandomState, as_generator
 from ...search import GreedyOptions, Limits
 from ...solvers import TrainingOptions
+from ...steps import StopReason
 from ...tasks.request import Audience
 from ...tasks.task import run_task
 from ..layer.tn_layer import tn_layers
 from ..modules import copy_model
 from .candidates import GrowProblem
-from .epochs import EpochSearch
 from .grow import GrowTask
 from .result import GrowResult
+from .steps import GrowSearch
 from .trainer import Loss, Score, Teacher, make_trainer
 
 # One cycle from a rate that does not undo what the model knows; measured with the character model of
@@ -108,6 +110,34 @@ def fine_tune(
     limits = Limits(max_error, None, None, max_seconds, held_out=True)
     task = FineTuneTask(problem, limits, as_generator(random_state), 0)
     return run_task(task, Audience(progress, callbacks, checkpoint))
+
+
+class EpochSearch(GrowSearch):
+    """Epochs of one training, each a step that a checkpoint keeps; the first step is the model as it is.
+
+    The optimiser's state and the place in the schedule go on from one epoch to the next, so that a run that
+    is resumed ends as one that was never broken off.
+    """
+
+    uses = frozenset()
+
+    @property
+    def _phases(self) -> Mapping[str, Callable[[], None]]:
+        return {"start": self._look, "epoch": self._train_epoch}
+
+    def _look(self) -> None:
+        self._load_model()
+        score = self.problem.trainer.validate()
+        self._note("start", loss=score, score=score, epochs=0)
+        self.state.phase = "epoch"
+
+    def _train_epoch(self) -> None:
+        self._load_model()
+        trainer, done = self.problem.trainer, len(self.state.steps) - 1
+        if done >= trainer.options.epochs:
+            self._end(StopReason.FINISHED)
+            return
+        self._train("epoch", None, None, epochs=1, options=trainer.options.after(done))
 
 
 @dataclass

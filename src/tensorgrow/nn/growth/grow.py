@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ from torch import nn
 
 from ...callbacks.base import Callbacks
 from ...callbacks.signals import interruptible
-from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole
+from ...errors import OptionError, check_choice, check_kind, check_positive, check_whole, is_whole
 from ...network import RandomState, as_generator
 from ...search import EdgePolicy, GreedyOptions, Limits
 from ...solvers import TrainingOptions
@@ -140,7 +139,7 @@ def grow(
     own = copy_model(model)
     budget = size_limit(own) if max_parameters is None else max_parameters
     limits = Limits(max_error, budget, max_steps, max_seconds, held_out=True)
-    if isinstance(final_epochs, bool) or not isinstance(final_epochs, Integral) or int(final_epochs) < 0:
+    if not is_whole(final_epochs, 0):
         raise OptionError(f"final_epochs={final_epochs!r} must be a whole number, 0 for none")
     if patience is not None:
         check_whole("patience", patience, more=", or None")

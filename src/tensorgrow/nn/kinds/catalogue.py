@@ -7,13 +7,18 @@ from typing import Any
 
 from torch import nn
 
-from .conv import Conv1dKind, Conv2dKind, Conv3dKind
+from ..layer.conv import TNConv1d, TNConv2d, TNConv3d
+from .conv import ConvKind
 from .kind import Kind
 from .linear import LinearKind
 from .tokens import EmbeddingKind
 
 # The only place that says which layers can be compressed: a new kind is a class and a line here.
-_ALL: tuple[Kind[Any], ...] = (LinearKind(), Conv1dKind(), Conv2dKind(), Conv3dKind(), EmbeddingKind())
+_ALL: tuple[Kind[Any], ...] = (
+    LinearKind(),
+    *(ConvKind(layer) for layer in (TNConv1d, TNConv2d, TNConv3d)),
+    EmbeddingKind(),
+)
 
 KINDS: Mapping[type[nn.Module], Kind[Any]] = {kind.dense: kind for kind in _ALL}
 

@@ -27,10 +27,14 @@ class Kind(ABC, Generic[M]):
     have a network in its place.
     """
 
-    dense: ClassVar[type[nn.Module]]
-    layer: ClassVar[type[TNLayer]]
+    layer: type[TNLayer]
     # Where the rows of the weight are in an output.
     output_axis: ClassVar[int] = -1
+
+    @property
+    def dense(self) -> type[nn.Module]:
+        """The class of the dense layers."""
+        return self.layer.dense_class
 
     def sizes(self, module: M) -> tuple[int, int]:
         """Columns and rows of the weight as a matrix."""

@@ -14,7 +14,6 @@ from .statistics import Inputs, Moments
 class LinearKind(Kind[nn.Linear]):
     """``nn.Linear``."""
 
-    dense = nn.Linear
     layer = TNLinear
 
     def application(self, module: nn.Linear) -> LinearApplication:

@@ -14,7 +14,6 @@ from .statistics import Counts, Inputs
 class EmbeddingKind(Kind[nn.Embedding]):
     """``nn.Embedding``."""
 
-    dense = nn.Embedding
     layer = TNEmbedding
 
     def application(self, module: nn.Embedding) -> EmbeddingApplication:

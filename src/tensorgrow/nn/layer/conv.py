@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
@@ -136,16 +137,9 @@ class TNConv(TNLayer):
         return dense.weight.detach().flatten(1)
 
     @classmethod
-    def layout_of(
-        cls,
-        dense: nn.Module,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
+    def layout_of(cls, dense: nn.Module, *dims: Sequence[int] | None, paired: bool) -> Layout:
         assert isinstance(dense, Conv)
-        return conv_layout(dense, in_dims, out_dims, paired=paired)
+        return conv_layout(dense, *dims, paired=paired)
 
     @classmethod
     def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -291,7 +285,7 @@ class TNConv3d(TNConv):
 
 def form_of(conv: Conv) -> Form:
     """A convolution in numbers."""
-    return Form(_volume(conv.kernel_size), _volume(conv.stride), conv.groups)
+    return Form(math.prod(conv.kernel_size), math.prod(conv.stride), conv.groups)
 
 
 def conv_layout(
@@ -303,7 +297,8 @@ def conv_layout(
     base: int = 16,
 ) -> Layout:
     """Digits of a convolution's channels, by default near `base`, and its kernel as the last input digit."""
-    channels, outputs, volume = conv.in_channels // conv.groups, conv.out_channels, _volume(conv.kernel_size)
+    channels, outputs = conv.in_channels // conv.groups, conv.out_channels
+    volume = math.prod(conv.kernel_size)
     in_dims, out_dims = given_digits(in_dims, out_dims)
     known = in_dims if in_dims is not None else out_dims
     count = digit_count(max(channels, outputs), base) if known is None or not paired else len(known)
@@ -311,15 +306,8 @@ def conv_layout(
     if not paired:  # a leg for every digit: none for those of size one, but where they are asked for
         ins, outs = (tuple(d for d in x if d > 1) or (1,) for x in (ins, outs))
     ins, outs = ins if in_dims is None else in_dims, outs if out_dims is None else out_dims
-    if volume > 1 and _volume(ins) == channels:
+    if volume > 1 and math.prod(ins) == channels:
         ins = (*ins, volume)
         if paired and len(outs) < len(ins):
             outs = (*outs, 1)
     return Layout.choose(channels * volume, outputs, ins, outs, paired=paired)
-
-
-def _volume(sizes: Sequence[int]) -> int:
-    volume = 1
-    for size in sizes:
-        volume *= size
-    return volume

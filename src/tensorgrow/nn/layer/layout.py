@@ -7,12 +7,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 import torch
 
-from ...errors import FileFormatError, StructureError
+from ...errors import FileFormatError, StructureError, is_whole
 from ...structure import Structure
 
 
@@ -56,7 +55,7 @@ class Layout:
     ) -> Layout:
         """Check sizes and digits; by default digits are near 4."""
         for name, size in (("in_features", in_features), ("out_features", out_features)):
-            if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+            if not is_whole(size, 1):
                 raise StructureError(f"{name}={size!r} must be a whole number of at least 1")
         count = max(1, round(math.log(max(in_features, out_features, 2), 4)))
         in_dims, out_dims = given_digits(in_dims, out_dims)
@@ -141,7 +140,7 @@ Digits = tuple[int, ...]
 def check_digits(name: str, dims: object) -> Digits:
     """Sizes of digits, of which there is at least one."""
     known = tuple(dims) if isinstance(dims, Iterable) else ()
-    if not known or any(isinstance(d, bool) or not isinstance(d, Integral) or d < 1 for d in known):
+    if not known or not all(is_whole(d, 1) for d in known):
         raise StructureError(f"{name}={dims!r} must be whole numbers of at least 1")
     return tuple(int(d) for d in known)
 

@@ -128,16 +128,9 @@ class TNLinear(TNLayer):
         return dense.weight.detach()
 
     @classmethod
-    def layout_of(
-        cls,
-        dense: nn.Module,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
+    def layout_of(cls, dense: nn.Module, *dims: Sequence[int] | None, paired: bool) -> Layout:
         out_features, in_features = cls.matrix_of(dense).shape
-        return Layout.choose(in_features, out_features, in_dims, out_dims, paired=paired)
+        return Layout.choose(in_features, out_features, *dims, paired=paired)
 
     @classmethod
     def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:

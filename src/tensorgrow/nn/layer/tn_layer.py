@@ -102,15 +102,8 @@ class TNLayer(nn.Module):
 
     @classmethod
     @abstractmethod
-    def layout_of(
-        cls,
-        dense: nn.Module,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
-        """The digits of a dense layer's weight: those that are named, checked; else those of a new layer."""
+    def layout_of(cls, dense: nn.Module, *dims: Sequence[int] | None, paired: bool) -> Layout:
+        """The digits of a dense layer's weight: those (in, out) that are named; else those of a new one."""
 
     @classmethod
     @abstractmethod
@@ -216,8 +209,8 @@ class TNLayer(nn.Module):
         if refused:
             raise OptionError(f"the layer cannot have a network as its weight: {refused}")
         rest: dict[str, Any] = dict(how)
-        digits = {name: rest.pop(name, None) for name in ("in_dims", "out_dims")}
-        layout = cls.layout_of(dense, **digits, paired=rest.pop("paired", False))
+        digits = [rest.pop(name, None) for name in ("in_dims", "out_dims")]
+        layout = cls.layout_of(dense, *digits, paired=rest.pop("paired", False))
         return cls.from_dense(dense, layout, **rest)
 
     @torch.no_grad()

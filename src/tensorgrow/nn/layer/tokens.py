@@ -136,16 +136,9 @@ class TNEmbedding(TNLayer):
         return dense.weight.detach().T
 
     @classmethod
-    def layout_of(
-        cls,
-        dense: nn.Module,
-        in_dims: Sequence[int] | None = None,
-        out_dims: Sequence[int] | None = None,
-        *,
-        paired: bool,
-    ) -> Layout:
+    def layout_of(cls, dense: nn.Module, *dims: Sequence[int] | None, paired: bool) -> Layout:
         assert isinstance(dense, nn.Embedding)
-        return embedding_layout(dense.num_embeddings, dense.embedding_dim, in_dims, out_dims, paired=paired)
+        return embedding_layout(dense.num_embeddings, dense.embedding_dim, *dims, paired=paired)
 
     @classmethod
     def arguments_of(cls, dense: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -120,8 +120,8 @@ class Step(Record):
         smaller network for the completed tensor), "regrow" (ranks given up and others grown), "exchange"
         (the same within what a budget leaves over), "try" (a random start of small rank, where rank one is
         blind), "weigh" (large entries count less, since their noise is larger), "refit", "distil" (one
-        network for the mean of several); of a function "grid" (the graph of a part of the grid), "cross" (a cross
-        approximation) and "fit" (to all that was evaluated); of a baseline "fit", one per structure.
+        network for the mean of several); of a function "grid" (the graph of a part of the grid), "cross" (a
+        cross approximation) and "fit" (to all that was evaluated); of a baseline "fit", one per structure.
     start
         Number of the growth from scratch this step belongs to.
     """

@@ -3,8 +3,8 @@
 Seen as matrices from the edge to one neighbour to the edge to another, the slices of a core that hands
 something through are, in some bases of both edges, ``I x M_s``: the factor I passes by whatever the slice is.
 Nobody knows these bases. But of slices ``C_s = P (I x M_s) Q^-1`` the pairs ``X = P (Z x I) P^-1`` and
-``Y = Q (Z x I) Q^-1`` solve the linear equations ``X C_s = C_s Y``. Solutions have q^2 dimensions where q ranks
-pass by, and one dimension otherwise. An eigenspace of one of them, taken along by others, spans the bases.
+``Y = Q (Z x I) Q^-1`` solve the linear equations ``X C_s = C_s Y``. Solutions have q^2 dimensions where q
+ranks pass by, and one dimension otherwise. An eigenspace of one, taken along by others, spans the bases.
 So cycles of a graph are found in a tree, or in another graph of the same tensor, exactly and without a fit.
 """
 
@@ -108,7 +108,7 @@ def _bases(slices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 def _root(gram: torch.Tensor) -> torch.Tensor | None:
-    """The Cholesky factor of a Gram matrix, the scale of an edge; None where some directions carry nothing."""
+    """The Cholesky factor of a Gram matrix, which scales an edge; None where directions carry nothing."""
     root, failed = torch.linalg.cholesky_ex(gram)
     diagonal = root.diagonal().abs()
     is_singular = bool(failed) or float(diagonal.min()) <= ZERO * float(diagonal.max())

@@ -42,6 +42,8 @@ def compute_dtype(stored: Any, wanted: torch.dtype | None) -> torch.dtype:
             raise DataError(f"the data has dtype {stored}; numbers are needed")
         stored = getattr(torch, np.dtype(stored).name, torch.float64)
     if wanted is None:
+        if stored.is_complex:  # of half precision: torch has no wider one than those computed in
+            return stored if stored in _FLOATS else torch.complex64
         wide = torch.float32 if stored.is_floating_point and stored.itemsize <= 2 else torch.float64
         return stored if stored in _FLOATS else wide
     if stored.is_complex and not wanted.is_complex:
@@ -95,11 +97,15 @@ def as_tensor(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
 def as_floats(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Tensor:
     """Convert as `as_tensor` does, without a gradient, to numbers that torch can compute with.
 
-    Whole numbers and bools get double precision, numbers of eight bits single.
+    Whole numbers and bools get double precision; numbers of eight bits, and complex ones of half precision,
+    single.
     """
     tensor = as_tensor(x, name, copy=copy).detach().resolve_conj().resolve_neg()
+    # Numbers that torch can store, but not compute with:
     if tensor.is_floating_point() and tensor.element_size() == 1:
-        tensor = tensor.float()  # torch can store such numbers, but not compute with them
+        tensor = tensor.float()
+    elif tensor.dtype == torch.complex32:
+        tensor = tensor.to(torch.complex64)
     return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
 
 

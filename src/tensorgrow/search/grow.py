@@ -332,6 +332,7 @@ def _score_in_parts(problem: Problem, current: Fitted, edges: list[Edge]) -> lis
         edges,
         problem.options,
         problem.context.generator,
+        problem.context.deadline,
     )
 
 

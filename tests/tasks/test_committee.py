@@ -126,7 +126,7 @@ def test_members_share_the_time_also_with_the_one_that_has_begun(data, monkeypat
 
 
 def test_the_start_of_processes_counts_as_time_of_the_user(data, monkeypatch):
-    """Members in processes that began late have less time, and not what was left when these were asked for."""
+    """Members in processes that began late have less time."""
     x, mask = data
     sent, limits = [], []
 
@@ -134,9 +134,8 @@ def test_the_start_of_processes_counts_as_time_of_the_user(data, monkeypatch):
         def submit(self, function, number, task, audience, last, rounds):
             sent.append((last, rounds))
             monkeypatch.setattr(committees, "_stop", threading.Event())
-            return super().submit(
-                function, number, task, audience, last - 1e4 / 2, rounds
-            )  # as if it began late
+            late = last - 1e4 / 2  # as if the process had taken half of the time to begin
+            return super().submit(function, number, task, audience, late, rounds)
 
     @contextmanager
     def threads(count, *begin):

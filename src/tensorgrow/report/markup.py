@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.atomic_file import replacing
+from ..errors import FileFormatError
 
 
 def policy(style: str, script: str) -> str:
@@ -20,6 +21,12 @@ def policy(style: str, script: str) -> str:
         f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def check_page_name(path: Path) -> None:
+    """Refuse a file that no browser would open as a page."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FileFormatError(f"cannot write {path}: the name of a page ends in .html")
 
 
 def write_page(path: Path, page: str) -> Path:

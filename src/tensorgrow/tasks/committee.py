@@ -191,9 +191,8 @@ def _run_in_processes(
     """
     rounds = math.ceil(len(tasks) / count)
     seconds = (end - time.perf_counter()) / rounds
-    last = (
-        time.time() + end - time.perf_counter() if is_users else math.inf
-    )  # other processes know this clock
+    # In the clock that other processes know:
+    last = time.time() + end - time.perf_counter() if is_users else math.inf
     context = multiprocessing.get_context("spawn")  # a fork would inherit the threads of torch
     stop, news = context.Event(), context.SimpleQueue()
     interrupts.hold()  # counted, and looked at below

@@ -379,6 +379,8 @@ def test_merge_refuses_data_legs_and_unknown_nodes():
         net.merge_nodes(0, 5)
     with pytest.raises(StructureError, match="different nodes"):
         net.merge_nodes(3, 3)
+    with pytest.raises(StructureError, match="there are no internal nodes"):
+        TensorNetwork.random(Structure.rank_one((2, 3)), random_state=0).merge_nodes(0, 1)
 
 
 def test_no_move_touches_its_input(double):
@@ -439,29 +441,6 @@ def test_several_edges_grow_like_one_after_the_other():
     linked = TensorNetwork(*moves.grow_many(structure, network.cores, slices, passing=[0, 1]))
     assert int((linked.cores[1] == 1.0).sum()) == 1  # three grown edges meet here
     assert torch.equal(linked.cores[0], moves.grow_many(structure, network.cores, slices)[1][0])
-
-
-@given(networks(torch.float64), st.data())
-def test_take_gives_a_leg_other_slices(network, data):
-    structure = network.structure
-    leg = data.draw(st.integers(0, structure.order - 1))
-    slices = data.draw(st.lists(st.integers(-1, structure.dims[leg] - 1), min_size=1, max_size=4))
-    x = to_numpy(network.to_dense())
-    rows = [x.mean(leg) if k < 0 else np.take(x, k, leg) for k in slices]
-    taken = network.take(leg, slices)
-    assert taken.structure == structure.with_dims(taken.structure.dims)
-    assert_close(taken.to_dense(), np.stack(rows, leg), TOLERANCE[torch.float64])
-
-
-def test_slices_that_do_not_exist():
-    network = random_network(RING, 0, torch.float64)
-    for slices in ([4], [-2], []):
-        with pytest.raises(StructureError, match="slices 0 to 3"):
-            network.take(0, slices)
-    with pytest.raises(StructureError, match="leg 4 does not exist"):
-        network.take(4, [0])
-    with pytest.raises(StructureError, match="4 are needed"):
-        RING.with_dims((2, 3))
 
 
 @given(st.data())

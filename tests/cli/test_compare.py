@@ -61,3 +61,17 @@ def test_ctrl_c_ends_a_comparison_with_what_was_found(capsys, tensor, monkeypatc
     written = capsys.readouterr()
     assert [row["method"] for row in json.loads(written.out)["methods"]] == ["tensorgrow"]
     assert written.err == "error: interrupted; these are the results so far\n"
+
+
+def test_the_array_as_it_is_competes_where_its_axes_are_cut(capsys, folder):
+    """Digits suit a search over all edges; the SVD of the matrix may be smaller than a train of them."""
+    pytest.importorskip("tensorly")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((16, 2)) @ rng.standard_normal((2, 16))
+    np.save("m.npy", x)
+    printed = document(capsys, "compare", "m.npy", "-t", "4x4,4x4", "-e", "0.01", "-q", "--report", "p.html")
+    rows = {row["method"]: row for row in printed["methods"]}
+    assert rows["TT-SVD, axes uncut"]["num_parameters"] == 2 * (16 + 16)
+    assert "TT-SVD, axes uncut" in Path("p.html").read_text(encoding="utf-8")
+    whole = document(capsys, "compare", "m.npy", "-t", "none", "-e", "0.01", "-q")
+    assert "TT-SVD, axes uncut" not in [row["method"] for row in whole["methods"]]

@@ -40,3 +40,24 @@ def test_fit_takes_nan_for_missing(capsys, tensor):
     printed = document(capsys, "fit", "nan.npy", "-s", "ring", "--rank", "2", "-o", "y.npy")
     assert printed["observed"] == known.sum()
     assert np.linalg.norm(np.load("y.npy") - tensor) < 1e-2 * np.linalg.norm(tensor)
+
+
+def test_a_saved_structure_brings_the_shape_it_was_learned_in(capsys, folder):
+    np.save("m.npy", np.sin(np.add.outer(np.arange(20.0), np.arange(30.0)) ** 1.3))
+    learned = document(capsys, "decompose", "m.npy", "-e", "0.2", "-t", "4x5,5x6", "-o", "m.safetensors")
+    fitted = document(capsys, "fit", "m.npy", "--structure", "m.safetensors", "-o", "again.safetensors")
+    assert fitted["tensorization"] == learned["tensorization"]
+    assert fitted["structure"] == learned["structure"]
+    assert run(["fit", "m.npy", "--structure", "m.safetensors", "-t", "none"]) == 2
+
+
+def test_a_chain_is_given_the_shape_of_the_smallest_train(capsys, folder):
+    """A search over all edges makes more of digits than a chain does, which is a train."""
+    frequencies = np.hypot(np.fft.fftfreq(64)[:, None], np.fft.fftfreq(64)[None])
+    frequencies[0, 0] = np.inf
+    noise = np.random.default_rng(1).standard_normal((64, 64))
+    x = np.fft.ifft2(np.fft.fft2(noise) / frequencies**1.3).real
+    np.save("m.npy", x / x.std() + 3.0)
+    cut = [document(capsys, "decompose", "m.npy", "--edges", edges) for edges in ("all", "chain")]
+    assert [len(c["structure"]["dims"]) for c in cut] == [4, 2]
+    assert cut[0]["num_parameters"] < 0.7 * cut[1]["num_parameters"]

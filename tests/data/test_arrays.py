@@ -45,6 +45,18 @@ def test_every_array_becomes_the_same_tensor(form, copy):
     assert np.array_equal(tensor.numpy(), X)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_complex_numbers_of_half_precision_keep_their_imaginary_part():
+    z = torch.complex(torch.ones(2, 3), torch.full((2, 3), 2.0))
+    half = z.to(torch.complex32)
+    for tensor in (as_floats(half), as_target(half, None)):
+        assert tensor.dtype == torch.complex64
+        assert torch.equal(tensor, z)
+    assert as_target(half, torch.complex128).dtype == torch.complex128
+    with pytest.raises(tg.OptionError, match="imaginary part"):
+        as_target(half, torch.float64)
+
+
 @pytest.mark.parametrize(
     "dtype", [np.bool_, np.int8, np.uint8, np.uint16, np.uint32, np.int64, np.float16, np.complex64, ">i2"]
 )

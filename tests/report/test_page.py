@@ -212,3 +212,11 @@ def test_where_it_cannot_be_written(grown, tmp_path):
     with pytest.raises(tg.OptionError, match="rivals"):
         grown.report(tmp_path / "run.html", rivals={"x": "y"})
     assert not (tmp_path / "run.html").exists()
+
+
+def test_a_page_is_not_written_under_the_name_of_another_format(grown, tmp_path):
+    for name in ("p.pdf", "p.safetensors", "p"):
+        with pytest.raises(tg.FileFormatError, match=r"ends in \.html"):
+            grown.report(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    assert grown.report(tmp_path / "p.HTM").exists()

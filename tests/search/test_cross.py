@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -137,3 +138,17 @@ def test_memory_ends_a_run_that_grows_beyond_it():
     run(search, [])
     assert search.state.stop is Stop.MEMORY_LIMIT
     assert search.has_answer
+
+
+def test_time_that_ends_while_the_part_of_the_grid_is_evaluated():
+    network = planted(Structure.tensor_ring(SHAPE, 3))
+    search = search_for(network)
+
+    def slow(points):
+        if search.state.phase == "grid":
+            search.context.deadline = time.perf_counter() - 0.1
+        return network.entries(torch.from_numpy(points)).numpy()
+
+    search.evaluations.function = slow
+    run(search, [])
+    assert search.answer is not None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from tensorgrow import GreedyOptions, Structure, TensorNetwork
 from tensorgrow.objectives import DenseLeastSquares
 from tensorgrow.objectives.entry_slices import EntryPairProblem
 from tensorgrow.search.score import score_edges
+from tensorgrow.solvers.deadline import GRACE, OutOfTime
 from tests.oracles import best_core, dense
 from tests.search.factories import GROWTH, cost, make_search, unsaturated
 
@@ -133,3 +135,12 @@ def test_random_slices_need_no_pair_gradients(monkeypatch):
     options = GreedyOptions.for_completion("fast").replace(slice_init="random")
     steps = tg.complete(x, x > -0.5, options=options, max_steps=1, random_state=0).history
     assert [s.kind for s in steps[:2]] == ["start", "grow"]
+
+
+def test_scoring_ends_long_after_the_deadline():
+    """Many modes have so many edges that one round of scores alone takes seconds."""
+    objective = DenseLeastSquares(torch.ones(3, 3, 3, dtype=torch.float64))
+    network = TensorNetwork.random(Structure.rank_one((3, 3, 3)), random_state=0)
+    late = time.perf_counter() - GRACE - 1.0
+    with pytest.raises(OutOfTime):
+        score_edges(objective, network, 1.0, [(0, 1)], GROWTH, torch.Generator(), late)

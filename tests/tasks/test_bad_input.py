@@ -93,6 +93,17 @@ def test_bad_data(call, case):
     _refused(partial(call, data), tg.DataError, words)
 
 
+@pytest.mark.parametrize("form", ["coo_array", "csr_matrix"])
+def test_sparse_data_of_scipy_says_how_to_go_on(form):
+    sparse = pytest.importorskip("scipy.sparse")
+    _refused(partial(decompose, getattr(sparse, form)(X[0])), tg.DataError, [form, "toarray()", "complete"])
+
+
+@pytest.mark.parametrize("case", ["one nan", "masked"])
+def test_what_is_missing_is_for_complete(case):
+    _refused(partial(decompose, DATA[case][0]), tg.DataError, ["tensorgrow.complete"])
+
+
 @pytest.mark.parametrize("data", [torch.eye(4).to_sparse(), _csr()], ids=["coo", "csr"])
 def test_sparse_data_is_not_taken_for_dense(data):
     _refused(partial(decompose, data), tg.DataError, ["sparse", "to_dense"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,6 +123,39 @@ def test_members_share_the_time_also_with_the_one_that_has_begun(data, monkeypat
     with ThreadPoolExecutor(2) as pool:
         tg.complete(x, mask, tensorize="auto", members=3, max_seconds=3e4, workers=pool, **QUICK)
     assert np.allclose(limits, 2.85e4, rtol=0.01)
+
+
+def test_the_start_of_processes_counts_as_time_of_the_user(data, monkeypatch):
+    """Members in processes that began late have less time."""
+    x, mask = data
+    sent, limits = [], []
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, function, number, task, audience, last, rounds):
+            sent.append((last, rounds))
+            monkeypatch.setattr(committees, "_stop", threading.Event())
+            late = last - 1e4 / 2  # as if the process had taken half of the time to begin
+            return super().submit(function, number, task, audience, late, rounds)
+
+    @contextmanager
+    def threads(count, *begin):
+        with Pool(1) as pool:
+            yield pool
+
+    def spy(task, audience):
+        limits.append(task.request.limits.max_seconds)
+        return run_member(task, replace(audience, callbacks=None))
+
+    run_member = committees.run_member
+    monkeypatch.setattr(committees, "process_pool", threads)
+    monkeypatch.setattr(committees, "run_member", spy)
+    monkeypatch.setattr(committees, "_stop", None)
+    tg.complete(x, mask, tensorize="auto", members=3, max_seconds=1e4, workers=2, **QUICK)
+    assert [rounds for _, rounds in sent] == [2, 2, 1]
+    assert np.allclose(limits, [0.225e4, 0.225e4, 0.45e4], rtol=0.01)
+    sent.clear()
+    tg.complete(x, mask, tensorize="auto", members=2, workers=2, **QUICK)
+    assert [last for last, _ in sent] == [np.inf] * 2  # time that was chosen for members is theirs
 
 
 def test_members_of_arrays_without_long_axes_hold_out_other_entries():

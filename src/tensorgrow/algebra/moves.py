@@ -278,10 +278,9 @@ def split_structure(structure: Structure, node: int, moved: Sequence[int], rank:
 def merge_structure(structure: Structure, target: int, absorbed: int) -> Structure:
     """Structure after `absorbed` (an added internal node) is contracted into `target`."""
     if absorbed < structure.order:
-        raise StructureError(
-            f"node {absorbed} holds a leg of the data and cannot be absorbed; "
-            f"internal nodes are {structure.order}..{structure.num_nodes - 1}"
-        )
+        inner = f"internal nodes are {structure.order}..{structure.num_nodes - 1}"
+        inner = inner if structure.internal_nodes else "there are no internal nodes"
+        raise StructureError(f"node {absorbed} holds a leg of the data and cannot be absorbed; {inner}")
     ranks: dict[Edge, int] = {}
     for (i, j), rank in structure.ranks.items():
         a, b = sorted(_renumber(target if k == absorbed else k, absorbed) for k in (i, j))

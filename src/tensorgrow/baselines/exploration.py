@@ -227,7 +227,7 @@ class Exploration(NetworkSearch[ExplorationProblem, ExplorationState]):
     def _task(self, p: Proposal) -> FitTask:
         seed = int(torch.randint(2**62, (), generator=self.context.generator))
         left = self.context.seconds_left
-        seconds = math.inf if left is None else max(left, 0.0)
+        seconds = math.inf if left is None else left
         return FitTask(p.structure, seed, None if p.init is None else p.init.cores, seconds)
 
     def _note(self, outcome: Outcome, network: TensorNetwork) -> None:

@@ -63,8 +63,7 @@ class RankSearch(NetworkSearch[RankProblem, RankState]):
             return self._end(StopReason.MAX_PARAMETERS)
         if size == state.size and problem.ranks is None:
             return self._end(StopReason.SATURATED)
-        left = self.context.seconds_left
-        result = problem.fit(rank, None if left is None else max(left, 0.0))
+        result = problem.fit(rank, self.context.seconds_left)
         loss, counted = result.history[-1].loss, result.info.get("num_parameters")
         state.phase, state.size, state.last = "rise", size, result
         state.current = Fitted(result.network, loss, result.validation_error, counted)

@@ -28,6 +28,6 @@ def run(data: opt.DataOptions, search: opt.SearchOptions, output: opt.OutputOpti
         search = replace(search, max_error=DEFAULT_ERROR)
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], data.inputs)
     keywords = search.keywords()
-    source = load_network(data) or load_stored(data) or load(data, search.max_error)
+    source = load_network(data) or load_stored(data) or load(data, search.max_error, keywords["edges"])
     result = decompose(source.tensor, **keywords, **output.keywords())
     finish(NAME, result, source, output, seed=search.seed)

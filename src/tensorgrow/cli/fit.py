@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import OptionError
 from ..structure import Structure
 from . import options as opt
+
+if TYPE_CHECKING:
+    from ..results import Result
 
 NAME = "fit"
 FORMATS = {
@@ -45,14 +48,19 @@ def run(
     Example: [cyan]tensorgrow fit x.npy --structure ring --rank 4[/]
     """
     from ..tasks.fit import fit
-    from .inputs import load_known
+    from .inputs import load_known, load_result
     from .outputs import finish, prepare_outputs
     from .stored import load_stored
     from .tables import Table
 
+    saved = load_result(Path(structure)) if structure not in FORMATS and Path(structure).suffix else None
     has_mask = data.mask is not None or data.observed is not None
     source = (None if has_mask else load_stored(data)) or load_known(
-        data, seed=seed, max_error=max_error, all_known=True
+        data,
+        seed=seed,
+        max_error=max_error,
+        all_known=True,
+        like=None if saved is None else saved.tensorization,
     )
     inputs = {**data.inputs, "structure": None if structure in FORMATS else Path(structure)}
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], inputs, source.writable)
@@ -60,7 +68,7 @@ def run(
         source.check_length(output.output or [])
     result = fit(
         source.tensor,
-        _structure(structure, rank, source.dims),
+        _structure(structure, saved, rank, source.dims),
         source.mask,
         truth=source.truth,
         max_error=max_error,
@@ -72,22 +80,20 @@ def run(
     finish(NAME, result, source, output, seed=seed)
 
 
-def _structure(text: str, rank: str | None, dims: tuple[int, ...]) -> Structure:
+def _structure(text: str, saved: Result | None, rank: str | None, dims: tuple[int, ...]) -> Structure:
     if text in FORMATS:
         if rank is None or not re.fullmatch(r"\d+(,\d+)*", rank):
             raise OptionError(f"--structure {text} needs --rank, such as 4 or 2,3,4; it is {rank!r}")
         ranks = [int(r) for r in rank.split(",")]
         return FORMATS[text](dims, ranks[0] if len(ranks) == 1 else ranks)
-    if not Path(text).suffix:
+    if saved is None:
         raise OptionError(
             f"--structure {text!r} is not known; give {', '.join(FORMATS)} or a .safetensors file"
         )
-    from .inputs import load_result
-
-    saved = load_result(Path(text)).structure
-    if saved.dims != dims:
+    found = saved.structure
+    if found.dims != dims:
         raise OptionError(
-            f"the structure of {text} is for {saved.dims}, but the tensor has shape {dims}; --tensorize may "
+            f"the structure of {text} is for {found.dims}, but the tensor has shape {dims}; --tensorize may "
             "change that"
         )
-    return saved
+    return found

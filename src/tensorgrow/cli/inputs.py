@@ -120,8 +120,8 @@ class Input:
         return f"{self.source.name}{key}, {sizes}, {kind}"
 
 
-def load(options: DataOptions, max_error: float | None) -> Input:
-    """Read an array of which all entries are known."""
+def load(options: DataOptions, max_error: float | None, edges: object = "all") -> Input:
+    """Read an array of which all entries are known, for a network that may have these edges."""
     array, source, axes = _numbers(options)
     missing = int(np.isnan(array).sum())
     if missing:
@@ -129,15 +129,25 @@ def load(options: DataOptions, max_error: float | None) -> Input:
             f"{missing:,} of {array.size:,} entries of {options.file} are NaN; all are needed here. "
             "Use `tensorgrow complete`, which takes NaN for missing"
         )
-    return Input(array, source, _tensorization(array, source, options, max_error), axes)
+    return Input(array, source, _tensorization(array, source, options, max_error, edges), axes)
 
 
 def load_known(
-    options: KnownOptions, *, seed: int, max_error: float | None = None, all_known: bool = False
+    options: KnownOptions,
+    *,
+    seed: int,
+    max_error: float | None = None,
+    all_known: bool = False,
+    like: Tensorization | None = None,
 ) -> Input | Table:
     """Read an array or a table; known are entries that are not NaN, in the mask, drawn by ``--observed``.
 
-    An array without missing entries is refused unless `all_known`.
+    Parameters
+    ----------
+    all_known
+        Take an array without missing entries, too.
+    like
+        How an array of this shape is cut where the user says nothing else.
     """
     path = options.file
     if path.suffix.lower() in TABLES:
@@ -158,7 +168,10 @@ def load_known(
     if not known.any():
         raise DataError(f"none of the {array.size:,} entries of {path} is known; at least one is needed")
     some_missing = not known.all()
-    how = _tensorization(array, source, options, max_error, some_missing)
+    if like is not None and like.shape == array.shape and options.tensorize is None and options.order is None:
+        how = like
+    else:  # for a format that is given, which has few edges
+        how = _tensorization(array, source, options, max_error, "chain", some_missing)
     return Input(array, source, how, axes, known if some_missing else None)
 
 
@@ -175,7 +188,7 @@ def load_in_own_shape(
     assert isinstance(source, Input)  # tables have been taken above
     if options.order is None and _is_auto(options, source.array, source.source):
         return source, "auto"
-    how = _tensorization(source.array, source.source, options, None, some_missing=True)
+    how = _tensorization(source.array, source.source, options, None, "all", some_missing=True)
     return source, None if how == source.how else how
 
 
@@ -233,14 +246,20 @@ def _is_auto(options: DataOptions, array: Array, source: Source) -> bool:
 
 
 def _tensorization(
-    array: Array, source: Source, options: DataOptions, max_error: float | None, some_missing: bool = False
+    array: Array,
+    source: Source,
+    options: DataOptions,
+    max_error: float | None,
+    edges: object,
+    some_missing: bool = False,
 ) -> Tensorization:
     shape = options.tensorize
     order = None if options.order is None else options.order.literal
     if _is_auto(options, array, source):
         if some_missing:
             return for_missing(array.shape, order)
-        return tensorize(array, "auto", order=order, max_error=max_error or DEFAULT_ERROR)[1]
+        error = max_error or DEFAULT_ERROR
+        return tensorize(array, "auto", order=order, max_error=error, edges=edges)[1]
     if shape is None or shape == "none":
         return even(array.shape, order or "C", None)
     return plan(array.shape, _parse_shape(shape), order=order or "C")

@@ -48,8 +48,10 @@ def check_outputs(
     for path in outputs:
         if path.suffix.lower() not in endings:
             raise FileFormatError(f"cannot write {path}: give a name that ends in {', '.join(endings)}")
-    if report is not None and report.suffix.lower() != ".html":
-        raise FileFormatError(f"cannot write {report}: the name of a page ends in .html")
+    if report is not None:
+        from ..report.markup import check_page_name
+
+        check_page_name(report)
     for path in [*outputs, *(p for p in (report, checkpoint) if p is not None)]:
         folder = path.parent
         if not folder.is_dir():

@@ -42,6 +42,8 @@ def compute_dtype(stored: Any, wanted: torch.dtype | None) -> torch.dtype:
             raise DataError(f"the data has dtype {stored}; numbers are needed")
         stored = getattr(torch, np.dtype(stored).name, torch.float64)
     if wanted is None:
+        if stored.is_complex:  # of half precision: torch has no wider one than those computed in
+            return stored if stored in _FLOATS else torch.complex64
         wide = torch.float32 if stored.is_floating_point and stored.itemsize <= 2 else torch.float64
         return stored if stored in _FLOATS else wide
     if stored.is_complex and not wanted.is_complex:
@@ -72,6 +74,10 @@ def as_tensor(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
         raise DataError(f"{name} is {str(x)!r}, a text; numbers are needed. Read a file first: {read}")
     if hasattr(x, "cores") and hasattr(x, "to_dense"):  # it has __array__, but this is seldom what is meant
         raise DataError(f"{name} is a {type(x).__name__}, not an array: call its to_dense() first")
+    if hasattr(x, "tocoo"):  # of which NumPy makes an array with one object in it
+        unknown = ", or tensorgrow.complete if entries that are not stored are unknown"
+        hint = unknown if name == "the data" else ""
+        raise DataError(f"{name} is a {type(x).__name__}, which is sparse: call its toarray() first{hint}")
     try:
         array = np.asarray(x)
     except (TypeError, ValueError) as error:
@@ -95,11 +101,15 @@ def as_tensor(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Te
 def as_floats(x: Any, name: str = "the data", *, copy: bool = False) -> torch.Tensor:
     """Convert as `as_tensor` does, without a gradient, to numbers that torch can compute with.
 
-    Whole numbers and bools get double precision, numbers of eight bits single.
+    Whole numbers and bools get double precision; numbers of eight bits, and complex ones of half precision,
+    single.
     """
     tensor = as_tensor(x, name, copy=copy).detach().resolve_conj().resolve_neg()
+    # Numbers that torch can store, but not compute with:
     if tensor.is_floating_point() and tensor.element_size() == 1:
-        tensor = tensor.float()  # torch can store such numbers, but not compute with them
+        tensor = tensor.float()
+    elif tensor.dtype == torch.complex32:
+        tensor = tensor.to(torch.complex64)
     return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
 
 
@@ -114,7 +124,8 @@ def measured_target(
     """Return `as_target` and its `norm_of`, in one pass over the data; in none where the `norm` is known."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DataError(
-            f"{int(np.ma.getmaskarray(x).sum())} entries are masked, but all are needed. Fill them first"
+            f"{int(np.ma.getmaskarray(x).sum())} entries are masked, but all are needed. Fill them first, "
+            "or call tensorgrow.complete, for which they are missing"
         )
     tensor = as_tensor(x)
     if tensor.layout != torch.strided or tensor.is_quantized:
@@ -149,9 +160,10 @@ def _check_finite(tensor: torch.Tensor) -> None:
         return  # the norm overflowed, not an entry
     nans = int(torch.isnan(tensor).sum())
     first = tuple(int(k) for k in np.unravel_index(int(bad.reshape(-1).int().argmax()), tensor.shape))
+    hint = ", or call tensorgrow.complete, for which NaN is missing" if nans == count else ""
     raise DataError(
         f"{count} of {tensor.numel()} entries are not finite ({nans} NaN, {count - nans} infinite); "
-        f"the first is at {first}. Remove or fill them first"
+        f"the first is at {first}. Remove or fill them first{hint}"
     )
 
 

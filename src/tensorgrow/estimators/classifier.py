@@ -129,7 +129,8 @@ class TNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise DataError(f"y has one class, {self.classes_[0]!r}; a classifier needs at least 2 classes")
+            only = self.classes_.tolist()[0]  # not a scalar of NumPy, which says so
+            raise DataError(f"y has one class, {only!r}; a classifier needs at least 2 classes")
         model = classify(
             x,
             labels.reshape(-1),

@@ -10,13 +10,14 @@ from ..data.atomic_file import check_folder
 from ..data.sizes import bytes_text
 from ..nn.compression.result import CompressResult, LayerReport
 from ..nn.kinds.kind import ROWS
-from .markup import asset, cards, row_cells, write_page
+from .markup import asset, cards, check_page_name, row_cells, write_page
 from .notebook import network_svg
 
 
 def write_compression(result: CompressResult, path: str | Path, *, title: str | None = None) -> Path:
     """Write the page of a compression; see `CompressResult.report`."""
     path = Path(path)
+    check_page_name(path)
     check_folder(path)
     forms = "".join(_form(r) for r in result.layers if r.structure is not None)
     main = Template(asset("compression.html")).substitute(

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._version import __version__
 from ..data.atomic_file import replacing
+from ..errors import FileFormatError
 
 # What a page with a script shows beside its title, and ends with.
 _BUTTON = """\
@@ -73,6 +74,12 @@ def _policy(style: str, script: str) -> str:
         f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def check_page_name(path: Path) -> None:
+    """Refuse a file that no browser would open as a page."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FileFormatError(f"cannot write {path}: the name of a page ends in .html")
 
 
 def asset(name: str) -> str:

@@ -18,7 +18,7 @@ from ..results import Result
 from .comparison import Comparison, Filling, compare
 from .content import collect
 from .images import collect_images
-from .markup import asset, cards, row_cells, write_page
+from .markup import asset, cards, check_page_name, row_cells, write_page
 from .numbers import member_table, number, shape_text, summary
 from .quality import measure, own_array
 
@@ -37,6 +37,7 @@ def write_report(
 ) -> Path:
     """Write the page of a result; see `Result.report`. A `comparison` that was made already is taken."""
     path = Path(path)
+    check_page_name(path)
     check_folder(path)
     content = collect(result, rivals)
     content["name"] = path.stem

@@ -317,7 +317,13 @@ def _score_in_parts(problem: Problem, current: Fitted, edges: list[Edge]) -> lis
         scored = [c for part in parts for c in _score_in_parts(problem, current, part)]
         return sorted(scored, key=lambda c: -c.score)
     return score_edges(
-        problem.objective, current.network, current.measure, edges, problem.options, problem.context.generator
+        problem.objective,
+        current.network,
+        current.measure,
+        edges,
+        problem.options,
+        problem.context.generator,
+        problem.context.deadline,
     )
 
 

@@ -55,8 +55,8 @@ class Context:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the deadline; None where there is none."""
-        return None if math.isinf(self.deadline) else self.deadline - time.perf_counter()
+        """Seconds until the deadline, none once it is past; None where there is no deadline."""
+        return None if math.isinf(self.deadline) else max(self.deadline - time.perf_counter(), 0.0)
 
     def noise(self, scale: float) -> float:
         """A log-normal factor that randomises scores."""

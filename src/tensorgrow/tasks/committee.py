@@ -7,7 +7,6 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
@@ -20,6 +19,7 @@ from ..callbacks.base import as_callbacks
 from ..callbacks.progress import LogLines, describe_step, live_line
 from ..callbacks.signals import Interrupts
 from ..data.devices import usable_cores
+from ..data.parallel.processes import process_pool
 from ..errors import OptionError, check_choice
 from ..results import Result
 from ..search import AnySearch
@@ -76,7 +76,9 @@ def run_committee(
         if workers is None or workers == 1:
             members = _run_here(tasks, audience, interrupts, end)
         elif isinstance(workers, int):
-            members = _run_in_processes(tasks, audience, min(workers, len(tasks)), interrupts, end)
+            count = min(workers, len(tasks))
+            is_users = request.limits.max_seconds is not None
+            members = _run_in_processes(tasks, audience, count, interrupts, end, is_users=is_users)
         else:
             seconds = end - time.perf_counter()  # for each: nobody knows how many run at a time
             timed = [_timed(_abroad(task), seconds) for task in tasks]
@@ -172,20 +174,42 @@ def _run_here(
 
 
 def _run_in_processes(
-    tasks: Sequence[EntryTask], audience: Audience, count: int, interrupts: Interrupts, end: float
+    tasks: Sequence[EntryTask],
+    audience: Audience,
+    count: int,
+    interrupts: Interrupts,
+    end: float,
+    *,
+    is_users: bool,
 ) -> list[Member]:
-    """Run members side by side; signals of this process tell all of them to end with what they have."""
-    seconds = (end - time.perf_counter()) / math.ceil(len(tasks) / count)
+    """Run members side by side; signals of this process tell all of them to end with what they have.
+
+    Parameters
+    ----------
+    is_users
+        Whether the user wants it to `end` then: the start of processes, which takes seconds, counts too.
+    """
+    rounds = math.ceil(len(tasks) / count)
+    seconds = (end - time.perf_counter()) / rounds
+    # In the clock that other processes know:
+    last = time.time() + end - time.perf_counter() if is_users else math.inf
     context = multiprocessing.get_context("spawn")  # a fork would inherit the threads of torch
     stop, news = context.Event(), context.SimpleQueue()
     interrupts.hold()  # counted, and looked at below
     logs = [c for c in as_callbacks(audience.callbacks) if isinstance(c, LogLines)]
     with (
         live_line(audience.progress) as say,
-        ProcessPoolExecutor(count, mp_context=context, initializer=_join, initargs=(stop, news)) as pool,
+        process_pool(count, context, _join, (stop, news)) as pool,
     ):
         futures = [
-            pool.submit(_run_there, number, _timed(_abroad(task), seconds), _own(audience, number))
+            pool.submit(
+                _run_there,
+                number,
+                _timed(_abroad(task), seconds),
+                _own(audience, number),
+                last,
+                rounds - number // count,
+            )
             for number, task in enumerate(tasks)
         ]
         while not all(future.done() for future in futures):
@@ -224,11 +248,22 @@ Found = tuple[Result, torch.Tensor, torch.Tensor | None]
 """A member without its task: tensors on a GPU cannot be sent back to where they came from."""
 
 
-def _run_there(number: int, task: EntryTask, audience: Audience) -> Found | None:
-    """Run one member in a process of its own; None where it was stopped before it began."""
+def _run_there(
+    number: int, task: EntryTask, audience: Audience, last: float = math.inf, rounds: int = 1
+) -> Found | None:
+    """Run one member in a process of its own; None where it was stopped before it began.
+
+    Parameters
+    ----------
+    last
+        Value of ``time.time()`` at which this round and those after it must have ended.
+    rounds
+        How many these are: members that run one after the other share what is left.
+    """
     assert _stop is not None
     if _stop.is_set():
         return None
+    task = _timed(task, (last - time.time()) / rounds)
     member = run_member(task, replace(audience, callbacks=_Messenger(number)))
     return member.result, member.judged, member.doubts
 

@@ -155,7 +155,7 @@ class DenseTensor(TensorData):
         data, self._norm = measured_target(x, request.dtype, norm)
         if request.tensorize is not None:
             error = request.limits.max_error or DEFAULT_ERROR
-            data, self.how = tensorize(data, request.tensorize, max_error=error)
+            data, self.how = tensorize(data, request.tensorize, max_error=error, edges=request.edges)
             self._norm = norm_of(data)  # of an axis that was padded, say
         where, self.home = request.places(data, dense_flops(data.numel(), request.width(data.shape)))
         exponent = exponent_within(self._norm, data.numel())

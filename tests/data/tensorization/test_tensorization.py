@@ -165,6 +165,36 @@ def test_auto_takes_the_smallest_train():
     assert all(chosen <= train_size(torch.from_numpy(t), 0.05) for t, _ in others)
 
 
+def rough_picture(n: int, seed: int) -> np.ndarray:
+    """A spectrum that falls as that of a photograph: its network of digits is far smaller than its train."""
+    frequencies = np.hypot(np.fft.fftfreq(n)[:, None], np.fft.fftfreq(n)[None])
+    frequencies[0, 0] = np.inf
+    noise = np.random.default_rng(seed).standard_normal((n, n))
+    x = np.fft.ifft2(np.fft.fft2(noise) / frequencies**1.3).real
+    return x / x.std() + 3.0
+
+
+def test_auto_goes_by_networks_and_not_by_trains():
+    x = rough_picture(64, seed=1)
+    tensor, _ = tg.tensorize(x, max_error=0.1)
+    assert train_size(torch.from_numpy(tensor), 0.1) > train_size(torch.from_numpy(x), 0.1)
+    digits, whole = (tg.decompose(t, max_error=0.1, random_state=0) for t in (tensor, x))
+    assert digits.relative_error <= 0.1
+    assert digits.num_parameters < 0.7 * whole.num_parameters
+
+
+@pytest.mark.parametrize("max_error", [0.1, 1e-3])
+def test_auto_leaves_a_matrix_of_low_rank_as_it_is(max_error):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 6)) @ rng.standard_normal((6, 150))
+    assert tg.tensorize(x, max_error=max_error)[1].dims == (200, 150)
+
+
+def test_auto_leaves_noise_as_it_is():
+    x = np.random.default_rng(0).standard_normal((300, 300))
+    assert tg.tensorize(x, max_error=0.2)[1].dims == (300, 300)
+
+
 def test_arrays_with_missing_entries_are_grouped_into_blocks():
     x = smooth_picture(64)
     x[::3, ::3] = np.nan

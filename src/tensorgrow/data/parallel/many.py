@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from ...errors import OptionError
+from .processes import process_pool
 
 T = TypeVar("T")
 
@@ -42,8 +41,7 @@ def map_runs(function: Callable[..., T], cases: Iterable[Mapping[str, Any]], *, 
     if isinstance(map, bool) or (isinstance(map, int) and map < 1):
         raise OptionError(f"map={map!r}: a number of processes must be at least 1")
     if isinstance(map, int):
-        context = multiprocessing.get_context("spawn")  # a fork would inherit the threads of torch
-        with ProcessPoolExecutor(map, mp_context=context) as pool:
+        with process_pool(map) as pool:
             return map_runs(function, listed, map=pool)
     if hasattr(map, "submit"):
         keywords = {"pure": False} if hasattr(map, "scheduler_info") else {}

@@ -38,6 +38,7 @@ def tensorize(
     order: Order | None = None,
     padding: Padding = "edge",
     max_error: float = DEFAULT_ERROR,
+    edges: object = "all",
 ) -> tuple[Any, Tensorization]:
     """Turn an array into a tensor of more modes.
 
@@ -58,6 +59,9 @@ def tensorize(
         ("reflect"). The padding of a mask is False, that of an array with NaN is NaN.
     max_error
         With "auto": the relative error at which the candidates are compared.
+    edges
+        With "auto": the edges that the network may have, as for `decompose`. Where these are not all,
+        candidates are compared by trains.
 
     Returns
     -------
@@ -79,7 +83,7 @@ def tensorize(
     if isinstance(shape, Tensorization):
         how = shape
     elif isinstance(shape, str):
-        how = _choose(array, shape, order, padding, max_error)
+        how = _choose(array, shape, order, padding, max_error, edges)
     else:
         how = plan(tuple(array.shape), shape, order=order or "C", padding=padding)
     return how.apply(array), how
@@ -136,14 +140,16 @@ def plan(
     )
 
 
-def _choose(array: Any, shape: str, order: Order | None, padding: Padding, max_error: float) -> Tensorization:
+def _choose(
+    array: Any, shape: str, order: Order | None, padding: Padding, max_error: float, edges: object
+) -> Tensorization:
     if shape != "auto":
         raise OptionError(f"shape={shape!r} is neither 'auto' nor a sequence of sizes")
     tensor = array if isinstance(array, torch.Tensor) else as_floats(array, "the array")
     inexact = tensor.is_floating_point() or tensor.is_complex()
     if inexact and bool(torch.isnan(tensor).any()):
         return for_missing(tuple(tensor.shape), order, padding)
-    return choose(tensor, order, padding, max_error)
+    return choose(tensor, order, padding, max_error, edges)
 
 
 def _check_sizes(sizes: Sequence[Any], shape: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which tensorisation suits an array: a few candidates, each judged by the size of its tensor train."""
+"""Which tensorisation suits an array: a few candidates, each judged by the size of a network for it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ BASES = (2, 4, 8, 16)
 MOST_MODES = 12
 # Relative error at which the candidates are judged by default.
 DEFAULT_ERROR = 0.1
+# Share of the train that a network over all edges takes, by the number of modes: with two they are the same.
+# About the medians of 22 pictures, tables and functions at errors of 0.1 and 0.2.
+SHARES = {1: 1.0, 2: 1.0, 3: 1 / 2}
+SHARE = 1 / 3
 
 
 def even(shape: Sequence[int], order: Order, base: int | None, padding: Padding = "edge") -> Tensorization:
@@ -34,21 +38,27 @@ def for_missing(shape: Sequence[int], order: Order | None = None, padding: Paddi
 
 
 def choose(
-    x: torch.Tensor, order: Order | None, padding: Padding = "edge", max_error: float = DEFAULT_ERROR
+    x: torch.Tensor,
+    order: Order | None,
+    padding: Padding = "edge",
+    max_error: float = DEFAULT_ERROR,
+    edges: object = "all",
 ) -> Tensorization:
-    """Choose the candidate with the smallest tensor train at a relative error.
+    """Choose the candidate with the smallest network at a relative error, as far as trains tell.
 
-    The array as it is is one of them.
+    The array as it is is one of them. Unless it may have all `edges`, the network is about as large as a
+    train.
     """
+    measure = network_size if edges == "all" else train_size
     recipes: list[tuple[Order, int | None]] = [*((order or "interleaved", base) for base in BASES)]
     recipes.append((order or "C", None))
     block = _block(x)
-    best: tuple[int, Tensorization] | None = None
+    best: tuple[float, Tensorization] | None = None
     for name, base in recipes:
         candidate = even(tuple(x.shape), name, base, padding)
         if len(candidate.dims) > max(MOST_MODES, x.dim()):
             continue
-        size = train_size(even(tuple(block.shape), name, base, padding).apply(block), max_error)
+        size = measure(even(tuple(block.shape), name, base, padding).apply(block), max_error)
         if best is None or size < best[0]:
             best = (size, candidate)
     assert best is not None  # the array as it is is always judged
@@ -65,6 +75,18 @@ def _block(x: torch.Tensor) -> torch.Tensor:
     block = x[tuple(slice(a, a + m) for a, m in zip(first, sizes))]
     block = block.to(torch.complex64 if block.is_complex() else torch.float32)
     return block / (block.abs().max().clamp_min(torch.finfo(torch.float32).tiny))
+
+
+def network_size(tensor: torch.Tensor, max_error: float) -> float:
+    """Estimate the parameters of a network over all edges at a relative error, from those of a train.
+
+    A train of many modes carries what distant modes share through all ranks between them, which a matrix need
+    not: without this, a picture as it is seemed smaller than its digits, whose network had half the size.
+    What does not compress gains nothing.
+    """
+    size = train_size(tensor, max_error)
+    share = SHARES.get(tensor.dim(), SHARE)
+    return size * (share + (1.0 - share) * min(1.0, size / tensor.numel()))
 
 
 def train_size(tensor: torch.Tensor, max_error: float) -> int:

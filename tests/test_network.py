@@ -475,3 +475,8 @@ def test_networks_too_large_are_refused_with_their_size():
         TensorNetwork.random(Structure.tensor_train((2**62, 3), 1))
     with pytest.raises(MemoryLimitError, match=r"1,152,921,504,606,846,976 entries"):
         np.asarray(TensorNetwork.random(Structure.tensor_train((2,) * 60, 2)))
+
+
+def test_there_may_be_no_node_to_absorb():
+    with pytest.raises(StructureError, match="there are no internal nodes"):
+        TensorNetwork.random(Structure.rank_one((2, 3)), random_state=0).merge_nodes(0, 1)

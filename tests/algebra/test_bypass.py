@@ -99,6 +99,17 @@ def test_cores_that_carry_nothing_are_left_alone():
     assert bypass(network.structure, [network.cores[0], two, network.cores[2]], 1, 0, 2) is None
 
 
+@pytest.mark.parametrize("terms", [4, 9])
+def test_a_sum_of_outer_products_is_left_alone(terms):
+    """As many solutions as a matrix algebra has, but all of them commute."""
+    network = random_network(Structure.tucker((12,) * 3, terms), 0)
+    core = torch.zeros(1, terms, terms, terms, dtype=torch.float64)
+    core[0, range(terms), range(terms), range(terms)] = 1.0
+    cores = [*network.cores[:3], core]
+    for turned in (cores, gauged(TensorNetwork(network.structure, cores), 1).cores):
+        assert bypass(network.structure, turned, 3, 0, 1) is None
+
+
 def test_a_tucker_core_tells_of_a_complete_graph():
     """Legs longer than the ranks at their node: every cycle follows from the core, without a fit."""
     hidden = Structure((12,) * 4, {(0, 1): 2, (1, 2): 3, (0, 2): 2, (2, 3): 3, (0, 3): 2, (1, 3): 2})

@@ -98,12 +98,17 @@ def _bases(slices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
         if bases is None:
             continue
         rows, columns = bases
-        inner = torch.linalg.solve(rows, slices) @ columns
+        inner, failed = torch.linalg.solve_ex(rows, slices @ columns)
+        back, also_failed = torch.linalg.inv_ex(columns)
+        if bool(failed.any()) or bool(
+            also_failed
+        ):  # what commutes with itself, as for a sum of outer products
+            continue
         inner = inner.reshape(-1, count, a // count, count, b // count)
         mean = torch.einsum("skpkq->spq", inner) / count
         missed = inner - torch.einsum("kl,spq->skplq", torch.eye(count, dtype=inner.dtype), mean)
         if torch.linalg.vector_norm(missed) <= ZERO * torch.linalg.vector_norm(inner):
-            return first @ rows, second @ torch.linalg.inv(columns).mT, mean, count
+            return first @ rows, second @ back.mT, mean, count
     return None
 
 

@@ -53,7 +53,9 @@ def run(
     from .stored import load_stored
     from .tables import Table
 
-    saved = load_result(Path(structure)) if structure not in FORMATS and Path(structure).suffix else None
+    given = None if structure in FORMATS or not Path(structure).suffix else Path(structure)
+    # One that does not exist is complained of below, after outputs that cannot be.
+    saved = load_result(given) if given is not None and given.exists() else None
     has_mask = data.mask is not None or data.observed is not None
     source = (None if has_mask else load_stored(data)) or load_known(
         data,
@@ -66,6 +68,8 @@ def run(
     output = prepare_outputs(output, [Path(f"{data.file.stem}.safetensors")], inputs, source.writable)
     if isinstance(source, Table):
         source.check_length(output.output or [])
+    if given is not None and saved is None:
+        saved = load_result(given)
     result = fit(
         source.tensor,
         _structure(structure, saved, rank, source.dims),

@@ -4,6 +4,7 @@ Phases of a run::
 
     start -> grow ... grow -> prune ... -> tree -> (next start -> grow ...) -> regrow ... -> done
 
+Exact targets begin with a tree and its cycles: start -> tree -> bypass ... -> grow.
 Every advance makes one move and leaves a state from which the rest of the run follows: network, best network,
 random generator, counters. That state is what a checkpoint holds, so a run that was killed and resumed takes
 the same steps as one that was not.
@@ -83,6 +84,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             "grow": self._grow,
             "prune": self._prune,
             "tree": self._tree,
+            "bypass": self._bypass,
             "regrow": self._regrow,
         }
 
@@ -104,7 +106,7 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         A tree may meet an exact target before it. Counted from there, two of 60 growths on random graphs
         ended too early: one of them finds a network a quarter the size of the tree.
         """
-        return self.state.start == 0 and self.state.phase in ("start", "tree", "grow")
+        return self.state.start == 0 and self.state.phase in ("start", "tree", "bypass", "grow")
 
     @property
     def _is_spent(self) -> bool:
@@ -268,14 +270,19 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
             if fitted is not None and fitted.loss <= problem.target:
                 state.best = Fitted(merge_internal(fitted.network), fitted.loss)
                 self._record("tree", fitted=self.best)
-                # Where legs are longer than the ranks at their node, a tree tells of all cycles.
-                while (past := bypass_exactly(problem, self.best)) is not None:
-                    state.best, edge = past
-                    self._record("bypass", edge, fitted=self.best)
-        if problem.is_exact:
-            state.phase = "grow"
-        else:
+        if not problem.is_exact:
             self._next_start()
+        else:
+            state.phase = "grow" if state.best is None else "bypass"
+
+    def _bypass(self) -> None:
+        """Find cycles in a tree: it tells of all where legs are longer than the ranks at their node."""
+        past = bypass_exactly(self.problem, self.best)
+        if past is None:
+            self.state.phase = "grow"
+        else:
+            self.state.best, edge = past
+            self._record("bypass", edge, fitted=self.best)
 
     def _fit_tree(self, network: TensorNetwork) -> Fitted | None:
         """A tree from singular vectors, for exact targets as good as a fit; None: no room for one."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,7 +22,9 @@ def process_pool(
     initializer: Callable[..., object] | None = None,
     initargs: tuple[Any, ...] = (),
 ) -> Iterator[ProcessPoolExecutor]:
-    """Begin processes that share nothing with this one; if one ends at once, the error says what to do.
+    """Begin processes that share nothing with this one, and end when it does, even where it is killed.
+
+    If one of them ends before it has an answer, the error says what to do.
 
     Parameters
     ----------
@@ -31,7 +35,7 @@ def process_pool(
     """
     context = multiprocessing.get_context("spawn") if context is None else context
     try:
-        with ProcessPoolExecutor(count, context, initializer, initargs) as pool:
+        with ProcessPoolExecutor(count, context, _begin, (initializer, initargs)) as pool:
             yield pool
     except BrokenProcessPool as error:
         raise ClusterError(
@@ -39,3 +43,17 @@ def process_pool(
             'it calls must stand below `if __name__ == "__main__":`. Where it does, memory may be short: use '
             "fewer processes"
         ) from error
+
+
+def _begin(initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def _end_with_parent() -> None:
+    """End this process once the one that began it is gone: it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -257,3 +257,12 @@ def test_tensorize_holds_out_in_the_users_array_and_answers_there():
     assert torch.allclose(result.predict(everywhere), result.to_array().reshape(-1))
     decomposed = tg.decompose(x, tensorize=(3, 4, 4, 4), max_error=0.01)
     assert np.linalg.norm(decomposed.to_array() - x) <= 0.0101 * np.linalg.norm(x)
+
+
+def test_a_matrix_of_low_rank_stays_whole():
+    """Members are small, and a matrix of rank two has half as many parameters as it has known entries."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 6))
+    r = tg.complete(x, rng.random(x.shape) < 0.7, truth=x, tensorize="auto", random_state=0)
+    assert r.tensorization is None
+    assert np.abs(r.reconstruct() - x).max() < 1e-9

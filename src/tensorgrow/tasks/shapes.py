@@ -178,6 +178,9 @@ def begin_in_best_shape(task: EntryTask, shapes: Sequence[Tensorization | None])
     tasks = [task.in_shape(how) for how in shapes]
     if len(tasks) == 1 or not task.num_held_out:
         return tasks[0]
+    for each in tasks:
+        if each.how is None:  # a matrix of low rank may need as many parameters as half of its entries
+            each.most_per_entry = EntryTask.most_per_entry
     request = task.request
     limit = request.limits.max_seconds
     seconds = math.inf if limit is None else TRIAL_TIME * limit / len(tasks)

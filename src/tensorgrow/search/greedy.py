@@ -195,6 +195,9 @@ class GreedySearch(LeastSquaresSearch[Problem, GreedyState]):
         that is left, and a video at 0.1 gave up its better growth just before the target. Exact targets are
         pruned to all that bounds allow: a dense graph of 7^5 takes 39 s, with growths far above its best 67.
         """
+        trees = [step.num_parameters for step in self.state.steps if step.kind == "tree"]
+        if self.state.start == 0 and trees:
+            return trees[-1]  # before cycles were found in it: where legs are short, some stay hidden
         if self._is_certified:
             return best.size
         if self.problem.is_exact:

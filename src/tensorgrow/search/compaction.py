@@ -15,8 +15,8 @@ from .problem import Problem
 from .search import Context, Start
 from .state import Fitted
 
-# Networks with more parameters than this share of the entries of their tensor are not decomposed again: one
-# of 16,757 for 41,580 counts took 147 s after a completion of 35 s, and was not improved.
+# Networks with more parameters than this share of the entries of their tensor are not decomposed again, but
+# for exact ones: one of 16,757 for 41,580 counts took 147 s after a completion of 35 s, and was not improved.
 COMPACT = 0.1
 
 
@@ -36,7 +36,7 @@ def decompose_completed(problem: HeldOutProblem, fitted: Fitted, *, is_exact: bo
         return None  # that search knows no such cores
     if structure.num_entries > 2_000_000 or context.is_out_of_time:
         return None  # more entries take longer than the completion
-    if structure.num_parameters > max(COMPACT * structure.num_entries, 1000):
+    if not is_exact and structure.num_parameters > max(COMPACT * structure.num_entries, 1000):
         return None  # large for what it stands for: many solves of wide cores, and nothing found
     if structure.num_entries * fitted.network.dtype.itemsize > problem.memory_limit / SVD_COPIES:
         return None
